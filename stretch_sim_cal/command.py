@@ -1,0 +1,29 @@
+"""How every command of this package ends: an exit code, and one line on stderr instead of a traceback."""
+
+import sys
+from collections.abc import Callable
+
+from stretch_sim_cal.errors import StretchSimCalError
+
+INTERRUPTED = 130
+
+
+def one_line(text: object) -> str:
+    """Return `text` on a single line, white space folded."""
+    return " ".join(str(text).split())
+
+
+def run(action: Callable[[], int | None]) -> int:
+    """Call `action` and return the exit code that its end stands for.
+
+    `action` returns an exit code (None means 0). A `StretchSimCalError` becomes its exit code and one line on
+    stderr; Ctrl-C becomes 130. Any other exception is a defect of ours and is left to show its traceback.
+    """
+    try:
+        return action() or 0
+    except StretchSimCalError as error:
+        print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr, flush=True)
+        return INTERRUPTED

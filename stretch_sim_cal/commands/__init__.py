@@ -1,0 +1,1 @@
+"""The sub-commands of stretch-sim-cal, one file each: arguments, one call, what is printed."""

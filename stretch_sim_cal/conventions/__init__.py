@@ -1,0 +1,1 @@
+"""Rules over a robot description (Stretch, REP 199, iCub) and the normalizer."""

@@ -1,0 +1,28 @@
+"""The errors a user can meet, each with the exit code that its command ends with.
+
+Every message is one line that says what is wrong, where, and what to do about it.
+"""
+
+
+class StretchSimCalError(Exception):
+    """Base of every error that is meant for the user."""
+
+    exit_code = 2
+
+
+class InputError(StretchSimCalError):
+    """Input that cannot be used: a missing or torn file, an unknown name, a wrong shape."""
+
+    exit_code = 2
+
+
+class Refused(StretchSimCalError):
+    """An honest no: the data does not support a result, or a rule is broken."""
+
+    exit_code = 1
+
+
+class RunFailure(StretchSimCalError):
+    """A process crashed, a topic stayed silent, or time ran out."""
+
+    exit_code = 3

@@ -1,0 +1,67 @@
+"""Planes written as `normal . p + offset = 0` with a unit normal. Lengths in m."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.geometry.transforms import inverse
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A plane `normal . p + offset = 0`; `normal` (3,) is of unit length."""
+
+    normal: np.ndarray
+    offset: float
+
+    @classmethod
+    def from_coefficients(cls, normal, offset: float) -> "Plane":
+        """Return the plane of a normal of any length but zero, scaled to unit length."""
+        normal = np.asarray(normal, dtype=float)
+        length = float(np.linalg.norm(normal))
+        return cls(normal / length, float(offset) / length)
+
+    def distance(self, points: np.ndarray) -> np.ndarray:
+        """Return the signed distance (N,) of points (N, 3), positive on the normal's side."""
+        return points @ self.normal + self.offset
+
+    def moved(self, target_from_source: np.ndarray) -> "Plane":
+        """Return the same plane in the target frame."""
+        normal = target_from_source[:3, :3] @ self.normal
+        return Plane(normal, float(self.offset - normal @ target_from_source[:3, 3]))
+
+    def facing(self, direction: np.ndarray) -> "Plane":
+        """Return this plane with its normal turned to the side of `direction` (3,)."""
+        return self if self.normal @ direction >= 0 else Plane(-self.normal, -self.offset)
+
+
+def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Plane, np.ndarray]:
+    """Return the least-squares plane through points (N, 3), N >= 3, and the variances (3,) along its axes, ascending."""
+    weights = np.ones(len(points)) if weights is None else weights
+    centre = np.average(points, axis=0, weights=weights)
+    centred = points - centre
+    scatter = (centred * weights[:, None]).T @ centred / weights.sum()
+    variances, axes = np.linalg.eigh(scatter)
+    normal = axes[:, 0]
+    return Plane(normal, float(-normal @ centre)), variances
+
+
+def footprint_from_base(floor_in_base: Plane) -> np.ndarray:
+    """Return `base_footprint_from_base_link` of a floor plane given in base_link.
+
+    base_footprint lies on the floor below base_link's origin along the normal, z along the (upward) normal,
+    x along the projection of base_link's x axis onto the floor (the definition of the published calibration).
+    """
+    up = floor_in_base.facing(np.array([0.0, 0.0, 1.0]))
+    z_axis = up.normal
+    x_axis = np.array([1.0, 0.0, 0.0]) - z_axis[0] * z_axis
+    x_axis /= np.linalg.norm(x_axis)
+    base_from_footprint = np.eye(4)
+    base_from_footprint[:3, :3] = np.stack([x_axis, np.cross(z_axis, x_axis), z_axis], axis=1)
+    base_from_footprint[:3, 3] = -up.offset * z_axis
+    return inverse(base_from_footprint)
+
+
+def floor_of_footprint(footprint_from_base_link: np.ndarray) -> Plane:
+    """Return the floor plane in base_link that a `base_footprint_from_base_link` transform stands for."""
+    return Plane(footprint_from_base_link[2, :3].copy(), float(footprint_from_base_link[2, 3]))

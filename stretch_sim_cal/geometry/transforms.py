@@ -1,0 +1,115 @@
+"""Rigid transforms as 4x4 arrays.
+
+The convention of the whole package: `target_from_source` (in files and seeds also `source_to_target`) maps
+coordinates in source to coordinates in target, `p_target = target_from_source @ p_source`. Lengths are in m, angles in
+rad. Roll, pitch and yaw turn about the fixed x, then y, then z axis (as in URDF). A twist is (tx, ty, tz, rx, ry, rz);
+covariances are 6x6 over it, with `true = exp(twist) @ estimate`, that is in the target frame.
+"""
+
+import numpy as np
+from scipy.spatial.transform import RigidTransform, Rotation
+
+from stretch_sim_cal.errors import InputError
+
+
+def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
+    """Return the 4x4 transform of a 3x3 rotation and a translation (3,)."""
+    transform = np.eye(4)
+    transform[:3, :3] = rotation
+    transform[:3, 3] = translation
+    return transform
+
+
+def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
+    """Return the 4x4 transform of a URDF origin: translation (3,) in m, fixed-axis roll, pitch, yaw (3,) in rad."""
+    return from_rotation_translation(Rotation.from_euler("xyz", rpy).as_matrix(), xyz)
+
+
+def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,) of a 4x4 transform."""
+    return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_euler("xyz")
+
+
+def from_xyz_quaternion(xyz, quaternion) -> np.ndarray:
+    """Return the 4x4 transform of a translation (3,) and a quaternion (x, y, z, w) of any length but zero."""
+    return from_rotation_translation(Rotation.from_quat(quaternion).as_matrix(), xyz)
+
+
+def to_xyz_quaternion(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return translation (3,) and unit quaternion (x, y, z, w) of a 4x4 transform."""
+    return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_quat(canonical=True)
+
+
+def inverse(transform: np.ndarray) -> np.ndarray:
+    """Return the inverse of rigid transforms (..., 4, 4)."""
+    rotation_t = np.swapaxes(transform[..., :3, :3], -1, -2)
+    result = np.zeros_like(transform, dtype=float)
+    result[..., :3, :3] = rotation_t
+    result[..., :3, 3] = -np.einsum("...ij,...j->...i", rotation_t, transform[..., :3, 3])
+    result[..., 3, 3] = 1.0
+    return result
+
+
+def apply(transform: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return points (N, 3) moved by a 4x4 transform, in the points' own precision."""
+    dtype = points.dtype if np.issubdtype(points.dtype, np.floating) else float
+    return points @ transform[:3, :3].T.astype(dtype) + transform[:3, 3].astype(dtype)
+
+
+def exp(twist: np.ndarray) -> np.ndarray:
+    """Return the 4x4 transform of a twist (tx, ty, tz, rx, ry, rz), the exponential map of SE(3)."""
+    twist = np.asarray(twist, dtype=float)
+    return RigidTransform.from_exp_coords(np.concatenate([twist[3:], twist[:3]])).as_matrix()
+
+
+def log(transform: np.ndarray) -> np.ndarray:
+    """Return the twist (tx, ty, tz, rx, ry, rz) of a 4x4 transform, the inverse of `exp`."""
+    coordinates = RigidTransform.from_matrix(transform).as_exp_coords()
+    return np.concatenate([coordinates[3:], coordinates[:3]])
+
+
+def adjoint(transform: np.ndarray) -> np.ndarray:
+    """Return the 6x6 adjoint A of a transform T: `T @ exp(xi) @ inverse(T) == exp(A @ xi)`."""
+    rotation, translation = transform[:3, :3], transform[:3, 3]
+    result = np.zeros((6, 6))
+    result[:3, :3] = result[3:, 3:] = rotation
+    result[:3, 3:] = skew(translation) @ rotation
+    return result
+
+
+def skew(vector: np.ndarray) -> np.ndarray:
+    """Return the 3x3 matrix S with `S @ p == cross(vector, p)`."""
+    x, y, z = vector
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+
+
+def rotation_angle(transform: np.ndarray) -> float:
+    """Return the angle in rad, 0 to pi, that a 4x4 (or 3x3) transform turns by."""
+    return float(Rotation.from_matrix(transform[:3, :3]).magnitude())
+
+
+def error(truth: np.ndarray, estimate: np.ndarray) -> tuple[float, float]:
+    """Return how far `estimate` is from `truth`: length (m) and angle (rad) of `inverse(truth) @ estimate`."""
+    difference = inverse(truth) @ estimate
+    return float(np.linalg.norm(difference[:3, 3])), rotation_angle(difference)
+
+
+def check_rigid(transform, name: str = "transform", tolerance: float = 1e-4) -> np.ndarray:
+    """Return `transform` as a float 4x4 array, its rotation made exactly orthonormal.
+
+    Raises `InputError` naming `name` where it is not 4x4, not finite, or further than `tolerance` from rigid.
+    """
+    try:
+        matrix = np.array(transform, dtype=float)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{name}: is not a 4x4 matrix of numbers") from problem
+    if matrix.shape != (4, 4) or not np.isfinite(matrix).all():
+        raise InputError(f"{name}: is not a 4x4 matrix of finite numbers")
+    rotation = matrix[:3, :3]
+    if (
+        np.abs(rotation @ rotation.T - np.eye(3)).max() > tolerance
+        or np.linalg.det(rotation) < 0
+        or np.abs(matrix[3] - [0, 0, 0, 1]).max() > tolerance
+    ):
+        raise InputError(f"{name}: is not a rigid transform (rotation not orthonormal, or last row not 0 0 0 1)")
+    return from_rotation_translation(Rotation.from_matrix(rotation).as_matrix(), matrix[:3, 3])

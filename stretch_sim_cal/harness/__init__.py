@@ -1,0 +1,1 @@
+"""Scenarios, starting the processes, the verdict against the truth and the report."""

@@ -1,0 +1,1 @@
+"""rosbag2 recordings, body-shape datasets and the byte layout of point clouds, free of ROS."""

@@ -1,0 +1,1 @@
+"""The robot description and its kinematics: tree, forward kinematics, mobility, workspace."""
