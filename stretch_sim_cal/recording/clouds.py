@@ -1,0 +1,161 @@
+"""The byte layout of `sensor_msgs/PointCloud2`: from messages of any layout to arrays, and back to the driver's own.
+
+Knows no ROS: a message is anything with the attributes of `sensor_msgs/PointCloud2`, so one of rclpy serves as well as
+one that `rosbags` read from a recording.
+"""
+
+import array
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+
+# What Hesai's driver publishes: 26 bytes per point, little-endian, without padding. `timestamp` is in s.
+DRIVER_DTYPE = np.dtype(
+    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
+)
+
+# sensor_msgs/PointField: INT8 = 1 .. FLOAT64 = 8.
+DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
+_DATATYPE_OF = {code: datatype for datatype, code in DATATYPES.items()}
+
+
+class FieldLayout(NamedTuple):
+    """One field of a cloud, in the words of `sensor_msgs/PointField`."""
+
+    name: str
+    offset: int
+    datatype: int
+    count: int
+
+
+def points_from_message(message: Any) -> np.ndarray:
+    """Return the returns in a cloud as points (N, 3), float32, in the message's frame and order.
+
+    Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out.
+    Raises `InputError` where the message has no x, y, z or its bytes do not fit its own description.
+    """
+    points = _xyz(_records(message))
+    return points[_is_return(points)]
+
+
+def fields_from_message(message: Any, names: Sequence[str], returns_only: bool = False) -> dict[str, np.ndarray]:
+    """Return the named fields of a cloud, each (N,) (or (N, count)) in the machine's byte order and the field's type.
+
+    With `returns_only` the rows are those of `points_from_message`; without, every point that the message holds.
+    Raises `InputError` where a field is missing or the bytes do not fit the message's own description.
+    """
+    records = _records(message)
+    missing = [name for name in names if name not in records.dtype.names]
+    if missing:
+        raise InputError(
+            f"{_describe(message)}: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}"
+        )
+    columns = {name: records[name].astype(records.dtype[name].base.newbyteorder("=")) for name in names}
+    if returns_only:
+        keep = _is_return(_xyz(records))
+        columns = {name: column[keep] for name, column in columns.items()}
+    return columns
+
+
+def message_bytes(scan: np.ndarray) -> array.array:
+    """Return the `data` of a message for a structured array of points (N,), packed as its dtype says.
+
+    It is an `array.array("B")`, which rclpy takes as it is; from bytes or lists it would copy element by element.
+    """
+    data = array.array("B")
+    data.frombytes(memoryview(np.ascontiguousarray(scan)).cast("B") if scan.size else b"")
+    return data
+
+
+def layout(dtype: np.dtype = DRIVER_DTYPE) -> list[FieldLayout]:
+    """Return the `fields` of a message whose points are of a structured `dtype`; `point_step` is its `itemsize`."""
+    result = []
+    for name in dtype.names:
+        kind, offset = dtype.fields[name][:2]
+        code = kind.base.str[1:]
+        if code not in _DATATYPE_OF:
+            raise InputError(f"a cloud cannot hold field {name} of type {kind}")
+        result.append(FieldLayout(name, offset, _DATATYPE_OF[code], int(np.prod(kind.shape, dtype=int))))
+    return result
+
+
+def is_big_endian(dtype: np.dtype = DRIVER_DTYPE) -> bool:
+    """Return whether the fields of a structured `dtype` are stored most significant byte first."""
+    orders = {dtype[name].base.byteorder for name in dtype.names} - {"|"}
+    if orders == {"="}:
+        return sys.byteorder == "big"
+    return orders == {">"}
+
+
+def _records(message: Any) -> np.ndarray:
+    """Return all points of a message as structured records (height * width,), fields in the message's own order."""
+    if message.point_step <= 0 and message.width * message.height > 0:
+        raise InputError(f"{_describe(message)}: point_step is {message.point_step}")
+    dtype = _record_dtype(message)
+    height, width = int(message.height), int(message.width)
+    if height * width == 0:
+        return np.empty(0, dtype)
+    row_step = int(message.row_step)
+    if height == 1 or row_step == 0:
+        row_step = width * int(message.point_step)
+    if row_step < width * message.point_step:
+        raise InputError(
+            f"{_describe(message)}: row_step {row_step} is shorter than {width} points of {message.point_step} bytes"
+        )
+    data = message.data if hasattr(message.data, "__array_interface__") else _buffer(message.data)
+    data = np.ascontiguousarray(data, dtype=np.uint8)
+    needed = (height - 1) * row_step + width * int(message.point_step)
+    if data.size < needed:
+        raise InputError(f"{_describe(message)}: holds {data.size} bytes where its description needs {needed}")
+    grid = np.ndarray((height, width), dtype, buffer=data.data, strides=(row_step, int(message.point_step)))
+    return grid.reshape(-1)
+
+
+def _buffer(data: Any) -> np.ndarray:
+    try:
+        return np.frombuffer(data, dtype=np.uint8)
+    except TypeError:  # a plain list of byte values
+        return np.asarray(data, dtype=np.uint8)
+
+
+def _record_dtype(message: Any) -> np.dtype:
+    order = ">" if message.is_bigendian else "<"
+    names, formats, offsets = [], [], []
+    for field in message.fields:
+        if field.datatype not in DATATYPES:
+            raise InputError(f"{_describe(message)}: field {field.name} has the unknown datatype {field.datatype}")
+        kind = np.dtype(order + DATATYPES[field.datatype])
+        count = int(field.count) or 1  # some drivers leave count at 0 and mean 1
+        if field.offset + count * kind.itemsize > message.point_step:
+            raise InputError(f"{_describe(message)}: field {field.name} reaches beyond point_step {message.point_step}")
+        if field.name in names or not field.name:
+            continue  # unnamed padding, or a name given twice: the first one counts
+        names.append(field.name)
+        formats.append(kind if count == 1 else (kind, (count,)))
+        offsets.append(int(field.offset))
+    if not names:
+        raise InputError(f"{_describe(message)}: has no fields")
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": int(message.point_step)})
+
+
+def _xyz(records: np.ndarray) -> np.ndarray:
+    missing = [name for name in "xyz" if name not in records.dtype.names]
+    if missing:
+        raise InputError(f"point cloud: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}")
+    points = np.empty((len(records), 3), dtype=np.float32)
+    for column, name in enumerate("xyz"):
+        points[:, column] = records[name]
+    return points
+
+
+def _is_return(points: np.ndarray) -> np.ndarray:
+    return np.isfinite(points).all(axis=1) & (points != 0).any(axis=1)
+
+
+def _describe(message: Any) -> str:
+    header = getattr(message, "header", None)
+    return f"point cloud in frame '{getattr(header, 'frame_id', '')}'"

@@ -1,0 +1,142 @@
+"""Clouds of every layout that drivers and simulators publish become the same arrays."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.clouds import (
+    DRIVER_DTYPE,
+    fields_from_message,
+    is_big_endian,
+    layout,
+    message_bytes,
+    points_from_message,
+)
+
+
+def message_of(records, height=1, row_padding=0, data=None):
+    width = len(records) // height
+    step = records.dtype.itemsize
+    rows = np.frombuffer(records.tobytes(), np.uint8).reshape(height, width * step)
+    padded = np.pad(rows, ((0, 0), (0, row_padding)), constant_values=255)
+    return SimpleNamespace(
+        header=SimpleNamespace(frame_id="lidar_left_link"),
+        height=height,
+        width=width,
+        fields=layout(records.dtype),
+        is_bigendian=is_big_endian(records.dtype),
+        point_step=step,
+        row_step=width * step + row_padding,
+        data=padded.tobytes() if data is None else data,
+    )
+
+
+def scan_of(dtype=DRIVER_DTYPE, count=12):
+    rng = np.random.default_rng(1)
+    records = np.zeros(count, dtype)
+    for name in "xyz":
+        records[name] = rng.normal(size=count)
+    if "ring" in dtype.names:
+        records["ring"] = np.arange(count) * 1000
+    return records
+
+
+def xyz(records):
+    return np.stack([records[name] for name in "xyz"], axis=1).astype(np.float32)
+
+
+def test_the_driver_layout_has_26_bytes_per_point():
+    assert DRIVER_DTYPE.itemsize == 26
+    assert [(f.name, f.offset, f.datatype, f.count) for f in layout()] == [
+        ("x", 0, 7, 1),
+        ("y", 4, 7, 1),
+        ("z", 8, 7, 1),
+        ("intensity", 12, 7, 1),
+        ("ring", 16, 4, 1),
+        ("timestamp", 18, 8, 1),
+    ]
+
+
+def test_a_scan_survives_the_message():
+    scan = scan_of()
+    message = message_of(scan, data=message_bytes(scan))
+    np.testing.assert_array_equal(points_from_message(message), xyz(scan))
+    np.testing.assert_array_equal(fields_from_message(message, ["ring"])["ring"], scan["ring"])
+
+
+@pytest.mark.parametrize("kind", ["bytes", "list", "numpy"])
+def test_data_may_be_any_sequence_of_bytes(kind):
+    scan = scan_of()
+    raw = scan.tobytes()
+    data = {"bytes": raw, "list": list(raw), "numpy": np.frombuffer(raw, np.uint8)}[kind]
+    np.testing.assert_array_equal(points_from_message(message_of(scan, data=data)), xyz(scan))
+
+
+def test_big_endian_organised_padded_and_extra_fields():
+    dtype = np.dtype(
+        {
+            "names": ["ring", "z", "normal", "x", "y"],
+            "formats": [">u2", ">f8", (">f4", (3,)), ">f8", ">f8"],
+            "offsets": [1, 8, 16, 32, 40],
+            "itemsize": 53,
+        }
+    )
+    scan = scan_of(dtype)
+    message = message_of(scan, height=3, row_padding=7)
+    assert message.is_bigendian
+    np.testing.assert_array_equal(points_from_message(message), xyz(scan))
+    fields = fields_from_message(message, ["ring", "normal"])
+    np.testing.assert_array_equal(fields["ring"], scan["ring"])
+    assert fields["normal"].shape == (12, 3)
+    assert fields["ring"].dtype == np.uint16
+
+
+def test_points_that_are_no_returns_are_left_out():
+    scan = scan_of()
+    scan["x"][3] = np.nan
+    scan["z"][5] = np.inf
+    for name in "xyz":
+        scan[name][7] = 0.0
+    keep = np.delete(np.arange(12), [3, 5, 7])
+    message = message_of(scan)
+    np.testing.assert_array_equal(points_from_message(message), xyz(scan)[keep])
+    np.testing.assert_array_equal(fields_from_message(message, ["ring"], returns_only=True)["ring"], scan["ring"][keep])
+    assert len(fields_from_message(message, ["ring"])["ring"]) == 12
+
+
+def test_an_empty_cloud_has_no_points():
+    scan = scan_of(count=0)
+    assert points_from_message(message_of(scan, data=message_bytes(scan))).shape == (0, 3)
+
+
+def test_fields_with_count_zero_are_read_as_one_value():
+    scan = scan_of()
+    message = message_of(scan)
+    message.fields = [field._replace(count=0) for field in message.fields]
+    np.testing.assert_array_equal(points_from_message(message), xyz(scan))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"data": b"\0" * 100}, "100 bytes where its description needs 312"),
+        ({"fields": [f for f in layout() if f.name != "z"]}, "no field z"),
+        ({"fields": []}, "no fields"),
+        ({"point_step": 20}, "timestamp reaches beyond point_step 20"),
+        ({"point_step": 0}, "point_step is 0"),
+        ({"fields": [f._replace(datatype=9) for f in layout()]}, "unknown datatype 9"),
+        ({"height": 2, "row_step": 11}, "row_step 11 is shorter"),
+    ],
+)
+def test_a_message_that_contradicts_itself_is_refused(change, says):
+    message = message_of(scan_of())
+    vars(message).update(change)
+    with pytest.raises(InputError, match=says):
+        points_from_message(message)
+
+
+def test_a_missing_field_is_named():
+    with pytest.raises(InputError, match="no field rgb"):
+        fields_from_message(message_of(scan_of()), ["ring", "rgb"])
