@@ -1,0 +1,101 @@
+"""A scenario: what is simulated, which calibration stages run, what is expected and how exact it has to be."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stretch_sim_cal import files
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+STAGES = ("alignment", "floor", "body_shape")
+EXPECTATIONS = ("pass", "refused")
+STAGE_OPTIONS = {
+    "alignment": {"num_samples": 20, "method": None},
+    "floor": {"num_samples": 10, "method": None},
+    "body_shape": {"plan": "demo", "fit_method": "tapered_capsule"},
+}
+DEFAULT_TOLERANCES = {
+    "alignment": {"translation_mm": 1.0, "rotation_deg": 0.02},
+    "floor": {"height_mm": 0.5, "tilt_deg": 0.02},
+    "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10},
+}
+KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "tolerances"}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run of the harness, read from a YAML file in `scenarios/`.
+
+    `stages` maps stage names to their options, `tolerances` stage names to bounds (the units are in the keys);
+    `refusal` says which stage has to refuse and what its message has to mention.
+    """
+
+    name: str
+    description: str
+    expected: str
+    simulation: SimulationSetup
+    stages: dict[str, dict[str, Any]]
+    tolerances: dict[str, dict[str, float]]
+    refusal: dict[str, str] = field(default_factory=dict)
+    file: Path | None = None
+
+
+def load_scenario(name: str | Path) -> Scenario:
+    """Return the scenario of that name (in `scenarios/`) or path. Raises `InputError` naming file and key."""
+    path = files.find_shared("scenarios", name, ".yaml")
+    data = files.read_yaml(path)
+    _only_known(data, KEYS, f"{path}")
+    expected = data.get("expected", "pass")
+    if expected not in EXPECTATIONS:
+        raise InputError(f"{path}: expected: is '{expected}', use one of {', '.join(EXPECTATIONS)}")
+    stages = _stages(data.get("stages", {}), path)
+    refusal = data.get("refusal") or {}
+    if expected == "refused" and refusal.get("stage") not in stages:
+        raise InputError(f"{path}: refusal: stage: has to name one of the stages that run ({', '.join(stages)})")
+    return Scenario(
+        name=str(data.get("name", path.stem)),
+        description=str(data.get("description", "")),
+        expected=expected,
+        simulation=SimulationSetup.from_mapping(data.get("simulation", {}), source=str(path)),
+        stages=stages,
+        tolerances=_tolerances(data.get("tolerances", {}), path),
+        refusal=refusal,
+        file=path,
+    )
+
+
+def _only_known(mapping: Any, known, where: str) -> None:
+    if not isinstance(mapping, dict):
+        raise InputError(f"{where}: a mapping was expected, there is {type(mapping).__name__}")
+    for key in mapping:
+        if key not in known:
+            raise InputError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(known))}")
+
+
+def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
+    _only_known(data, STAGES, f"{path}: stages")
+    if not data:
+        raise InputError(f"{path}: stages: is empty; name at least one of {', '.join(STAGES)}")
+    stages = {}
+    for stage in STAGES:
+        if stage in data:
+            options = data[stage] or {}
+            _only_known(options, STAGE_OPTIONS[stage], f"{path}: stages: {stage}")
+            stages[stage] = STAGE_OPTIONS[stage] | options
+    if "floor" in stages and "alignment" not in stages or "body_shape" in stages and "floor" not in stages:
+        raise InputError(f"{path}: stages: floor needs alignment, and body_shape needs floor, to run before it")
+    return stages
+
+
+def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
+    _only_known(data, STAGES, f"{path}: tolerances")
+    result = {}
+    for stage, defaults in DEFAULT_TOLERANCES.items():
+        given = data.get(stage) or {}
+        _only_known(given, defaults, f"{path}: tolerances: {stage}")
+        for key, value in given.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+                raise InputError(f"{path}: tolerances: {stage}: {key}: is {value!r}, a number above 0 was expected")
+        result[stage] = defaults | given
+    return result
