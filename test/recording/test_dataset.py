@@ -1,0 +1,122 @@
+"""Datasets are whole after every sample, can be continued, and what is wrong with one is said by sample."""
+
+import numpy as np
+import pytest
+import yaml
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter, read_dataset
+
+POINTS = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
+
+
+def pose(**values):
+    return {joint: 0.0 for joint in JOINTS} | values
+
+
+@pytest.fixture
+def directory(tmp_path):
+    writer = DatasetWriter(tmp_path / "data", description="<robot name='r'/>", info={"tool": "dw4"})
+    writer.write_sample(pose(lift=0.5), pose(lift=0.501), POINTS, left=POINTS + 1, joints={"lift_joint": 0.501})
+    writer.write_sample(pose(lift=0.5, arm=0.3), pose(lift=0.5, arm=0.3), np.hstack([POINTS, POINTS[:, :1]]))
+    return tmp_path / "data"
+
+
+def edit_metadata(directory, change):
+    path = directory / "metadata.yaml"
+    metadata = yaml.safe_load(path.read_text())
+    change(metadata)
+    path.write_text(yaml.safe_dump(metadata))
+
+
+def test_what_was_written_is_read_back(directory):
+    dataset = read_dataset(directory)
+    first, second = dataset.samples
+    assert first.id == 0 and first.commanded["lift"] == 0.5 and first.actual["lift"] == 0.501
+    assert first.joints == {"lift_joint": 0.501}
+    np.testing.assert_array_equal(first.points, POINTS)
+    np.testing.assert_array_equal(first.left, POINTS + 1)
+    assert first.right is None and second.points.shape == (50, 4)
+    assert dataset.description_file.read_text() == "<robot name='r'/>"
+    assert dataset.info["tool"] == "dw4" and dataset.warnings == []
+
+
+def test_an_interrupted_collection_continues_after_the_last_whole_sample(directory):
+    (directory / ".sample_0002.npz.half").write_bytes(b"torn")
+    writer = DatasetWriter(directory, description="<robot name='r'/>")
+    assert writer.holds(pose(lift=0.5)) and not writer.holds(pose(lift=0.6))
+    assert writer.write_sample(pose(lift=0.6), pose(lift=0.6), POINTS).name == "sample_0002.npz"
+    assert [sample.id for sample in read_dataset(directory).samples] == [0, 1, 2]
+
+
+def test_another_robot_or_floor_does_not_continue_a_dataset(directory, tmp_path):
+    with pytest.raises(InputError, match="another robot description"):
+        DatasetWriter(directory, description="<robot name='other'/>")
+    DatasetWriter(tmp_path / "floor", footprint_from_base_link=np.eye(4))
+    tilted = np.eye(4)
+    tilted[2, 3] = 0.01
+    with pytest.raises(InputError, match="another floor calibration"):
+        DatasetWriter(tmp_path / "floor", footprint_from_base_link=tilted)
+
+
+def test_a_torn_sample_is_named(directory):
+    path = directory / "sample_0001.npz"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(InputError, match=r"sample 1 .*torn"):
+        read_dataset(directory)
+
+
+def test_a_missing_sample_file_is_named(directory):
+    (directory / "sample_0000.npz").unlink()
+    with pytest.raises(InputError, match=r"sample 0 .*missing"):
+        read_dataset(directory)
+
+
+def test_points_that_are_not_finite_are_left_out_with_a_warning(tmp_path):
+    points = POINTS.copy()
+    points[3] = np.nan
+    DatasetWriter(tmp_path).write_sample(pose(), pose(), points)
+    dataset = read_dataset(tmp_path)
+    assert len(dataset.samples[0].points) == 49
+    assert "sample 0" in dataset.warnings[0] and "1 of 50" in dataset.warnings[0]
+
+
+def test_an_empty_sample_is_a_warning_that_names_it(tmp_path):
+    DatasetWriter(tmp_path).write_sample(pose(), pose(), np.empty((0, 3)))
+    assert "sample 0" in read_dataset(tmp_path).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda m: m["samples"][1].update(num_points=7), "sample 1 .*50 points.*says 7"),
+        (lambda m: m["samples"][1]["actual"].update(arm=float("nan")), "sample 1: actual: arm: nan"),
+        (lambda m: m["samples"][1]["commanded"].pop("wrist_yaw"), "sample 1: commanded: has no wrist_yaw"),
+        (lambda m: m["samples"][1].update(id=0), "two samples have the id 0"),
+        (lambda m: m["samples"][1].update(file="../../etc/passwd.npz"), "sample 1: 'file'"),
+        (lambda m: m.update(frame="map"), "frame 'map'"),
+        (lambda m: m.update(format=9), "format 9"),
+        (lambda m: m.pop("samples"), "no list 'samples'"),
+        (lambda m: m.update(samples=[]), "lists no samples"),
+    ],
+)
+def test_metadata_that_is_wrong_is_refused_by_name(directory, change, message):
+    edit_metadata(directory, change)
+    with pytest.raises(InputError, match=message):
+        read_dataset(directory)
+
+
+def test_a_file_that_the_metadata_does_not_name_and_a_pose_twice_are_warnings(directory):
+    DatasetWriter(directory).write_sample(pose(lift=0.5), pose(lift=0.5), POINTS)
+    np.savez(directory / "sample_0009.npz", points=POINTS)
+    warnings = "\n".join(read_dataset(directory).warnings)
+    assert "sample_0009.npz: is not in metadata.yaml" in warnings and "same commanded pose as sample 0" in warnings
+
+
+def test_no_dataset_and_no_data_are_refused(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        read_dataset(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is .* a body-shape dataset"):
+        read_dataset(tmp_path)
+    with pytest.raises(InputError, match="points: is float64 of shape"):
+        DatasetWriter(tmp_path).write_sample(pose(), pose(), np.zeros(3))
