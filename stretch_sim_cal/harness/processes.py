@@ -42,6 +42,10 @@ class RunFiles:
     fleet_id: str = "stretch-se4-simulated"
 
     @property
+    def scenario(self) -> Path:
+        return self.folder / "scenario.yaml"
+
+    @property
     def truth(self) -> Path:
         return self.folder / "truth.json"
 
@@ -82,9 +86,9 @@ class RunFiles:
         return {"HELLO_FLEET_PATH": str(self.fleet), "HELLO_FLEET_ID": self.fleet_id}
 
 
-def simulator_process(scenario_file: Path, files: RunFiles, simulator: str = "embedded", extra: tuple[str, ...] = ()) -> Process:
+def simulator_process(files: RunFiles, simulator: str = "embedded", extra: tuple[str, ...] = ()) -> Process:
     """Return the simulator's process: it looks like the robot's drivers and keeps the truth to itself."""
-    arguments = ("--scenario", str(scenario_file), "--truth", str(files.truth), *extra)
+    arguments = ("--scenario", str(files.scenario), "--truth", str(files.truth), *extra)
     if simulator != "embedded":
         arguments = ("--simulator", simulator, *arguments)
     return Process("simulator", "stretch_simulator", arguments, ready_line=SIMULATOR_READY)

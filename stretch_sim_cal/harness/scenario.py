@@ -1,8 +1,12 @@
 """A scenario: what is simulated, which calibration stages run, what is expected and how exact it has to be."""
 
+import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
@@ -28,7 +32,7 @@ class Scenario:
     """One run of the harness, read from a YAML file in `scenarios/`.
 
     `stages` maps stage names to their options, `tolerances` stage names to bounds (the units are in the keys);
-    `refusal` says which stage has to refuse and what its message has to mention.
+    `refusal` says which stage has to refuse and what its message has to mention; `data` is the file's own content.
     """
 
     name: str
@@ -38,13 +42,17 @@ class Scenario:
     stages: dict[str, dict[str, Any]]
     tolerances: dict[str, dict[str, float]]
     refusal: dict[str, str] = field(default_factory=dict)
-    file: Path | None = None
+    data: dict[str, Any] = field(default_factory=dict)
 
 
 def load_scenario(name: str | Path) -> Scenario:
     """Return the scenario of that name (in `scenarios/`) or path. Raises `InputError` naming file and key."""
     path = files.find_shared("scenarios", name, ".yaml")
-    data = files.read_yaml(path)
+    return scenario_from_mapping(files.read_yaml(path), path)
+
+
+def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
+    """Return the scenario that a mapping describes; `path` names it in errors and is its default name."""
     _only_known(data, KEYS, f"{path}")
     expected = data.get("expected", "pass")
     if expected not in EXPECTATIONS:
@@ -61,7 +69,7 @@ def load_scenario(name: str | Path) -> Scenario:
         stages=stages,
         tolerances=_tolerances(data.get("tolerances", {}), path),
         refusal=refusal,
-        file=path,
+        data=data,
     )
 
 
@@ -99,3 +107,29 @@ def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
                 raise InputError(f"{path}: tolerances: {stage}: {key}: is {value!r}, a number above 0 was expected")
         result[stage] = defaults | given
     return result
+
+
+def with_changes(
+    scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None
+) -> Scenario:
+    """Return the scenario with another seed, sensor, or lidar mount errors drawn from the seed.
+
+    `mount_errors` are their length in mm and angle in deg, in random directions.
+    """
+    data = copy.deepcopy(scenario.data)
+    simulation = data.setdefault("simulation", {})
+    if seed is not None:
+        simulation["seed"] = seed
+    if sensor is not None:
+        simulation["sensor"] = sensor
+    if mount_errors is not None:
+        random = np.random.default_rng(int(simulation.get("seed", 0)))
+        for lidar in ("lidar_left_error", "lidar_right_error"):
+            directions = random.normal(size=(2, 3))
+            directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+            rotation = Rotation.from_rotvec(np.radians(mount_errors[1]) * directions[1])
+            simulation[lidar] = {
+                "xyz": [float(value) for value in 1e-3 * mount_errors[0] * directions[0]],
+                "rpy_deg": [float(value) for value in rotation.as_euler("xyz", degrees=True)],
+            }
+    return scenario_from_mapping(data, Path(f"{scenario.name}.yaml"))

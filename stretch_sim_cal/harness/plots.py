@@ -1,0 +1,117 @@
+"""The pictures of a report. Each function draws one figure and returns it as PNG bytes."""
+
+import io
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.collections import PolyCollection
+
+LEFT, RIGHT, TRUE, FIT = "#1f6fb4", "#e07b00", "#2b2b2b", "#c2182b"
+DRAWN_POINTS = 60_000
+SLICE = 0.05  # half thickness of the slices that are drawn, m
+ZOOM = 0.5  # width of the enlarged windows, m
+
+
+def _png(figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110, bbox_inches="tight")
+    plt.close(figure)
+    return stream.getvalue()
+
+
+def _thinned(points: np.ndarray) -> np.ndarray:
+    step = max(1, len(points) // DRAWN_POINTS)
+    return points[::step]
+
+
+def clouds_before_and_after(left: np.ndarray, right_before: np.ndarray, right_after: np.ndarray) -> bytes:
+    """Draw both lidars' points (N, 3) in base_link, the right ones as first guessed and as calibrated.
+
+    Top row from above, middle row from the side, bottom row a wall enlarged: a slice in which a disagreement of the
+    lidars shows as two lines instead of one.
+    """
+    figure, axes = plt.subplots(3, 2, figsize=(11, 14.5))
+    height, spot = _telling_spot(left, right_after)
+    for column, (right, title) in enumerate([(right_before, "before: as described"), (right_after, "after: as calibrated")]):
+        for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, "right lidar")]:
+            drawn = _thinned(points)
+            axes[0, column].scatter(drawn[:, 0], drawn[:, 1], s=0.15, c=colour, linewidths=0, label=label)
+            axes[1, column].scatter(drawn[:, 0], drawn[:, 2], s=0.15, c=colour, linewidths=0)
+            near = points[np.abs(points[:, 2] - height) < SLICE]
+            axes[2, column].scatter(near[:, 0], near[:, 1], s=5, c=colour, linewidths=0, alpha=0.6)
+        axes[0, column].set_title(f"from above, {title}")
+        axes[1, column].set_title(f"from the side, {title}")
+        axes[2, column].set_title(f"slice at {height:.1f} m enlarged, {title}")
+        axes[2, column].set_xlim(spot[0] - ZOOM / 2, spot[0] + ZOOM / 2)
+        axes[2, column].set_ylim(spot[1] - ZOOM / 2, spot[1] + ZOOM / 2)
+        axes[1, column].set_ylabel("z / m")
+        for row in (0, 2):
+            axes[row, column].set_ylabel("y / m")
+        for row in range(3):
+            axes[row, column].set_aspect("equal")
+            axes[row, column].set_xlabel("x / m")
+    axes[0, 0].legend(markerscale=40, loc="upper right", framealpha=0.9)
+    figure.tight_layout()
+    return _png(figure)
+
+
+def _telling_spot(left: np.ndarray, right: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return a height and a place (x, y) where both lidars have many points far from the robot: a wall to enlarge."""
+    best = (0, 1.0, np.zeros(2))
+    for height in (0.5, 0.8, 1.1, 1.4):
+        cells = []
+        for points in (left, right):
+            near = points[(np.abs(points[:, 2] - height) < SLICE) & (np.hypot(points[:, 0], points[:, 1]) > 1.0)]
+            cells.append(np.floor(near[:, :2] / (ZOOM / 2)).astype(int))
+        names, owner = np.unique(np.concatenate(cells), axis=0, return_inverse=True)
+        if not len(names):
+            continue
+        owner = owner.ravel()
+        counts = [np.bincount(part, minlength=len(names)) for part in np.split(owner, [len(cells[0])])]
+        both = np.minimum(*counts)
+        if both.max() > best[0]:
+            best = (both.max(), height, (names[both.argmax()] + 0.5) * ZOOM / 2)
+    return best[1], best[2]
+
+
+def floor_residuals(points: np.ndarray, cell: float = 0.1, reach: float = 4.0) -> bytes:
+    """Draw the mean height over the calibrated floor, cell by cell, of points (N, 3) in base_footprint."""
+    near = points[(np.abs(points[:, 2]) < 0.03) & (np.abs(points[:, :2]).max(axis=1) < reach)]
+    edges = np.arange(-reach, reach + cell, cell)
+    counts, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges])
+    sums, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges], weights=near[:, 2].astype(float))
+    mean = np.where(counts >= 10, 1e3 * sums / np.maximum(counts, 1), np.nan)
+    figure, axis = plt.subplots(figsize=(8, 6.6))
+    image = axis.imshow(mean.T, origin="lower", extent=(-reach, reach, -reach, reach), cmap="RdBu_r", vmin=-5, vmax=5)
+    figure.colorbar(image, ax=axis, label="mean height over the fitted floor / mm")
+    axis.plot(0, 0, "k+", markersize=12)
+    axis.set(xlabel="x / m", ylabel="y / m", title="floor residuals (10 cm cells with 10 returns or more; + is the robot)")
+    return _png(figure)
+
+
+def outlines(poses: list[dict], columns: int = 4) -> bytes:
+    """Draw for every pose the robot's true outline, the lidars' returns and the fitted shape, in base_footprint.
+
+    Each pose is a mapping with `title`, `truth` (K, 2), `points` (N, 2), `shape` (M, 2) and `protrusion` in m.
+    """
+    rows = -(-len(poses) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(3.6 * columns, 3.3 * rows), squeeze=False, sharex=True, sharey=True)
+    for axis in axes.flat[len(poses) :]:
+        axis.set_visible(False)
+    for axis, pose in zip(axes.flat, poses, strict=False):
+        axis.add_collection(PolyCollection([pose["truth"]], facecolor="#d8d8d8", edgecolor=TRUE, linewidth=1.0))
+        drawn = _thinned(pose["points"])
+        axis.scatter(drawn[:, 0], drawn[:, 1], s=0.3, c=LEFT, linewidths=0, alpha=0.5)
+        ring = np.vstack([pose["shape"], pose["shape"][:1]])
+        axis.plot(ring[:, 0], ring[:, 1], c=FIT, linewidth=1.4)
+        axis.set_title(f"{pose['title']}\nprotrusion {1e3 * pose['protrusion']:.2f} mm", fontsize=9)
+        axis.set_aspect("equal")
+    everything = np.vstack([np.vstack([pose["truth"], pose["shape"]]) for pose in poses])
+    low, high = everything.min(axis=0) - 0.1, everything.max(axis=0) + 0.1
+    axes[0, 0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    figure.tight_layout()
+    return _png(figure)

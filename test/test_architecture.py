@@ -1,0 +1,56 @@
+"""The rooms import one way, as docs/architecture.md says, and calibration stays free of ROS and of the simulator."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import stretch_sim_cal
+
+PACKAGE = Path(stretch_sim_cal.__file__).parent
+FOUNDATION = {"errors", "files", "command"}
+MAY_IMPORT = {
+    "geometry": set(),
+    "robot": {"geometry"},
+    "conventions": {"geometry", "robot"},
+    "calibration": {"geometry"},
+    "simulation": {"geometry", "robot"},
+    "recording": {"geometry"},
+    "ros": {"geometry", "robot", "conventions", "calibration", "simulation", "recording"},
+    "harness": {"geometry", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
+    "commands": {"geometry", "robot", "conventions", "calibration", "simulation", "recording", "ros", "harness"},
+}
+ROS_MODULES = ("rclpy", "sensor_msgs", "geometry_msgs", "tf2_msgs", "std_msgs", "control_msgs", "visualization_msgs")
+
+
+def imported_modules(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_rooms_that_stand_above_it(room):
+    for path in (PACKAGE / room).rglob("*.py"):
+        for name in imported_modules(path):
+            if name.startswith("stretch_sim_cal."):
+                other = name.split(".")[1]
+                allowed = MAY_IMPORT[room] | FOUNDATION | {room, "__version__"}
+                assert other in allowed, f"{path.relative_to(PACKAGE)} imports {name}"
+
+
+def test_every_room_has_its_rule():
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert rooms == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("room", sorted(set(MAY_IMPORT) - {"ros"}))
+def test_only_the_ros_room_speaks_ros(room):
+    for path in (PACKAGE / room).rglob("*.py"):
+        for name in imported_modules(path):
+            assert name.split(".")[0] not in ROS_MODULES, f"{path.relative_to(PACKAGE)} imports {name}"
