@@ -1,0 +1,80 @@
+"""`stretch-sim-cal doctor`: what of ROS, Gazebo and the robot is there, and what that enables."""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shutil
+from importlib import metadata
+
+NAME = "doctor"
+HELP = "Say what of ROS, Gazebo and the robot is there, and what that enables."
+EXAMPLE = "stretch-sim-cal doctor"
+
+GAZEBO_GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
+# What each command needs beyond the package's own libraries.
+NEEDS = {
+    "demo, run, sim (embedded)": ("rclpy", "embreex", "control_msgs", "tf2_msgs"),
+    "ros_* nodes": ("rclpy", "sensor_msgs", "tf2_msgs", "control_msgs", "small_gicp"),
+    "calibrate, verify from a recording": ("rosbags", "small_gicp"),
+    "fit_body_shape_model": ("shapely", "stretch4_urdf"),
+    "launch files and launch tests": ("launch", "launch_ros", "launch_testing"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what is there. The exit code is 0 where the embedded simulator and the nodes can run, else 1."""
+    findings = {
+        "python": platform.python_version(),
+        "ros": os.environ.get("ROS_DISTRO") or ("rclpy from the package index" if _has("rclpy") else "none"),
+        "rmw": os.environ.get("RMW_IMPLEMENTATION") or ("default (rmw_fastrtps_cpp)" if _has("rclpy") else "none"),
+        "gazebo": _gazebo(),
+        "stretch4_urdf": _version("hello-robot-stretch4-urdf"),
+        "fleet": _fleet(),
+    }
+    commands = {name: [need for need in needs if not _has(need)] for name, needs in NEEDS.items()}
+    if args.json:
+        print(json.dumps(findings | {"missing": commands}, indent=1))
+    else:
+        for name, value in findings.items():
+            print(f"{name:<14} {value}")
+        for name, missing in commands.items():
+            print(f"{'ok' if not missing else 'missing':<14} {name}{': needs ' + ', '.join(missing) if missing else ''}")
+    essential = [commands["demo, run, sim (embedded)"], commands["ros_* nodes"]]
+    return 1 if any(essential) else 0
+
+
+def _has(module: str) -> bool:
+    # The package index has an unrelated package named `launch`: ROS's own has LaunchDescription.
+    if module == "launch":
+        return importlib.util.find_spec("launch") is not None and importlib.util.find_spec("launch.launch_description") is not None
+    return importlib.util.find_spec(module) is not None
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _gazebo() -> str:
+    if shutil.which("gz") is None:
+        return "none (no 'gz' on the path); scenarios run on the embedded simulator"
+    if importlib.util.find_spec("gz") is None:
+        return "gz is there, its Python bindings are not: install python3-gz-transport for your generation"
+    found = [name for number, name in GAZEBO_GENERATIONS.items() if importlib.util.find_spec(f"gz.transport{number}")]
+    return ", ".join(found) or ("16 or newer" if importlib.util.find_spec("gz.transport") else "bindings of an unknown generation")
+
+
+def _fleet() -> str:
+    path, robot = os.environ.get("HELLO_FLEET_PATH"), os.environ.get("HELLO_FLEET_ID")
+    if not path or not robot:
+        return "HELLO_FLEET_PATH and HELLO_FLEET_ID are not set: files go to ~/.stretch/calibration"
+    return f"{path}/{robot}" + ("" if os.path.isdir(os.path.join(path, robot)) else " (no such folder yet)")
