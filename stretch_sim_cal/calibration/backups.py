@@ -1,0 +1,66 @@
+"""Backups of files that hold a calibration: every save keeps what it replaces, `rollback` takes one step back.
+
+Steps back are a stack, so undoing two saves (an alignment, then a floor) brings back what was before both. A file that
+was made by its first save has nothing before it: rolling that back is an error, not a deletion.
+"""
+
+from pathlib import Path
+
+from stretch_sim_cal import files
+from stretch_sim_cal.errors import InputError
+
+KEPT = 20
+ROLLED_BACK = ".rolled_back"
+
+
+def backups_of(path: str | Path) -> list[Path]:
+    """Return the backups of `path`, oldest first."""
+    path = Path(path)
+    found = [p for p in path.parent.glob(f"{path.name}.backup-*") if p.name.rpartition("-")[2].isdigit()]
+    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))
+
+
+def keep_backup(path: str | Path) -> Path | None:
+    """Copy `path` to its newest backup and return that, or None where there is no file yet.
+
+    The last `KEPT` backups stay. Raises `InputError` where the file cannot be read or the folder not written.
+    """
+    path = Path(path)
+    if not path.exists():
+        return None
+    content = _read(path)
+    existing = backups_of(path)
+    if existing and _read(existing[-1]) == content:
+        return existing[-1]
+    number = int(existing[-1].name.rpartition("-")[2]) + 1 if existing else 1
+    backup = path.with_name(f"{path.name}.backup-{number:04d}")
+    files.write_atomic(backup, lambda stream: stream.write(content))
+    for old in existing[: max(0, len(existing) + 1 - KEPT)]:
+        old.unlink(missing_ok=True)
+    return backup
+
+
+def rollback(path: str | Path) -> Path:
+    """Bring back what `path` held before its last save; return the backup it came from (used up by this).
+
+    What is replaced is kept as `<name>.rolled_back`. Raises `InputError` where there is no backup.
+    """
+    path = Path(path)
+    existing = backups_of(path)
+    if not existing:
+        raise InputError(f"{path}: there is no backup to roll back to ({path.name}.backup-* in {path.parent})")
+    backup = existing[-1]
+    content = _read(backup)
+    if path.exists():
+        replaced = _read(path)
+        files.write_atomic(path.with_name(path.name + ROLLED_BACK), lambda stream: stream.write(replaced))
+    files.write_atomic(path, lambda stream: stream.write(content))
+    backup.unlink()
+    return backup
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error

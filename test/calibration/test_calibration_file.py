@@ -1,0 +1,252 @@
+"""The calibration file: what is read from published files, what an update leaves alone, what is refused."""
+
+import datetime
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+
+from stretch_sim_cal.calibration.calibration_file import (
+    FLOOR,
+    FOOTPRINT,
+    FOOTPRINT_ALIAS,
+    RIGHT_TO_LEFT,
+    CalibrationFile,
+    default_path,
+    default_robot_id,
+    rollback,
+)
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
+
+PUBLISHED = """\
+right_to_left_transform:
+  data:
+    - [-0.5365967222717024, 0.6663353592972918, -0.5177462183323179, -0.12294484016345666]
+    - [-0.6646750085371393, 0.04424751619601933, 0.7458212187492647, 0.21060627682335334]
+    - [0.5198760339479219, 0.7443381934716462, 0.4191533884700769, -0.11890210541737793]
+    - [0.0, 0.0, 0.0, 1.0]
+  robot_id: stretch-se4-4010
+  timestamp: "2026-03-19T14:28:32.548974"
+floor_to_base_link_transform:
+  data:
+    - [0.9999523981086859, 0.00018263214746540911, -0.009755417068829098, -2.710505431213761e-20]
+    - [0.0, 0.9998248062402024, 0.018717821100267065, 5.421010862427522e-20]
+    - [0.00975712645649783, -0.018716930096581413, 0.9997772126884428, 0.013265772694061559]
+    - [0.0, 0.0, 0.0, 1.0]
+  robot_id: stretch-se4-4010
+  timestamp: "2026-03-19T13:45:26.138201"
+floor_model_params:
+  data:
+    normal: [0.00975712645649783, -0.018716930096581413, 0.9997772126884428]
+    distance: -0.013265772694061559
+    description: "Floor plane: normal [x,y,z] dot point + distance = 0"
+  robot_id: stretch-se4-4010
+  timestamp: "2026-03-19T13:45:26.138201"
+"""
+WHEN = datetime.datetime(2026, 11, 21, 12, 0, 0)
+
+
+@pytest.fixture
+def published(tmp_path):
+    path = tmp_path / "dual_lidar_calibration.yaml"
+    path.write_text(PUBLISHED)
+    return path
+
+
+def alignment_result(transform=None, refusals=()):
+    transform = exp([0.1, 0.2, -0.1, 0.3, 0.2, 0.1]) if transform is None else transform
+    return SimpleNamespace(
+        right_to_left=transform, covariance=np.eye(6) * 1e-8, rmse=0.0101, num_frames=20, method="planes", refusals=list(refusals)
+    )
+
+
+def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=()):
+    plane = Plane.from_coefficients([tilt[0], tilt[1], 1.0], height)
+    return SimpleNamespace(
+        plane=plane, footprint_from_base=footprint_from_base(plane), covariance=np.eye(3) * 1e-9, rmse=0.007, num_frames=10,
+        method="support", refusals=list(refusals),
+    )
+
+
+def edited(path, change):
+    data = yaml.safe_load(path.read_text())
+    change(data)
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def test_the_published_example_has_its_floor_below_base_link(published):
+    calibration = CalibrationFile.load(published)
+    assert calibration.contradictions == ()
+    assert calibration.floor_plane.offset == pytest.approx(0.0132657727)
+    below = np.array([[0.0, 0.0, -0.0132687]])
+    assert abs(calibration.floor_plane.distance(below)[0]) < 1e-5
+    assert calibration.right_to_left[1, 3] == pytest.approx(0.21060627682335334)
+    assert calibration.entries[RIGHT_TO_LEFT].robot_id == "stretch-se4-4010"
+    assert calibration.entries[RIGHT_TO_LEFT].timestamp == datetime.datetime(2026, 3, 19, 14, 28, 32, 548974)
+
+
+def test_a_published_file_whose_distance_follows_its_own_text_is_read_the_same(published):
+    edited(published, lambda data: data[FLOOR]["data"].update(distance=0.013265772694061559))
+    calibration = CalibrationFile.load(published)
+    assert calibration.contradictions == ()
+    assert calibration.floor_plane.offset == pytest.approx(0.0132657727)
+
+
+def test_without_convention_and_transform_the_floor_is_refused(published):
+    edited(published, lambda data: data.pop(FOOTPRINT))
+    with pytest.raises(InputError, match="floor_model_params: the sign of distance"):
+        CalibrationFile.load(published)
+
+
+def test_a_convention_settles_the_sign_without_the_transform(published):
+    def change(data):
+        data.pop(FOOTPRINT)
+        data[FLOOR]["data"]["distance"] = 0.0132657727
+        data[FLOOR]["convention"] = "normal . p + distance = 0"
+
+    calibration = CalibrationFile.load(edited(published, change))
+    assert calibration.floor_plane.offset == pytest.approx(0.0132657727)
+    assert calibration.footprint_from_base[2, 3] == pytest.approx(0.0132657727)
+
+
+def test_the_other_name_of_the_footprint_transform_is_read(published):
+    edited(published, lambda data: data.update({FOOTPRINT_ALIAS: data.pop(FOOTPRINT)}))
+    assert CalibrationFile.load(published).footprint_from_base[2, 3] == pytest.approx(0.0132657727)
+
+
+def test_a_plane_that_contradicts_the_transform_is_told(published):
+    edited(published, lambda data: data[FLOOR]["data"].update(distance=0.05))
+    (sentence,) = CalibrationFile.load(published).contradictions
+    assert "36.73 mm" in sentence
+
+
+def test_two_footprints_that_differ_are_told(published):
+    def change(data):
+        data[FOOTPRINT_ALIAS] = {"data": from_xyz_rpy([0, 0, 0.02]).tolist()}
+
+    assert FOOTPRINT_ALIAS in CalibrationFile.load(edited(published, change)).contradictions[0]
+
+
+def test_an_update_leaves_everything_else_as_it_was(published):
+    def foreign(data):
+        data["camera_to_head"] = {"data": [1, 2, 3], "note": "someone else's"}
+        data[RIGHT_TO_LEFT]["operator"] = "ada"
+
+    before = yaml.safe_load(edited(published, foreign).read_text())
+    CalibrationFile.load(published).with_alignment(alignment_result(), "stretch-se4-1", WHEN).save(published)
+    after = yaml.safe_load(published.read_text())
+    assert after["camera_to_head"] == before["camera_to_head"]
+    assert after[FOOTPRINT] == before[FOOTPRINT] and after[FLOOR] == before[FLOOR]
+    assert after[RIGHT_TO_LEFT]["operator"] == "ada"
+    assert after[RIGHT_TO_LEFT]["robot_id"] == "stretch-se4-1"
+    assert list(after) == list(before)
+
+
+def test_what_is_written_is_read_back_to_the_last_bit(tmp_path):
+    path = tmp_path / "new" / "dual_lidar_calibration.yaml"
+    alignment, floor = alignment_result(), floor_result()
+    calibration = CalibrationFile.load_or_empty(path).with_alignment(alignment, "r", WHEN).with_floor(floor, "r", WHEN)
+    assert calibration.save() is None
+    read = CalibrationFile.load(path)
+    raw = yaml.safe_load(path.read_text())
+    assert raw[RIGHT_TO_LEFT]["data"] == alignment.right_to_left.tolist()
+    assert raw[FLOOR]["data"]["distance"] == floor.plane.offset > 0
+    assert raw[FLOOR]["convention"] == "normal . p + distance = 0"
+    np.testing.assert_allclose(read.right_to_left, alignment.right_to_left, atol=1e-15)
+    np.testing.assert_allclose(read.footprint_from_base, floor.footprint_from_base, atol=1e-15)
+    np.testing.assert_array_equal(read.entries[RIGHT_TO_LEFT].covariance, alignment.covariance)
+    entry = read.entries[FLOOR]
+    assert (entry.fit_method, entry.rmse, entry.num_frames, entry.timestamp) == ("support", 0.007, 10, WHEN)
+    assert "&" not in path.read_text()
+
+
+def test_an_update_of_the_floor_also_reaches_readers_of_the_other_name(published):
+    edited(published, lambda data: data.update({FOOTPRINT_ALIAS: data[FOOTPRINT]}))
+    updated = CalibrationFile.load(published).with_floor(floor_result(), "r", WHEN)
+    assert updated.contradictions == ()
+    assert updated.data[FOOTPRINT_ALIAS]["data"] == updated.data[FOOTPRINT]["data"]
+
+
+def test_a_refused_result_is_not_written():
+    with pytest.raises(Refused, match="sliding along the corridor"):
+        CalibrationFile().with_alignment(alignment_result(refusals=["sliding along the corridor"]), "r")
+    with pytest.raises(Refused, match="one-sided"):
+        CalibrationFile().with_floor(floor_result(refusals=["one-sided"]), "r")
+
+
+def test_rolling_back_twice_undoes_two_saves(published):
+    first = published.read_text()
+    CalibrationFile.load(published).with_alignment(alignment_result(), "r", WHEN).save()
+    second = published.read_text()
+    CalibrationFile.load(published).with_floor(floor_result(), "r", WHEN).save()
+    third = published.read_text()
+    rollback(published)
+    assert published.read_text() == second
+    assert published.with_name(published.name + ".rolled_back").read_text() == third
+    rollback(published)
+    assert published.read_text() == first
+    with pytest.raises(InputError, match="no backup"):
+        rollback(published)
+
+
+def test_old_backups_do_not_pile_up(published):
+    for index in range(30):
+        CalibrationFile.load(published).with_floor(floor_result(height=0.02 + index * 1e-3), "r", WHEN).save()
+    assert len(list(published.parent.glob("*.backup-*"))) == 20
+    rollback(published)
+    assert CalibrationFile.load(published).floor_plane.offset == pytest.approx(0.02 + 28e-3, abs=1e-4)
+
+
+BROKEN = {
+    "not rigid": ("right_to_left_transform: {data: [[2,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "not a rigid transform"),
+    "mirrored": ("right_to_left_transform: {data: [[-1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "not a rigid transform"),
+    "not a number": ("right_to_left_transform: {data: [[.nan,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "finite numbers"),
+    "three rows": ("right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0]]}", "4x4"),
+    "ragged": ("right_to_left_transform: {data: [[1,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "4x4"),
+    "words": ("right_to_left_transform: {data: hello}", "4x4"),
+    "contains itself": ("right_to_left_transform: {data: &a [*a, *a, *a, *a]}", "4x4"),
+    "no data": ("right_to_left_transform: {robot_id: x}", "has no 'data'"),
+    "entry is a list": ("floor_model_params: [1, 2]", "has no 'data'"),
+    "no normal": ("floor_model_params: {data: {distance: 1}}", "needs 'normal'"),
+    "long normal": ("floor_model_params: {data: {normal: [0, 0, 2], distance: 0.1}}", "length 2"),
+    "unknown convention": (
+        "floor_model_params: {data: {normal: [0, 0, 1], distance: 0.1}, convention: upwards}", "unknown convention 'upwards'"
+    ),
+    "torn": ("right_to_left_transform:\n  data:\n    - [1, 0, 0", "not valid YAML"),
+    "code": ("a: !!python/object/apply:os.system [touch /tmp/never]", "not valid YAML"),
+    "a list": ("- 1", "mapping"),
+    "covariance": (
+        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], covariance: [[1]]}", "covariance"
+    ),
+    "timestamp": (
+        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], timestamp: tomorrow}", "'tomorrow'"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_one_sentence_that_names_it(name, tmp_path):
+    text, expected = BROKEN[name]
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(expected)) as raised:
+        CalibrationFile.load(path)
+    assert "broken.yaml" in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="nowhere.yaml"):
+        CalibrationFile.load(tmp_path / "nowhere.yaml")
+
+
+def test_the_file_lies_in_the_fleet_folder_or_at_home():
+    fleet = {"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "stretch-se4-7"}
+    assert str(default_path(fleet)) == "/fleet/stretch-se4-7/calibration_dual_lidar/dual_lidar_calibration.yaml"
+    assert str(default_path({"HELLO_FLEET_PATH": "/fleet"})).endswith("/.stretch/calibration/dual_lidar_calibration.yaml")
+    assert default_robot_id(fleet) == "stretch-se4-7"
+    assert default_robot_id({}) == "unknown"
