@@ -1,0 +1,162 @@
+"""The stream of cloud pairs of both lidars, with all that can be wrong with it said in words."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.clouds import points_from_message
+from stretch_sim_cal.ros.frames import OTHER_NAME
+from stretch_sim_cal.ros.pairing import MILLISECOND, SIDES, Pair, StampPairing
+from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.watchdog import Progress, Watchdog
+
+DEFAULT_TOPICS = {"left": "/lidar_points_left", "right": "/lidar_points_right"}
+DEFAULT_FRAMES = {"left": "lidar_left_link", "right": "lidar_right_link"}
+
+CLOUD_OPTIONS = (
+    Option("left_lidar_topic", DEFAULT_TOPICS["left"], "topic of the left lidar's clouds"),
+    Option("right_lidar_topic", DEFAULT_TOPICS["right"], "topic of the right lidar's clouds"),
+    Option("base_link_frame", "base_link", "the robot's base frame"),
+    Option("left_lidar_frame", DEFAULT_FRAMES["left"], "frame of the left lidar"),
+    Option("right_lidar_frame", DEFAULT_FRAMES["right"], "frame of the right lidar"),
+    Option("max_time_difference", 0.05, "how far apart in s the stamps of a pair may be", minimum=0.0, maximum=10.0),
+)
+TIMEOUT_OPTION = Option("timeout", 60.0, "give up (exit code 3) after so many s without data", minimum=0.1)
+
+
+@dataclass(frozen=True)
+class CloudPair:
+    """Two clouds taken at about the same time; `stamp` (ns) is the left one's."""
+
+    left_message: Any
+    right_message: Any
+    stamp: int
+
+    @cached_property
+    def left(self) -> np.ndarray:
+        """The left lidar's returns (N, 3), float32, in its own frame; only finite ones."""
+        return points_from_message(self.left_message)
+
+    @cached_property
+    def right(self) -> np.ndarray:
+        """The right lidar's returns (N, 3), float32, in its own frame; only finite ones."""
+        return points_from_message(self.right_message)
+
+
+class CloudPairs:
+    """Subscribes to both lidars and pairs what they send. `options` are those of `CLOUD_OPTIONS`.
+
+    Clouds without a single return are skipped and counted. While a pair is being worked on, up to `depth` clouds per
+    topic wait in the middleware; beyond that the oldest are lost, which costs pairs but never breaks one.
+    """
+
+    def __init__(self, context, options, watchdog: Watchdog | None = None, depth: int = 5,
+                 on_pair: Callable[[CloudPair], None] | None = None):  # fmt: skip
+        from sensor_msgs.msg import PointCloud2
+
+        from stretch_sim_cal.ros.subscription import MatchedSubscription
+
+        self._context = context
+        self._watchdog = watchdog
+        self._pairing: StampPairing = StampPairing(options.max_time_difference)
+        self._pairs: deque[CloudPair] = deque()
+        self._on_pair = on_pair or self._pairs.append
+        self._frames = {"left": options.left_lidar_frame, "right": options.right_lidar_frame}
+        self._complained: set[str] = set()
+        self.empty = dict.fromkeys(SIDES, 0)
+        self.topics = {"left": options.left_lidar_topic, "right": options.right_lidar_topic}
+        if self.topics["left"] == self.topics["right"]:
+            raise InputError(f"left_lidar_topic and right_lidar_topic are both {self.topics['left']}")
+        for side in SIDES:
+            subscription = MatchedSubscription(
+                context, PointCloud2, self.topics[side], lambda message, side=side: self._take(side, message), depth
+            )
+            if watchdog:
+                watchdog.watch(self._silence(side), subscription.diagnose)
+
+    @property
+    def counts(self):
+        return self._pairing.counts
+
+    def take(self, count: int, label: str) -> Iterator[CloudPair]:
+        """Yield `count` pairs as they arrive, showing progress. Raises `RunFailure` (watchdog) where none come."""
+        with Progress(label, count) as progress:
+            while progress.count < count:
+                self._context.spin_until(self._has_pair)
+                yield self._pairs.popleft()
+                progress.advance()
+
+    def summary(self) -> str:
+        """Return what arrived and what of it was of use, as one line."""
+        empty = f", empty: {self.empty['left']} left, {self.empty['right']} right" if any(self.empty.values()) else ""
+        return self._pairing.counts.sentence() + empty
+
+    def _has_pair(self) -> bool:
+        if self._watchdog:
+            self._watchdog.tick()
+        return bool(self._pairs)
+
+    def _silence(self, side: str) -> str:
+        return f"no messages on {self.topics[side]}"
+
+    @property
+    def _no_pairs(self) -> str:
+        return f"no pair of clouds from {self.topics['left']} and {self.topics['right']}"
+
+    def _take(self, side: str, message) -> None:
+        if self._watchdog:
+            self._watchdog.seen(self._silence(side))
+            if all(self._pairing.counts.received.values()):
+                self._watchdog.watch(self._no_pairs, self._why_no_pairs)
+        self._check_frame(side, message.header.frame_id)
+        stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+        for pair in self._pairing.add(side, stamp, message):
+            self._offer(pair)
+
+    def _offer(self, pair: Pair) -> None:
+        clouds = CloudPair(pair.left, pair.right, pair.stamp)
+        counts = {"left": len(clouds.left), "right": len(clouds.right)}
+        if not all(counts.values()):
+            for side in SIDES:
+                self.empty[side] += not counts[side]
+            return
+        if self._watchdog:
+            self._watchdog.seen(self._no_pairs)
+        self._on_pair(clouds)
+
+    def _check_frame(self, side: str, frame: str) -> None:
+        frame = frame.lstrip("/")
+        other = "right" if side == "left" else "left"
+        expected = self._frames[side]
+        if frame in (expected, OTHER_NAME.get(expected)):
+            return
+        if frame in (self._frames[other], OTHER_NAME.get(self._frames[other])):
+            raise InputError(
+                f"{self.topics[side]} holds clouds of the {other} lidar (frame '{frame}', '{expected}' was expected):"
+                " left_lidar_topic and right_lidar_topic are swapped"
+            )
+        if frame not in self._complained:
+            self._complained.add(frame)
+            self._context.log.warning(
+                f"{self.topics[side]} comes in frame '{frame}', '{expected}' was expected and is used; "
+                f"set {side}_lidar_frame if '{frame}' is the lidar's frame"
+            )
+
+    def _why_no_pairs(self) -> str:
+        counts = self._pairing.counts
+        if any(self.empty.values()):
+            return f"{self.empty['left']} left and {self.empty['right']} right clouds held no return at all"
+        if counts.duplicates or counts.out_of_order:
+            return f"{counts.duplicates} clouds repeat the stamp of the one before and {counts.out_of_order} are older"
+        if counts.closest_miss is not None:
+            return (
+                f"both topics send, but their stamps are never closer than {counts.closest_miss / MILLISECOND:.0f} ms; "
+                f"{self._pairing.bound / MILLISECOND:.0f} ms are allowed (max_time_difference); are the clocks of both "
+                "lidars synchronised?"
+            )
+        return "too few clouds came since the last one"

@@ -1,0 +1,231 @@
+"""The tree of frames that /tf and /tf_static speak of, and the first guess of where the sensors are.
+
+The latest transform of each frame is kept and no history: every chain the calibration asks for is rigid (both lidars
+sit on the head, which is bolted to the base), so there is nothing to interpolate in time.
+"""
+
+import difflib
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, inverse, to_xyz_quaternion
+
+# The same frames under the names of older firmware.
+OLD_NAMES = {"lidar_left_link": "link_lidar_left", "lidar_right_link": "link_lidar_right"}
+OTHER_NAME = OLD_NAMES | {old: new for new, old in OLD_NAMES.items()}
+NAMES_SHOWN = 12
+
+
+class FrameTree:
+    """Frames by name, each with its parent and `parent_from_child`. `source` says in messages where they come from."""
+
+    def __init__(self, source: str = "TF"):
+        self.source = source
+        self._edges: dict[str, tuple[str, np.ndarray]] = {}
+
+    @property
+    def frames(self) -> list[str]:
+        """The names of all frames, sorted."""
+        return sorted(set(self._edges) | {parent for parent, _ in self._edges.values()})
+
+    def parent(self, frame: str) -> str | None:
+        """Return the parent of a frame, None for a root or an unknown one."""
+        return self._edges[frame][0] if frame in self._edges else None
+
+    def connect(self, parent: str, child: str, parent_from_child: np.ndarray) -> str | None:
+        """Hang `child` below `parent`; return its former parent where that was another one."""
+        parent, child = parent.lstrip("/"), child.lstrip("/")
+        former = self.parent(child)
+        self._edges[child] = (parent, parent_from_child)
+        return former if former not in (None, parent) else None
+
+    def known(self, frame: str) -> bool:
+        """Whether the tree has `frame`, be it under its older or newer name."""
+        names = self._names()
+        return frame.lstrip("/") in names or OTHER_NAME.get(frame.lstrip("/")) in names
+
+    def resolve(self, frame: str) -> str:
+        """Return the name under which the tree has `frame`. Raises `InputError` that says what there is instead."""
+        frame = frame.lstrip("/")
+        names = self._names()
+        for name in (frame, OTHER_NAME.get(frame)):
+            if name in names:
+                return name
+        raise InputError(f"frame '{frame}' is unknown; {self.source} has {_shown(frame, names)}")
+
+    def lookup(self, target: str, source: str) -> np.ndarray:
+        """Return `target_from_source` (4, 4).
+
+        Raises `InputError` where a frame is unknown, the two are not connected (naming the missing link), or the
+        tree has a loop.
+        """
+        target, source = self.resolve(target), self.resolve(source)
+        to_root = self._chain(target)
+        from_source = self._chain(source)
+        above_target = [name for name, _ in to_root]
+        common = next((name for name, _ in from_source if name in above_target), None)
+        if common is None:
+            raise InputError(
+                f"{self.source} does not connect '{source}' with '{target}': '{source}' hangs below"
+                f" '{from_source[-1][0]}', '{target}' below '{above_target[-1]}'; the link between those two is missing"
+            )
+        common_from_source = next(transform for name, transform in from_source if name == common)
+        common_from_target = next(transform for name, transform in to_root if name == common)
+        return inverse(common_from_target) @ common_from_source
+
+    def _names(self) -> set[str]:
+        return set(self._edges) | {parent for parent, _ in self._edges.values()}
+
+    def _chain(self, frame: str) -> list[tuple[str, np.ndarray]]:
+        """Return (ancestor, ancestor_from_frame) from the frame itself up to its root."""
+        chain = [(frame, np.eye(4))]
+        seen = {frame}
+        while frame in self._edges:
+            parent, parent_from_child = self._edges[frame]
+            chain.append((parent, parent_from_child @ chain[-1][1]))
+            if parent in seen:
+                loop = [name for name, _ in chain]
+                raise InputError(f"{self.source} has a loop: {' -> '.join(loop[loop.index(parent):])}")
+            seen.add(parent)
+            frame = parent
+        return chain
+
+
+def _shown(frame: str, names: set[str]) -> str:
+    if not names:
+        return "no frames at all"
+    near = difflib.get_close_matches(frame, names, NAMES_SHOWN, cutoff=0.0)
+    more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+    return ", ".join(near) + more
+
+
+def tree_of_description(text: str) -> FrameTree:
+    """Return the frames of a robot description (URDF text), joints at zero. Raises `InputError` for a broken one."""
+    from stretch_sim_cal.robot.description import parse_urdf
+    from stretch_sim_cal.robot.kinematics import link_transforms
+
+    transforms = link_transforms(parse_urdf(text), {})
+    tree = FrameTree("/robot_description")
+    root = next(name for name, transform in transforms.items() if np.array_equal(transform, np.eye(4)))
+    for name, root_from_link in transforms.items():
+        if name != root:
+            tree.connect(root, name, root_from_link)
+    return tree
+
+
+def transform_of_message(message) -> np.ndarray:
+    """Return the 4x4 of a geometry_msgs/Transform. Raises `InputError` where it is not finite or has no rotation."""
+    t, q = message.translation, message.rotation
+    numbers = (t.x, t.y, t.z, q.x, q.y, q.z, q.w)
+    if not all(map(math.isfinite, numbers)) or math.hypot(*numbers[3:]) < 1e-6:
+        raise InputError("is not a transform (not finite, or a quaternion of zeros)")
+    return from_xyz_quaternion(numbers[:3], numbers[3:])
+
+
+def stamped_transform(parent: str, child: str, parent_from_child: np.ndarray, stamp):
+    """Return a geometry_msgs/TransformStamped; `stamp` is a builtin_interfaces/Time."""
+    from geometry_msgs.msg import TransformStamped
+
+    message = TransformStamped(child_frame_id=child)
+    message.header.frame_id, message.header.stamp = parent, stamp
+    xyz, quaternion = to_xyz_quaternion(parent_from_child)
+    t, q = message.transform.translation, message.transform.rotation
+    t.x, t.y, t.z = (float(value) for value in xyz)
+    q.x, q.y, q.z, q.w = (float(value) for value in quaternion)
+    return message
+
+
+class FrameListener:
+    """Keeps a `FrameTree` up to date from /tf and /tf_static, and one from /robot_description beside it."""
+
+    TF_TOPICS = ("/tf_static", "/tf")
+    DESCRIPTION_TOPIC = "/robot_description"
+    # Frames come from several publishers: one that is missing gets this many seconds after the first has been heard.
+    GRACE = 3.0
+
+    def __init__(self, context, on_frame: Callable[[str, str, np.ndarray], None] | None = None):
+        from std_msgs.msg import String
+        from tf2_msgs.msg import TFMessage
+
+        from stretch_sim_cal.ros.subscription import MatchedSubscription
+
+        self._context = context
+        self._on_frame = on_frame or (lambda parent, child, transform: None)
+        self._complained: set[str] = set()
+        self.tree = FrameTree()
+        self.described: FrameTree | None = None
+        self.description: str | None = None
+        self._static, self._moving = (
+            MatchedSubscription(context, TFMessage, topic, self._take, depth=100, latched=True)
+            for topic in self.TF_TOPICS
+        )
+        self._description = MatchedSubscription(
+            context, String, self.DESCRIPTION_TOPIC, self._take_description, depth=1, latched=True
+        )
+
+    def lookup(self, target: str, source: str) -> np.ndarray:
+        """Return `target_from_source` from TF, else from /robot_description. Raises `InputError` where neither knows."""
+        try:
+            return self.tree.lookup(target, source)
+        except InputError:
+            if self.described is None or not (self.described.known(target) and self.described.known(source)):
+                raise
+            return self.described.lookup(target, source)
+
+    def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
+        """Return `target_from_source` of each (target, source), waiting until all are known.
+
+        Raises `InputError` where a frame is still missing `GRACE` s after others have been heard, and `RunFailure`
+        (from the watchdog) where no frames come at all.
+        """
+        silence = f"no frames from {self.TF_TOPICS[0]} or {self.DESCRIPTION_TOPIC}"
+        watchdog.watch(silence, self._why_silent)
+        result: list[np.ndarray] = []
+
+        def found() -> bool:
+            watchdog.tick()
+            try:
+                result[:] = [self.lookup(target, source) for target, source in pairs]
+            except InputError:
+                return False
+            return True
+
+        def heard() -> bool:
+            return found() or bool(self.tree.frames) or self.described is not None
+
+        self._context.spin_until(heard)
+        watchdog.forget(silence)
+        if not self._context.spin_until(found, timeout=self.GRACE):
+            result = [self.lookup(target, source) for target, source in pairs]
+        return result
+
+    def _why_silent(self) -> str:
+        return "; ".join(f"{s.topic}: {s.diagnose()}" for s in (self._static, self._description))
+
+    def _take(self, message) -> None:
+        for transform in message.transforms:
+            parent, child = transform.header.frame_id, transform.child_frame_id
+            try:
+                parent_from_child = transform_of_message(transform.transform)
+            except InputError as error:
+                self._complain(f"TF of '{child}' below '{parent}' {error} and is ignored")
+                continue
+            former = self.tree.connect(parent, child, parent_from_child)
+            if former:
+                self._complain(f"TF: '{child}' has two parents, '{former}' and '{parent}': two nodes publish it")
+            self._on_frame(parent, child, parent_from_child)
+
+    def _take_description(self, message) -> None:
+        self.description = message.data
+        try:
+            self.described = tree_of_description(message.data)
+        except InputError as error:
+            self._complain(f"{self.DESCRIPTION_TOPIC} cannot be used: {error}")
+
+    def _complain(self, sentence: str) -> None:
+        if sentence not in self._complained:
+            self._complained.add(sentence)
+            self._context.log.warning(sentence)

@@ -1,0 +1,199 @@
+"""One way to start and end any node: arguments, parameters, signals and exit codes.
+
+A node that ends by itself exits 130 on Ctrl-C (SIGINT) and 143 on SIGTERM; one that runs until it is told to stop
+(`endless`) exits 0 on both, since that is its normal end. Imports of rclpy wait until the arguments are known to be
+good, so `--help` and typing errors answer at once.
+"""
+
+import argparse
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from stretch_sim_cal import command
+from stretch_sim_cal.command import one_line
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.ros.parameters import Option, add_to_parser, read_parameters
+
+TERMINATED = 143
+STEP = 0.1
+
+
+@dataclass(frozen=True)
+class NodeCommand:
+    """What a node's command says about itself. `arguments` are (name, help) of positional ones that it needs."""
+
+    executable: str
+    node_name: str
+    description: str
+    example: str
+    options: Sequence[Option] = ()
+    arguments: Sequence[tuple[str, str]] = ()
+    endless: bool = False
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the command's own arguments."""
+        parser = argparse.ArgumentParser(
+            prog=self.executable, description=self.description,
+            epilog=f"example: {self.example}\n\nArguments after --ros-args go to ROS.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        for name, text in self.arguments:
+            parser.add_argument(name, help=text)
+        if not self.endless:
+            parser.add_argument("--json", action="store_true", help="print the result as JSON, for machines")
+        add_to_parser(parser, self.options)
+        return parser
+
+
+class _Ended(KeyboardInterrupt):
+    """A signal that ends the node; `number` says which."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
+
+
+@dataclass
+class NodeContext:
+    """A running node with its options (`options.num_samples`), and the loop that lets its callbacks run."""
+
+    node: Any
+    executor: Any
+    options: SimpleNamespace
+    arguments: argparse.Namespace
+    _signals: list[int] = field(default_factory=list)
+
+    @property
+    def log(self):
+        return self.node.get_logger()
+
+    def spin_once(self, timeout: float = STEP) -> None:
+        """Run at most one callback, waiting up to `timeout` s of wall time for it. An error in it is raised here."""
+        if self._signals:
+            # Raised here once more: Python drops an exception that a signal raises inside a destructor.
+            raise _Ended(self._signals[0])
+        self.executor.spin_once(timeout_sec=timeout)
+
+    def spin(self) -> None:
+        """Run callbacks until a signal ends the node."""
+        while True:
+            self.spin_once()
+
+    def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf) -> bool:
+        """Run callbacks until `condition` holds (True), or for `timeout` s of wall time (False)."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() >= deadline:
+                return False
+            self.spin_once()
+        return True
+
+    def every(self, seconds: float, action: Callable[[], object]) -> None:
+        """Call `action` every so many seconds of wall time, also where /clock stands still."""
+        from rclpy.clock import Clock, ClockType
+
+        self.node.create_timer(seconds, action, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a command line's own arguments and those for ROS (`--ros-args ... [--]`, any number of times).
+
+    An own option may be written as the parameter that it sets: `--num_samples` becomes `--num-samples`.
+    """
+    own: list[str] = []
+    for_ros: list[str] = []
+    in_ros = False
+    for argument in arguments:
+        if argument == "--ros-args":
+            in_ros = True
+        elif in_ros and argument == "--":
+            in_ros = False
+            for_ros.append(argument)
+            continue
+        if in_ros:
+            for_ros.append(argument)
+        elif argument.startswith("--"):
+            name, equals, value = argument.partition("=")
+            own.append(name.replace("_", "-") + equals + value)
+        else:
+            own.append(argument)
+    return own, for_ros
+
+
+def run_node(
+    description: NodeCommand, action: Callable[[NodeContext], int | None], arguments: Sequence[str] | None = None
+) -> int:
+    """Parse the command line, make the node, call `action` with it and return the exit code its end stands for."""
+    own, for_ros = split_arguments(sys.argv[1:] if arguments is None else arguments)
+    parsed = description.parser().parse_args(own)
+    return command.run(lambda: _check_then_run(description, action, parsed, for_ros))
+
+
+def _check_then_run(description: NodeCommand, action, parsed: argparse.Namespace, for_ros: list[str]) -> int:
+    for option in description.options:
+        if getattr(parsed, option.name) is not None:
+            option.value(getattr(parsed, option.name))
+    signals: list[int] = []
+
+    def end(number, _frame):
+        signals.append(number)
+        raise _Ended(number)
+
+    # Set explicitly: a shell that starts a program in the background leaves it with SIGINT ignored.
+    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return _run_in_ros(description, action, parsed, for_ros, signals) or 0
+    except _Ended as ended:
+        if description.endless:
+            return 0
+        if ended.number == signal.SIGTERM:
+            print("terminated", file=sys.stderr, flush=True)
+            return TERMINATED
+        raise
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], signals: list[int]) -> int | None:
+    try:
+        import rclpy
+        from rclpy.executors import SingleThreadedExecutor
+        from rclpy.signals import SignalHandlerOptions
+    except ImportError as error:
+        raise InputError(f"{description.executable}: needs ROS 2 ({error}); run 'make env' or source ROS 2") from error
+
+    try:
+        rclpy.init(args=[description.executable, *for_ros], signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as error:  # the base of rcl's own classes, one for every way an argument can be malformed
+        raise InputError(f"ROS arguments: {one_line(error)}") from error
+    node = None
+    try:
+        node = _make_node(description)
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        options = read_parameters(node, description.options, parsed)
+        return action(NodeContext(node, executor, options, parsed, signals))
+    finally:
+        # What is left takes no time: a second signal must not tear it.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        if node is not None:
+            node.destroy_node()
+        rclpy.try_shutdown()
+
+
+def _make_node(description: NodeCommand):
+    from rclpy.exceptions import InvalidNodeNameException, InvalidParameterException
+    from rclpy.node import Node
+
+    try:
+        return Node(description.node_name, automatically_declare_parameters_from_overrides=True)
+    except (InvalidNodeNameException, InvalidParameterException) as error:
+        raise InputError(f"ROS arguments: {one_line(error)}") from error

@@ -1,0 +1,195 @@
+"""A process that publishes what the robot's drivers do, from a room of boxes; every fault that a test needs is settable.
+
+Run as `python fake_drivers.py '{"rate": 10, ...}'`; the keys are the fields of `Drivers`. It prints "drivers ready".
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.geometry.transforms import apply, from_rotation_translation, from_xyz_rpy, inverse
+
+ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's frame; the first is seen from inside
+    [(-3.0, -2.5, 0.0), (3.5, 2.0, 2.6)],
+    [(1.5, -1.8, 0.0), (2.3, -0.9, 0.75)],
+    [(-2.6, 0.8, 0.0), (-1.9, 1.6, 1.4)],
+    [(1.2, 1.0, 0.0), (1.7, 1.6, 0.45)],
+    [(-1.5, -2.5, 0.0), (-0.9, -2.1, 1.9)],
+]
+BASE_HEIGHT = 0.028
+LEFT_ERROR = from_xyz_rpy()
+RIGHT_ERROR = from_xyz_rpy((0.004, -0.003, 0.002), np.radians((0.4, -0.3, 0.5)))
+NOISE = 0.005
+
+
+def nominal_pose(side: str) -> np.ndarray:
+    """Return base_link_from_lidar (4, 4): at the head, looking outward, forward and 45 degrees down."""
+    sign = 1.0 if side == "left" else -1.0
+    z_axis = np.array([0.455, sign * 0.542, -0.7065])
+    z_axis /= np.linalg.norm(z_axis)
+    x_axis = np.cross([0.0, 1.0, 0.0], z_axis)
+    x_axis /= np.linalg.norm(x_axis)
+    rotation = np.stack([x_axis, np.cross(z_axis, x_axis), z_axis], axis=1)
+    return from_rotation_translation(rotation, (0.0387, sign * 0.1244, 1.5007))
+
+
+def true_pose(side: str) -> np.ndarray:
+    return nominal_pose(side) @ (LEFT_ERROR if side == "left" else RIGHT_ERROR)
+
+
+def true_right_to_left() -> np.ndarray:
+    return inverse(true_pose("left")) @ true_pose("right")
+
+
+def scan(side: str, seed: int, floor_from_base: np.ndarray, rays: int = 9000) -> np.ndarray:
+    """Return the returns (N, 3) float32 of one scan, in the lidar's own frame, with noise along the ray."""
+    random = np.random.default_rng([seed, side == "right"])
+    elevation = np.arcsin(random.uniform(np.sin(np.radians(-3.5)), 1.0, rays))
+    azimuth = random.uniform(-np.pi, np.pi, rays)
+    directions = np.stack(
+        [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)], axis=1
+    )
+    floor_from_lidar = floor_from_base @ true_pose(side)
+    ranges = _ranges(floor_from_lidar[:3, 3], directions @ floor_from_lidar[:3, :3].T)
+    ranges += random.normal(0.0, NOISE, rays)
+    return (directions * ranges[:, None]).astype(np.float32)
+
+
+def _ranges(origin: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    result = np.full(len(directions), np.inf)
+    with np.errstate(divide="ignore"):
+        for number, (low, high) in enumerate(ROOM):
+            to_low, to_high = (low - origin) / directions, (high - origin) / directions
+            enter = np.minimum(to_low, to_high).max(axis=1)
+            leave = np.maximum(to_low, to_high).min(axis=1)
+            if number == 0:
+                result = leave
+            else:
+                hit = (enter < leave) & (enter > 0)
+                result[hit] = np.minimum(result[hit], enter[hit])
+    return result
+
+
+@dataclass
+class Drivers:
+    """What the process publishes; the defaults are a healthy robot."""
+
+    rate: float = 20.0
+    sides: list = field(default_factory=lambda: ["left", "right"])
+    topics: dict = field(default_factory=lambda: {"left": "/lidar_points_left", "right": "/lidar_points_right"})
+    frame_ids: dict = field(default_factory=lambda: {"left": "lidar_left_link", "right": "lidar_right_link"})
+    stamp_offset: float = 0.01  # of the right lidar against the left one, in s
+    repeat_stamps: bool = False
+    reliable: bool = True
+    cloud_type: str = "PointCloud2"  # or LaserScan
+    invalid_share: float = 0.05  # of the points: NaN and infinite ones
+    empty: list = field(default_factory=list)  # sides whose every third cloud is empty
+    always_empty: bool = False
+    organised: bool = False
+    tilt_deg: list = field(default_factory=lambda: [0.0, 0.0])  # of the base on the floor: roll, pitch
+    height: float = BASE_HEIGHT
+    tf: list = field(
+        default_factory=lambda: [
+            ["base_footprint", "base_link"], ["base_link", "head_link"],
+            ["head_link", "lidar_left_link"], ["head_link", "lidar_right_link"],
+        ]
+    )  # fmt: skip
+    tf_latched: bool = True
+    description: str = ""  # URDF text
+    joints: dict = field(default_factory=dict)
+    silent_after: float = 1e9
+
+    def floor_from_base(self) -> np.ndarray:
+        return from_xyz_rpy((0.0, 0.0, self.height), np.radians([*self.tilt_deg, 0.0]))
+
+
+def edge_transform(parent: str, child: str) -> np.ndarray:
+    if child == "base_link":
+        return from_xyz_rpy((0.0, 0.0, BASE_HEIGHT))
+    for side in ("left", "right"):
+        if side in child:
+            return nominal_pose(side)
+    return np.eye(4)
+
+
+def main() -> None:
+    import rclpy
+    from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+    from sensor_msgs.msg import JointState, LaserScan, PointCloud2, PointField
+    from std_msgs.msg import String
+    from tf2_msgs.msg import TFMessage
+
+    from stretch_sim_cal.recording.clouds import DRIVER_DTYPE, layout, message_bytes
+    from stretch_sim_cal.ros.frames import stamped_transform
+
+    drivers = Drivers(**json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
+    rclpy.init()
+    node = rclpy.create_node("fake_drivers")
+    latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    tf = node.create_publisher(TFMessage, "/tf_static", latched if drivers.tf_latched else QoSProfile(depth=10))
+    now = node.get_clock().now().to_msg()
+    tf_message = TFMessage(transforms=[stamped_transform(p, c, edge_transform(p, c), now) for p, c in drivers.tf])
+    if drivers.tf:
+        tf.publish(tf_message)
+    if drivers.description:
+        description = node.create_publisher(String, "/robot_description", latched)
+        description.publish(String(data=drivers.description))
+    joints = node.create_publisher(JointState, "/joint_states", 10) if drivers.joints else None
+    reliability = ReliabilityPolicy.RELIABLE if drivers.reliable else ReliabilityPolicy.BEST_EFFORT
+    kind = {"PointCloud2": PointCloud2, "LaserScan": LaserScan}[drivers.cloud_type]
+    publishers = {
+        side: node.create_publisher(kind, drivers.topics[side], QoSProfile(depth=5, reliability=reliability))
+        for side in drivers.sides
+    }
+    scans = {side: [scan(side, seed, drivers.floor_from_base()) for seed in range(4)] for side in drivers.sides}
+
+    def cloud(side: str, tick: int, stamp: float):
+        if kind is LaserScan:
+            return LaserScan()
+        points = scans[side][tick % 4].copy()
+        bad = np.random.default_rng(tick).random(len(points)) < drivers.invalid_share
+        points[bad] = np.where(np.arange(bad.sum()) % 2, np.nan, np.inf)[:, None]
+        if drivers.always_empty or (side in drivers.empty and tick % 3 == 0):
+            points = points[:0]
+        records = np.zeros(len(points), DRIVER_DTYPE)
+        records["x"], records["y"], records["z"] = points.T
+        records["intensity"] = 20.0
+        message = PointCloud2(height=1, width=len(points), point_step=DRIVER_DTYPE.itemsize, is_dense=False)
+        if drivers.organised and len(points):
+            message.height, message.width = 10, len(points) // 10
+        message.row_step = message.width * message.point_step
+        message.fields = [PointField(name=n, offset=o, datatype=d, count=c) for n, o, d, c in layout(DRIVER_DTYPE)]
+        message.data = message_bytes(records)
+        message.header.frame_id = drivers.frame_ids[side]
+        message.header.stamp.sec = int(stamp)
+        message.header.stamp.nanosec = int(stamp % 1 * 1e9)
+        return message
+
+    print("drivers ready", flush=True)
+    start = time.time()
+    tick = 0
+    while rclpy.ok():
+        at = start + tick / drivers.rate
+        time.sleep(max(0.0, at - time.time()))
+        rclpy.spin_once(node, timeout_sec=0.0)
+        if drivers.tf and not drivers.tf_latched:
+            tf.publish(tf_message)
+        if joints:
+            message = JointState(name=list(drivers.joints), position=list(drivers.joints.values()))
+            message.header.stamp = node.get_clock().now().to_msg()
+            joints.publish(message)
+        stamp = start if drivers.repeat_stamps else at
+        for side, publisher in publishers.items():
+            if at - start < drivers.silent_after:
+                publisher.publish(cloud(side, tick, stamp + (drivers.stamp_offset if side == "right" else 0.0)))
+        tick += 1
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        pass
