@@ -1,0 +1,224 @@
+"""Forward kinematics of a robot model, for one configuration or many at once.
+
+A position is one number per joint (m or rad), or (N,) numbers for N configurations; planar joints take
+(..., 3) numbers (x, y in the plane, angle about its normal), spherical ones (..., 3) and floating ones (..., 6):
+(x, y, z,) roll, pitch, yaw about fixed axes.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial.transform import Rotation
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.model import Joint, RobotModel
+
+Positions = Mapping[str, ArrayLike]
+Motion = tuple[np.ndarray, np.ndarray]
+"""A rigid motion as rotation (..., 3, 3) and translation (..., 3), either with leading dimensions only where needed."""
+
+IDENTITY: Motion = (np.eye(3), np.zeros(3))
+CHUNK = 8192
+"""Configurations that are worked on together: their arrays stay in the processor's cache."""
+
+
+def link_transforms(
+    model: RobotModel, positions: Positions | None = None, links: Iterable[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Return `root_from_link` (..., 4, 4) of every link, or of `links` only, at the given joint positions.
+
+    `positions` maps joint names to a number, or to arrays of one common shape (...,) after broadcasting (see the module
+    for joints with several degrees of freedom). Joints that are not named are at 0, or follow the joint they mimic; a
+    position given for a mimic joint is taken as it is. Limits are not applied. Links that do not move among the
+    configurations come as read-only views.
+    Raises `InputError` for unknown joints or links (with near names), fixed joints, wrong shapes and non-finite numbers.
+    """
+    wanted = list(model.order) if links is None else [model.checked_link(link) for link in links]
+    values, shape = checked_positions(model, positions or {})
+    count = int(np.prod(shape))
+    if count <= CHUNK:
+        motions = _link_motions(model, values, wanted)
+        return {link: _as_matrices(motions[link], shape) for link in wanted}
+    constant, varying = _split(model, values, shape, count)
+    result = {link: np.empty((count, 4, 4)) for link in wanted}
+    for start in range(0, count, CHUNK):
+        part = slice(start, min(start + CHUNK, count))
+        motions = _link_motions(model, constant | {name: value[part] for name, value in varying.items()}, wanted)
+        for link in wanted:
+            _fill(result[link][part], motions[link])
+    return {link: matrices.reshape(*shape, 4, 4) for link, matrices in result.items()}
+
+
+def link_transform(
+    model: RobotModel, positions: Positions | None, link: str, relative_to: str | None = None
+) -> np.ndarray:
+    """Return `relative_to_from_link` (..., 4, 4), by default relative to the root. See `link_transforms`."""
+    if relative_to is None:
+        return link_transforms(model, positions, [link])[link]
+    both = link_transforms(model, positions, {link, relative_to})
+    reference = both[relative_to]
+    rotation_t = np.swapaxes(reference[..., :3, :3], -1, -2)
+    result = np.zeros(np.broadcast_shapes(reference.shape, both[link].shape))
+    result[..., :3, :3] = rotation_t @ both[link][..., :3, :3]
+    result[..., :3, 3] = np.einsum("...ij,...j->...i", rotation_t, both[link][..., :3, 3] - reference[..., :3, 3])
+    result[..., 3, 3] = 1.0
+    return result
+
+
+def _link_motions(model: RobotModel, values: Mapping[str, np.ndarray], wanted: Iterable[str]) -> dict[str, Motion]:
+    """Return root_from_link of the wanted links and all above them.
+
+    Algorithm 1 of the kinematics notes: in topological order, a link's frame is its parent's frame, times the link's
+    reference transform in it, times the joint's local motion: T_i(q) = T_p(q) * T_i,ref^p,ref * L(q_i).
+    """
+    needed = _with_ancestors(model, wanted)
+    frames = {model.root: IDENTITY}
+    for link in model.order:
+        joint = model.parent_joints.get(link)
+        if joint is None or link not in needed:
+            continue
+        reference = joint.parent_from_joint[:3, :3], joint.parent_from_joint[:3, 3]
+        frames[link] = _compose(_compose(frames[joint.parent], reference), local_motion(joint, _position(model, joint, values)))
+    return frames
+
+
+def local_motion(joint: Joint, position: np.ndarray | None) -> Motion:
+    """Return the motion of the child's frame from where it is at position zero, in that frame. None stands for zero."""
+    if position is None or joint.variables == 0:
+        return IDENTITY
+    match joint.type:
+        case "revolute" | "continuous":
+            return rotation_about(joint.unit_axis, position), np.zeros(3)
+        case "prismatic":
+            return np.eye(3), position[..., None] * joint.unit_axis
+        case "helical":
+            return rotation_about(joint.unit_axis, position), (joint.pitch * position)[..., None] * joint.unit_axis
+        case "planar":
+            in_plane = plane_directions(joint.unit_axis)
+            return rotation_about(joint.unit_axis, position[..., 2]), position[..., :2] @ in_plane
+        case "spherical":
+            return _from_roll_pitch_yaw(position), np.zeros(3)
+        case "floating":
+            return _from_roll_pitch_yaw(position[..., 3:]), position[..., :3]
+    raise InputError(f"joint '{joint.name}': forward kinematics does not know joint type '{joint.type}'")
+
+
+def rotation_about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
+    """Return the rotations (..., 3, 3) about a unit axis (3,) by angles (...), after Rodrigues."""
+    x, y, z = axis
+    cosine, sine = np.cos(angle), np.sin(angle)
+    rest = 1.0 - cosine
+    result = np.empty((*np.shape(angle), 3, 3))
+    result[..., 0, 0] = cosine + x * x * rest
+    result[..., 1, 1] = cosine + y * y * rest
+    result[..., 2, 2] = cosine + z * z * rest
+    result[..., 0, 1], result[..., 1, 0] = x * y * rest - z * sine, x * y * rest + z * sine
+    result[..., 0, 2], result[..., 2, 0] = x * z * rest + y * sine, x * z * rest - y * sine
+    result[..., 1, 2], result[..., 2, 1] = y * z * rest - x * sine, y * z * rest + x * sine
+    return result
+
+
+def plane_directions(normal: np.ndarray) -> np.ndarray:
+    """Return two unit rows (2, 3) that span the plane of a unit normal: x and y for z, turned the shortest way to it.
+
+    The convention of planar joints. For the normal -z, where the shortest way is not unique: x and -y.
+    """
+    x, y, z = normal
+    if z < -1.0 + 1e-12:
+        return np.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    scale = 1.0 / (1.0 + z)
+    return np.array([[1.0 - x * x * scale, -x * y * scale, -x], [-x * y * scale, 1.0 - y * y * scale, -y]])
+
+
+def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
+    """Return positions as float arrays, and the shape (...,) of the configurations that they broadcast to.
+
+    Raises `InputError` as `link_transforms` does.
+    """
+    values: dict[str, np.ndarray] = {}
+    shapes = []
+    for name, position in positions.items():
+        joint = model.checked_joint(name)
+        if joint.variables == 0:
+            raise InputError(f"joint '{name}' of robot '{model.name}' is fixed and has no position")
+        try:
+            value = np.asarray(position, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"joint '{name}': its position is not a number or an array of numbers") from error
+        if joint.variables > 1 and (value.ndim == 0 or value.shape[-1] != joint.variables):
+            raise InputError(
+                f"joint '{name}' ({joint.type}) takes {joint.variables} numbers per configuration, got shape {value.shape}"
+            )
+        if not np.isfinite(value).all():
+            raise InputError(f"joint '{name}': its position is not finite")
+        values[name] = value
+        shapes.append(value.shape[:-1] if joint.variables > 1 else value.shape)
+    try:
+        return values, np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        raise InputError(f"the joints' positions have shapes that do not fit together: {', '.join(map(str, shapes))}") from error
+
+
+def _split(
+    model: RobotModel, values: Mapping[str, np.ndarray], shape: tuple[int, ...], count: int
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the positions that all configurations share, and the others with one leading dimension of `count`."""
+    constant, varying = {}, {}
+    for name, value in values.items():
+        tail = value.shape[-1:] if model.joints[name].variables > 1 else ()
+        if value.shape == tail:
+            constant[name] = value
+        else:
+            varying[name] = np.broadcast_to(value, shape + tail).reshape(count, *tail)
+    return constant, varying
+
+
+def _position(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    if joint.name in values or joint.mimic is None:
+        return values.get(joint.name)
+    followed = _position(model, model.joints[joint.mimic.joint], values)
+    return np.asarray(joint.mimic.offset + joint.mimic.multiplier * (0.0 if followed is None else followed))
+
+
+def _with_ancestors(model: RobotModel, links: Iterable[str]) -> set[str]:
+    needed: set[str] = set()
+    for link in links:
+        while link not in needed:
+            needed.add(link)
+            joint = model.parent_joints.get(link)
+            if joint is None:
+                break
+            link = joint.parent
+    return needed
+
+
+def _compose(first: Motion, second: Motion) -> Motion:
+    rotation, translation = first
+    if second is IDENTITY:
+        return first
+    moved = np.matmul(rotation, second[1][..., None])[..., 0]
+    return (_product(rotation, second[0]), moved + translation)
+
+
+def _product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    if first.ndim == 2 or second.ndim == 2 and np.array_equal(second, np.eye(3)):
+        return first @ second if first.ndim == 2 else first
+    return np.einsum("...ij,...jk->...ik", first, second)
+
+
+def _from_roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:
+    rotation = Rotation.from_euler("xyz", angles.reshape(-1, 3)).as_matrix()
+    return rotation.reshape(*angles.shape[:-1], 3, 3)
+
+
+def _fill(matrices: np.ndarray, motion: Motion) -> None:
+    matrices[..., :3, :3], matrices[..., :3, 3] = motion
+    matrices[..., 3, :] = (0.0, 0.0, 0.0, 1.0)
+
+
+def _as_matrices(motion: Motion, shape: tuple[int, ...]) -> np.ndarray:
+    own = np.broadcast_shapes(motion[0].shape[:-2], motion[1].shape[:-1])
+    matrices = np.empty((*own, 4, 4))
+    _fill(matrices, motion)
+    return np.broadcast_to(matrices, (*shape, 4, 4)) if own != shape else matrices

@@ -1,0 +1,253 @@
+"""A robot as a tree of links and joints, in the words of the URDF specification. Lengths in m, angles in rad."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+
+VARIABLES = {
+    "fixed": 0,
+    "revolute": 1,
+    "continuous": 1,
+    "prismatic": 1,
+    "helical": 1,
+    "planar": 3,
+    "spherical": 3,
+    "floating": 6,
+}
+"""Joint types, and how many numbers a position of such a joint is made of (its degrees of freedom)."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """One shape of a link: `kind` is box, cylinder, sphere or mesh; what does not belong to the kind is None.
+
+    `link_from_geometry` (4, 4); `size` (3,) of a box; `radius` and `length` (along z, centred) of a cylinder, `radius`
+    of a sphere. A mesh has `filename` as it was written, `path` where that points to (None where its package is not
+    known; whether the file exists is first asked when it is read) and `scale` (3,).
+    """
+
+    kind: str
+    link_from_geometry: np.ndarray
+    size: np.ndarray | None = None
+    radius: float | None = None
+    length: float | None = None
+    filename: str | None = None
+    path: Path | None = None
+    scale: np.ndarray | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Inertial:
+    """Mass (kg), `link_from_inertial` (4, 4) to the frame at the centre of mass, `inertia` (3, 3) in it (kg m2)."""
+
+    mass: float
+    link_from_inertial: np.ndarray
+    inertia: np.ndarray
+
+
+@dataclass(frozen=True)
+class Link:
+    """A rigid body and the frame of the same name."""
+
+    name: str
+    visuals: tuple[Geometry, ...] = ()
+    collisions: tuple[Geometry, ...] = ()
+    inertial: Inertial | None = None
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Range of a joint's position, and the largest velocity and effort (SI units, per the joint's type)."""
+
+    lower: float
+    upper: float
+    velocity: float
+    effort: float
+
+
+@dataclass(frozen=True)
+class Mimic:
+    """The joint's position is `multiplier` times that of `joint` plus `offset`."""
+
+    joint: str
+    multiplier: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Connects `child` to `parent`.
+
+    `parent_from_joint` (4, 4) is the URDF's origin: the child's frame in the parent at position zero. `axis` (3,) is in
+    the child's frame and as it was written (see `unit_axis`); of a planar joint it is the plane's normal. `pitch`, of
+    helical joints only, is the advance along the axis per angle in m/rad.
+    """
+
+    name: str
+    type: str
+    parent: str
+    child: str
+    parent_from_joint: np.ndarray
+    axis: np.ndarray
+    limit: Limit | None = None
+    mimic: Mimic | None = None
+    pitch: float = 0.0
+
+    @property
+    def variables(self) -> int:
+        """How many numbers a position of this joint is made of."""
+        return VARIABLES[self.type]
+
+    @property
+    def unit_axis(self) -> np.ndarray:
+        """The axis (3,) scaled to unit length."""
+        return self.axis / np.linalg.norm(self.axis)
+
+
+@dataclass(frozen=True)
+class RobotModel:
+    """A tree of links. `links` and `joints` are by name, in the order of their source. Make it with `robot_model`."""
+
+    name: str
+    root: str
+    links: dict[str, Link]
+    joints: dict[str, Joint]
+    order: tuple[str, ...] = field(repr=False)
+    """All links, every parent before its children."""
+    parent_joints: dict[str, Joint] = field(repr=False)
+    """The joint above each link but the root."""
+
+    def parent_joint(self, link: str) -> Joint | None:
+        """Return the joint whose child `link` is; None for the root."""
+        return self.parent_joints.get(self.checked_link(link))
+
+    def child_joints(self, link: str) -> list[Joint]:
+        """Return the joints whose parent `link` is."""
+        self.checked_link(link)
+        return [joint for joint in self.joints.values() if joint.parent == link]
+
+    def chain(self, link: str) -> list[Joint]:
+        """Return the joints from the root down to `link`."""
+        joints = []
+        joint = self.parent_joint(link)
+        while joint is not None:
+            joints.append(joint)
+            joint = self.parent_joints.get(joint.parent)
+        return joints[::-1]
+
+    def moving_joints(self) -> list[Joint]:
+        """Return the joints that have a position of their own: neither fixed nor mimicking another."""
+        return [joint for joint in self.joints.values() if joint.variables and joint.mimic is None]
+
+    def checked_link(self, name: str) -> str:
+        """Return `name`. Raises `InputError` that lists near names where the robot has no such link."""
+        if name not in self.links:
+            raise InputError(f"robot '{self.name}' has no link '{name}'{near(name, self.links)}")
+        return name
+
+    def checked_joint(self, name: str) -> Joint:
+        """Return the joint called `name`. Raises `InputError` that lists near names where there is none."""
+        if name not in self.joints:
+            raise InputError(f"robot '{self.name}' has no joint '{name}'{near(name, self.joints)}")
+        return self.joints[name]
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return what to add to a message about the unknown `name`: the known names that are written like it, or a few."""
+    known = list(known)
+    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return f"; did you mean {', '.join(close)}?"
+    shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+    return f"; there is {shown or 'none'}"
+
+
+def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], source: str) -> RobotModel:
+    """Return the model of these links and joints after checking that they form one tree.
+
+    Raises `InputError` beginning with `source` for names used twice, joints to missing links, a link with two parents,
+    loops, several roots, and mimic joints that follow nothing or each other.
+    """
+    by_link = _by_name(links, "link", source)
+    by_joint = _by_name(joints, "joint", source)
+    if not by_link:
+        raise InputError(f"{source}: robot '{name}' has no links")
+    parent_joints: dict[str, Joint] = {}
+    for joint in by_joint.values():
+        for role, link in (("parent", joint.parent), ("child", joint.child)):
+            if link not in by_link:
+                raise InputError(
+                    f"{source}: joint '{joint.name}': its {role} link '{link}' does not exist{near(link, by_link)}"
+                )
+        if joint.child in parent_joints:
+            other = parent_joints[joint.child].name
+            raise InputError(
+                f"{source}: link '{joint.child}' is the child of two joints, '{other}' and '{joint.name}'; "
+                "a URDF describes a tree, each link may have one parent"
+            )
+        parent_joints[joint.child] = joint
+    order = _topological_order(by_link, by_joint, parent_joints, source)
+    _check_mimics(by_joint, source)
+    return RobotModel(name, order[0], by_link, by_joint, order, parent_joints)
+
+
+def _by_name(items, kind: str, source: str) -> dict:
+    result: dict = {}
+    for item in items:
+        if item.name in result:
+            raise InputError(f"{source}: two {kind}s are called '{item.name}'; names must differ")
+        result[item.name] = item
+    return result
+
+
+def _topological_order(links: dict, joints: dict, parent_joints: dict, source: str) -> tuple[str, ...]:
+    roots = [link for link in links if link not in parent_joints]
+    if len(roots) > 1:
+        raise InputError(
+            f"{source}: the links form {len(roots)} trees, with the roots {', '.join(roots[:5])}"
+            f"{', ...' if len(roots) > 5 else ''}; connect them with joints to one"
+        )
+    children: dict[str, list[str]] = {link: [] for link in links}
+    for joint in joints.values():
+        children[joint.parent].append(joint.child)
+    order = list(roots)
+    for link in order:
+        order.extend(children[link])
+    if len(order) < len(links):
+        reached = set(order)
+        # Every link that is not reached has a parent, so walking upwards from any of them ends in the loop.
+        link = next(name for name in links if name not in reached)
+        walked: list[str] = []
+        while link not in walked:
+            walked.append(link)
+            link = parent_joints[link].parent
+        loop = walked[walked.index(link) :][::-1]
+        raise InputError(f"{source}: the joints form a loop: {' -> '.join([*loop[:6], loop[0]])}; a URDF describes a tree")
+    return tuple(order)
+
+
+def _check_mimics(joints: dict[str, Joint], source: str) -> None:
+    for joint in joints.values():
+        followed, mimic = [joint.name], joint.mimic
+        while mimic is not None:
+            if mimic.joint not in joints:
+                raise InputError(
+                    f"{source}: joint '{followed[-1]}' mimics '{mimic.joint}', which does not exist"
+                    f"{near(mimic.joint, joints)}"
+                )
+            if mimic.joint in followed:
+                raise InputError(f"{source}: joint '{joint.name}' mimics itself through {' -> '.join(followed)}")
+            followed.append(mimic.joint)
+            mimic = joints[mimic.joint].mimic
+        leader = joints[followed[-1]]
+        if joint.mimic is not None and (joint.variables != 1 or leader.variables != 1):
+            raise InputError(
+                f"{source}: joint '{joint.name}' ({joint.type}) cannot mimic '{leader.name}' ({leader.type}); "
+                "both need exactly one degree of freedom"
+            )

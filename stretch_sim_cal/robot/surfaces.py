@@ -1,0 +1,215 @@
+"""The shapes of a robot's links as triangles, in link frames. Lengths in m.
+
+Curved primitives become polyhedra: a cylinder has `CYLINDER_SECTIONS` sides, a sphere is an icosahedron subdivided
+`SPHERE_SUBDIVISIONS` times (1280 triangles). Their vertices lie on the true surface, so a face is inside it by at most
+0.13 % of a cylinder's radius and 0.6 % of a sphere's.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import trimesh
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.description import Geometry, RobotModel
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.stretch import HEAD_LINK, lidar_links
+
+CYLINDER_SECTIONS = 64
+SPHERE_SUBDIVISIONS = 3
+HOUSING_RADIUS = 0.045
+"""A lidar's housing with its connector, from the axis of its frame (JT128: 0.039 m)."""
+HOUSING_HEIGHTS = (-0.055, 0.030)
+"""Where a lidar's housing begins and ends along the z axis of its frame (JT128: -0.048 and 0.025 m)."""
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Triangles: `vertices` (V, 3) float64, `faces` (F, 3) int64 indices into them. Both may be empty."""
+
+    vertices: np.ndarray
+    faces: np.ndarray
+
+    @property
+    def triangles(self) -> np.ndarray:
+        """The corners (F, 3, 3) of every face."""
+        return self.vertices[self.faces]
+
+    def moved(self, target_from_source: np.ndarray) -> "Surface":
+        """Return the same surface in the target frame of a 4x4 transform."""
+        return Surface(apply(target_from_source, self.vertices), self.faces)
+
+    def with_faces(self, keep: np.ndarray) -> "Surface":
+        """Return the faces chosen by a mask (F,) or indices, without the vertices that they do not use."""
+        used, faces = np.unique(self.faces[keep], return_inverse=True)
+        return Surface(self.vertices[used], faces.reshape(-1, 3))
+
+
+EMPTY = Surface(np.zeros((0, 3)), np.zeros((0, 3), dtype=np.int64))
+
+
+def joined(surfaces: Iterable[Surface]) -> Surface:
+    """Return all surfaces, which are in one frame, as one."""
+    surfaces = list(surfaces)
+    if not surfaces:
+        return EMPTY
+    starts = np.cumsum([0] + [len(surface.vertices) for surface in surfaces[:-1]])
+    return Surface(
+        np.concatenate([surface.vertices for surface in surfaces]),
+        np.concatenate([surface.faces + start for surface, start in zip(surfaces, starts, strict=True)]),
+    )
+
+
+def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
+    """Return the collision (or `which="visual"`) shapes of every link that has any, in the links' own frames.
+
+    Raises `InputError` that names the link and the file where a mesh is missing or cannot be read.
+    """
+    if which not in ("collision", "visual"):
+        raise InputError(f"a link has no '{which}' surface; there is collision, visual")
+    result = {}
+    for link in model.links.values():
+        geometries = link.collisions if which == "collision" else link.visuals
+        if geometries:
+            where = f"robot '{model.name}', link '{link.name}', {which}"
+            result[link.name] = joined(geometry_surface(geometry, where) for geometry in geometries)
+    return result
+
+
+def robot_surfaces(model: RobotModel) -> dict[str, Surface]:
+    """Return the geometry that rays, evidence and truth are computed with, per link in link frames.
+
+    Collision shapes, except the head of a robot with lidars in it: its collision shape is one box around both lidars,
+    so its visual shape takes its place, without what is the lidars' housings (see `lidar_housings`): a lidar sees
+    everything of the robot but itself.
+    Raises `InputError` as `link_surfaces` does.
+    """
+    surfaces = link_surfaces(model, "collision")
+    lidars = lidars_in_head(model)
+    if lidars:
+        shell, _ = _split_head(model, lidars)
+        surfaces[HEAD_LINK] = shell
+    return surfaces
+
+
+def lidar_housings(model: RobotModel) -> dict[str, Surface]:
+    """Return the housing of every lidar in the head, by lidar link, in the frame of the head's link.
+
+    No lidar of the Stretch 4 sees the other's housing (it lies 33 deg below its x-y plane), so rays may leave them out.
+    Empty where the model has no lidars in its head.
+    """
+    lidars = lidars_in_head(model)
+    return _split_head(model, lidars)[1] if lidars else {}
+
+
+def lidars_in_head(model: RobotModel) -> list[str]:
+    """Return the lidar links that are fixed to the head's link, where that has a visual shape."""
+    if HEAD_LINK not in model.links or not model.links[HEAD_LINK].visuals:
+        return []
+    return [link for link in lidar_links(model) if HEAD_LINK in _fixed_ancestors(model, link)]
+
+
+def _fixed_ancestors(model: RobotModel, link: str) -> list[str]:
+    ancestors = []
+    joint = model.parent_joint(link)
+    while joint is not None and joint.type == "fixed":
+        ancestors.append(joint.parent)
+        joint = model.parent_joint(joint.parent)
+    return ancestors
+
+
+def _split_head(model: RobotModel, lidars: list[str]) -> tuple[Surface, dict[str, Surface]]:
+    """Return the head's visual shape without the lidars' housings, and the housings, in the head's frame.
+
+    A housing is made of the connected parts of the head's mesh that lie wholly in a cylinder around the lidar's axis.
+    The shell around it is closed by a lid that runs through the housing, under its dome; whatever of the other
+    parts is inside the housing cannot be seen from outside, so it goes, too. The collar around the dome stays: it
+    hides what is lower than about 7 deg over the lidar's x-y plane.
+    """
+    head = link_surfaces(model, "visual")[HEAD_LINK]
+    parts = _connected_parts(head)
+    housings = {}
+    taken = np.zeros(len(head.faces), dtype=bool)
+    for lidar in lidars:
+        in_lidar = apply(inverse(link_transform(model, {}, lidar, HEAD_LINK)), head.vertices)
+        inside = (np.hypot(in_lidar[:, 0], in_lidar[:, 1]) < HOUSING_RADIUS) & (in_lidar[:, 2] > HOUSING_HEIGHTS[0])
+        inside &= in_lidar[:, 2] < HOUSING_HEIGHTS[1]
+        own = np.zeros_like(taken)
+        for part in parts:
+            own[part] = inside[head.faces[part]].all()
+        housings[lidar] = head.with_faces(own)
+        taken |= own
+    keep = ~taken
+    for housing in housings.values():
+        keep[keep] = ~_is_inside(housing, head.triangles[keep].mean(axis=1))
+    return head.with_faces(keep), housings
+
+
+def _connected_parts(surface: Surface) -> list[np.ndarray]:
+    """Return the faces' indices of each part of a surface whose triangles share vertices."""
+    # Vertices of an STL are not shared, so they are merged by position first.
+    _, merged = np.unique(np.round(surface.vertices, 7), axis=0, return_inverse=True)
+    faces = merged.reshape(-1)[surface.faces]
+    edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]]])
+    labels = trimesh.graph.connected_component_labels(edges, node_count=merged.max() + 1)[faces[:, 0]]
+    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+
+
+def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
+    """Return which points (N, 3) are inside any of the closed parts of a surface."""
+    inside = np.zeros(len(points), dtype=bool)
+    for part in _connected_parts(closed) if len(closed.faces) else []:
+        mesh = trimesh.Trimesh(closed.vertices, closed.faces[part])
+        near = ((points > mesh.bounds[0]) & (points < mesh.bounds[1])).all(axis=1)
+        if near.any():
+            inside[near] |= mesh.contains(points[near])
+    return inside
+
+
+def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
+    """Return one shape as triangles in its link's frame. `where` begins the `InputError` of an unreadable mesh."""
+    match geometry.kind:
+        case "box":
+            mesh = trimesh.creation.box(extents=geometry.size)
+        case "cylinder":
+            mesh = trimesh.creation.cylinder(geometry.radius, geometry.length, sections=CYLINDER_SECTIONS)
+        case "sphere":
+            mesh = trimesh.creation.icosphere(subdivisions=SPHERE_SUBDIVISIONS, radius=geometry.radius)
+        case "mesh":
+            if geometry.path is None:
+                raise InputError(f"{where}: '{geometry.filename}' is not found; give the folder of its package or of the URDF")
+            vertices, faces = _read_mesh(geometry.path, _modified(geometry.path, where), where)
+            if np.prod(geometry.scale) < 0:
+                faces = faces[:, ::-1]  # A mirrored surface keeps its outside outside.
+            return Surface(apply(geometry.link_from_geometry, vertices * geometry.scale), faces)
+        case _:
+            raise InputError(f"{where}: geometry '{geometry.kind}' is not known")
+    return Surface(
+        apply(geometry.link_from_geometry, np.asarray(mesh.vertices, dtype=float)), np.asarray(mesh.faces, dtype=np.int64)
+    )
+
+
+def _modified(path: Path, where: str) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError as error:
+        raise InputError(f"{where}: mesh {path}: {error.strerror or error}") from error
+
+
+@lru_cache(maxsize=256)
+def _read_mesh(path: Path, modified: int, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return vertices (V, 3) and faces (F, 3) of a mesh file; cached for as long as the file is not `modified`."""
+    try:
+        mesh = trimesh.load(path, force="mesh", process=False)
+    except Exception as error:  # Every format's reader has exceptions of its own.
+        raise InputError(f"{where}: mesh {path} cannot be read: {type(error).__name__}: {error}") from error
+    vertices, faces = np.asarray(mesh.vertices, dtype=float), np.asarray(mesh.faces, dtype=np.int64)
+    if not len(faces) or not np.isfinite(vertices).all():
+        raise InputError(f"{where}: mesh {path} holds no triangles with finite corners")
+    vertices.setflags(write=False)
+    faces.setflags(write=False)
+    return vertices, faces

@@ -1,0 +1,239 @@
+"""Reads a URDF into a `RobotModel`, strictly and safely: every fault is one line that names the element.
+
+The text may come from anywhere (/robot_description, too): entities and DTDs are refused, nothing is evaluated, and no
+file is opened. Format: the URDF specification (http://wiki.ros.org/urdf/XML), with the defaults of its reference parser.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+from xml.etree.ElementTree import Element, ParseError
+
+import defusedxml.ElementTree
+import numpy as np
+from defusedxml.common import DefusedXmlException
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, Limit, Link, Mimic, RobotModel, robot_model
+
+URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
+MeshFolders = Mapping[str, str | os.PathLike]
+
+
+def parse_xml(text: str, source: str) -> Element:
+    """Return the root element of an XML text. Raises `InputError` for torn XML, and for any DTD or entity."""
+    try:
+        # As bytes: a declared encoding would make the parser reject a str, or be wrong about it.
+        return defusedxml.ElementTree.fromstring(text.encode("utf-8", "surrogatepass"), forbid_dtd=True)
+    except ParseError as error:
+        raise InputError(f"{source}: is not well-formed XML: {error}") from error
+    except DefusedXmlException as error:
+        raise InputError(f"{source}: holds a DTD or entities, which are not expanded for safety; remove them") from error
+    except (ValueError, LookupError) as error:
+        raise InputError(f"{source}: its XML cannot be decoded: {error}") from error
+
+
+def parse_urdf(
+    text: str,
+    base_directory: str | os.PathLike | None = None,
+    source: str = "<text>",
+    mesh_folders: MeshFolders | None = None,
+) -> RobotModel:
+    """Return the model that a URDF text describes.
+
+    `base_directory` is where relative mesh names start (none: they stay unresolved until a mesh is read);
+    `mesh_folders` says where packages of `package://` names lie, by package name (others are looked for in the ament
+    index and `ROS_PACKAGE_PATH`); `source` is what messages call the text.
+    Raises `InputError` for anything that is not one valid tree.
+    """
+    root = parse_xml(text, source)
+    if root.tag != "robot":
+        raise InputError(f"{source}: its root element is <{root.tag}>, a URDF begins with <robot>")
+    reader = _Reader(source, Path(base_directory) if base_directory is not None else None, mesh_folders or {})
+    name = reader.attribute(root, "name", "<robot>")
+    links = [reader.link(element) for element in root.findall("link")]
+    joints = [reader.joint(element) for element in root.findall("joint")]
+    return robot_model(name, links, joints, source)
+
+
+class _Reader:
+    """Turns elements into the model's parts; knows where the text came from."""
+
+    def __init__(self, source: str, base_directory: Path | None, mesh_folders: MeshFolders):
+        self.source = source
+        self.base_directory = base_directory
+        self.mesh_folders = mesh_folders
+
+    def fault(self, where: str, what: str) -> InputError:
+        return InputError(f"{self.source}: {where}: {what}")
+
+    def attribute(self, element: Element, key: str, where: str) -> str:
+        value = element.get(key)
+        if value is None or not value.strip():
+            raise self.fault(where, f"<{element.tag}> has no {key}")
+        return value
+
+    def number(self, element: Element, key: str, where: str, default: float | None = None) -> float:
+        if default is not None and element.get(key) is None:
+            return default
+        text = self.attribute(element, key, where)
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise self.fault(where, f"{key}=\"{text}\" of <{element.tag}> is not a number") from error
+        if not math.isfinite(value):
+            raise self.fault(where, f"{key}=\"{text}\" of <{element.tag}> is not finite")
+        return value
+
+    def positive(self, element: Element, key: str, where: str) -> float:
+        value = self.number(element, key, where)
+        if value <= 0:
+            raise self.fault(where, f"{key}=\"{value:g}\" of <{element.tag}> must be greater than 0")
+        return value
+
+    def vector(self, element: Element | None, key: str, where: str, default: tuple[float, float, float]) -> np.ndarray:
+        text = element.get(key) if element is not None else None
+        if text is None:
+            return np.array(default, dtype=float)
+        try:
+            value = np.array([float(word) for word in text.split()])
+        except ValueError as error:
+            raise self.fault(where, f"{key}=\"{text}\" of <{element.tag}> is not three numbers") from error
+        if value.shape != (3,) or not np.isfinite(value).all():
+            raise self.fault(where, f"{key}=\"{text}\" of <{element.tag}> is not three finite numbers")
+        return value
+
+    def origin(self, element: Element, where: str) -> np.ndarray:
+        origin = element.find("origin")
+        zero = (0.0, 0.0, 0.0)
+        return from_xyz_rpy(self.vector(origin, "xyz", where, zero), self.vector(origin, "rpy", where, zero))
+
+    def link(self, element: Element) -> Link:
+        name = self.attribute(element, "name", "a link")
+        where = f"link '{name}'"
+        inertial = element.find("inertial")
+        return Link(
+            name,
+            tuple(self.geometry(shape, f"{where}, visual") for shape in element.findall("visual")),
+            tuple(self.geometry(shape, f"{where}, collision") for shape in element.findall("collision")),
+            self.inertial(inertial, where) if inertial is not None else None,
+        )
+
+    def inertial(self, element: Element, where: str) -> Inertial:
+        mass = element.find("mass")
+        inertia = element.find("inertia")
+        if mass is None or inertia is None:
+            raise self.fault(where, "<inertial> needs <mass> and <inertia>")
+        value = self.number(mass, "value", where)
+        if value < 0:
+            raise self.fault(where, f"its mass {value:g} is negative")
+        xx, xy, xz, yy, yz, zz = (self.number(inertia, key, where) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+        return Inertial(value, self.origin(element, where), np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+
+    def geometry(self, element: Element, where: str) -> Geometry:
+        shapes = element.findall("geometry/*")
+        if len(shapes) != 1:
+            raise self.fault(where, f"needs one shape in <geometry>, has {len(shapes)}")
+        shape, origin, name = shapes[0], self.origin(element, where), element.get("name")
+        match shape.tag:
+            case "box":
+                self.attribute(shape, "size", where)
+                size = self.vector(shape, "size", where, (0.0, 0.0, 0.0))
+                if (size <= 0).any():
+                    raise self.fault(where, f"size=\"{shape.get('size')}\" of <box> must be greater than 0")
+                return Geometry("box", origin, size=size, name=name)
+            case "cylinder":
+                radius, length = self.positive(shape, "radius", where), self.positive(shape, "length", where)
+                return Geometry("cylinder", origin, radius=radius, length=length, name=name)
+            case "sphere":
+                return Geometry("sphere", origin, radius=self.positive(shape, "radius", where), name=name)
+            case "mesh":
+                filename = self.attribute(shape, "filename", where)
+                scale = self.vector(shape, "scale", where, (1.0, 1.0, 1.0))
+                if (scale == 0).any():
+                    raise self.fault(where, f"scale=\"{shape.get('scale')}\" of <mesh> must not be 0")
+                path = mesh_path(filename, self.base_directory, self.mesh_folders)
+                return Geometry("mesh", origin, filename=filename, path=path, scale=scale, name=name)
+        raise self.fault(where, f"<{shape.tag}> is no URDF shape; there is box, cylinder, sphere, mesh")
+
+    def joint(self, element: Element) -> Joint:
+        name = self.attribute(element, "name", "a joint")
+        where = f"joint '{name}'"
+        kind = self.attribute(element, "type", where)
+        if kind not in URDF_JOINT_TYPES:
+            raise self.fault(where, f"type '{kind}' is no URDF joint type; there is {', '.join(URDF_JOINT_TYPES)}")
+        ends = []
+        for role in ("parent", "child"):
+            end = element.find(role)
+            if end is None:
+                raise self.fault(where, f"has no <{role}>")
+            ends.append(self.attribute(end, "link", where))
+        axis = self.vector(element.find("axis"), "xyz", where, (1.0, 0.0, 0.0))
+        if kind in ("revolute", "continuous", "prismatic", "planar") and np.linalg.norm(axis) < 1e-9:
+            raise self.fault(where, f"is {kind}, its axis must not be zero")
+        mimic = element.find("mimic")
+        return Joint(
+            name,
+            kind,
+            *ends,
+            self.origin(element, where),
+            axis,
+            self.limit(element.find("limit"), kind, where),
+            self.mimic(mimic, where) if mimic is not None else None,
+        )
+
+    def limit(self, element: Element | None, kind: str, where: str) -> Limit | None:
+        if element is None:
+            if kind in ("revolute", "prismatic"):
+                raise self.fault(where, f"is {kind} and needs a <limit> with lower, upper, velocity and effort")
+            return None
+        lower, upper = self.number(element, "lower", where, 0.0), self.number(element, "upper", where, 0.0)
+        velocity, effort = self.number(element, "velocity", where), self.number(element, "effort", where)
+        if kind in ("revolute", "prismatic") and lower > upper:
+            raise self.fault(where, f"its lower limit {lower:g} is above its upper limit {upper:g}")
+        if velocity < 0 or effort < 0:
+            raise self.fault(where, f"velocity {velocity:g} and effort {effort:g} of <limit> must not be negative")
+        return Limit(lower, upper, velocity, effort)
+
+    def mimic(self, element: Element, where: str) -> Mimic:
+        return Mimic(
+            self.attribute(element, "joint", where),
+            self.number(element, "multiplier", where, 1.0),
+            self.number(element, "offset", where, 0.0),
+        )
+
+
+def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFolders) -> Path | None:
+    """Return where a mesh name of a URDF points to: `package://`, `file://`, absolute, or relative to the URDF.
+
+    None where its package or the folder that it is relative to is not known. The file need not exist.
+    """
+    url = urlparse(filename)
+    if url.scheme in ("package", "model"):
+        folder = package_folder(url.netloc, mesh_folders)
+        return folder / unquote(url.path).lstrip("/") if folder is not None else None
+    if url.scheme == "file":
+        path = Path(unquote(url.path))
+    elif url.scheme:
+        return None
+    else:
+        path = Path(filename)
+    if path.is_absolute():
+        return path
+    return base_directory / path if base_directory is not None else None
+
+
+def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
+    """Return the folder of a package: from `mesh_folders`, else the ament index, else `ROS_PACKAGE_PATH`; or None."""
+    if package in mesh_folders:
+        return Path(mesh_folders[package])
+    for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep):
+        if prefix and (Path(prefix) / "share" / package).is_dir():
+            return Path(prefix) / "share" / package
+    for folder in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep):
+        if folder and (Path(folder) / package).is_dir():
+            return Path(folder) / package
+    return None
