@@ -93,7 +93,7 @@ class Verdict:
 
 def unreached(stage: str, tolerances: dict[str, float], reason: str) -> StageVerdict:
     """Return the verdict of a stage that gave no result: every quantity is None."""
-    return StageVerdict(stage, _quantities(stage, tolerances), reason)
+    return StageVerdict(stage, stage_quantities(stage, tolerances), reason)
 
 
 def judge_alignment(calibration: Path, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
@@ -104,7 +104,7 @@ def judge_alignment(calibration: Path, truth: Truth, tolerances: dict[str, float
     translation, rotation = transform_error(truth.right_to_left, estimate)
     return StageVerdict(
         "alignment",
-        _quantities(
+        stage_quantities(
             "alignment",
             tolerances,
             translation_error_mm=(1e3 * translation, _xyz(estimate), _xyz(truth.right_to_left)),
@@ -123,7 +123,7 @@ def judge_floor(calibration: Path, truth: Truth, tolerances: dict[str, float]) -
     tilt = math.atan2(np.linalg.norm(np.cross(estimate.normal, true.normal)), estimate.normal @ true.normal)
     return StageVerdict(
         "floor",
-        _quantities(
+        stage_quantities(
             "floor",
             tolerances,
             height_error_mm=(1e3 * abs(estimate.offset - true.offset), f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}"),
@@ -149,7 +149,7 @@ QUANTITIES = {
 }
 
 
-def _quantities(stage: str, tolerances: dict[str, float], **values: tuple[float, str, str]) -> list[Quantity]:
+def stage_quantities(stage: str, tolerances: dict[str, float], **values: tuple[float, str, str]) -> list[Quantity]:
     nothing = (None, "-", "-")
     return [
         Quantity(key, label, unit, tolerances[bound], *values.get(key, nothing))
