@@ -1,0 +1,208 @@
+"""The lidar model: which rays a spinning multi-channel lidar sends out in a scan, and what it reports of their hits.
+
+The lidar's frame has its x-y plane across the spin axis and z along the axis, out of the dome. A channel with
+elevation e fires at azimuth a along (cos e cos a, cos e sin a, sin e).
+
+What is modelled: uneven channel elevations, channels that lead or lag in azimuth, range limits, Gaussian range noise
+along the ray, a range bias per channel, random drop-outs, an intensity from incidence and range, a spin that is not
+locked to the mount and drifts, a clock phase per device, and a time for every point. What is not: the beam's width (no
+mixed pixels), multiple returns, rolling motion within a scan, materials.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal import files
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.simulation import validate
+
+DEVICES = ("left", "right")
+# The layout of the vendor's driver: 26 bytes per point, little-endian, without padding; `timestamp` in s.
+POINT_DTYPE = np.dtype(
+    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
+)
+MAX_RAYS = 2_000_000
+KEYS = {
+    "rate",
+    "azimuth_steps",
+    "elevations_deg",
+    "azimuth_offsets_deg",
+    "range_min",
+    "range_max",
+    "range_noise",
+    "range_biases",
+    "drop_out_rate",
+    "reflectivity",
+    "spin_drift_deg_per_scan",
+    "spin_jitter_deg",
+    "clock_spread",
+}
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """What a sensor file says of a lidar. Lengths in m, angles in rad, times in s.
+
+    `elevations`, `azimuth_offsets` and `range_biases` are (C,), one entry per channel; channel i reports ring i.
+    """
+
+    name: str
+    rate: float
+    azimuth_steps: int
+    elevations: np.ndarray
+    azimuth_offsets: np.ndarray
+    range_min: float
+    range_max: float
+    range_noise: float
+    range_biases: np.ndarray
+    drop_out_rate: float
+    reflectivity: float
+    spin_drift: float
+    spin_jitter: float
+    clock_spread: float
+
+    @property
+    def num_channels(self) -> int:
+        return len(self.elevations)
+
+    @property
+    def num_rays(self) -> int:
+        return self.num_channels * self.azimuth_steps
+
+    @property
+    def period(self) -> float:
+        """The time from one scan's start to the next one's, in s."""
+        return 1.0 / self.rate
+
+
+def load_sensor(name: str | Path) -> Sensor:
+    """Return the sensor of that name (in `config/`) or path. Raises `InputError` naming file and key."""
+    path = files.find_shared("config", name, ".yaml")
+    data = validate.mapping(files.read_yaml(path), KEYS, str(path))
+
+    def value(key: str, default: float | None, low: float, high: float) -> float:
+        if default is None and key not in data:
+            raise InputError(f"{path}: {key}: is missing")
+        return validate.number(data.get(key, default), f"{path}: {key}", low, high)
+
+    elevations = data.get("elevations_deg")
+    if not isinstance(elevations, list) or not elevations:
+        raise InputError(f"{path}: elevations_deg: a list with the elevation of every channel was expected")
+
+    def per_channel(key: str, low: float, high: float) -> np.ndarray:
+        given = data.get(key, 0.0)
+        if not isinstance(given, list):
+            return np.full(len(elevations), validate.number(given, f"{path}: {key}", low, high))
+        return np.array(validate.numbers(given, len(elevations), f"{path}: {key}", low, high))
+
+    sensor = Sensor(
+        name=path.stem,
+        rate=value("rate", None, 0.1, 100.0),
+        azimuth_steps=validate.integer(data.get("azimuth_steps"), f"{path}: azimuth_steps", 4, 100_000),
+        elevations=np.radians(per_channel("elevations_deg", -90.0, 90.0)),
+        azimuth_offsets=np.radians(per_channel("azimuth_offsets_deg", -360.0, 360.0)),
+        range_min=value("range_min", None, 0.0, 10.0),
+        range_max=value("range_max", None, 0.1, 1000.0),
+        range_noise=value("range_noise", None, 0.0, 1.0),
+        range_biases=per_channel("range_biases", -1.0, 1.0),
+        drop_out_rate=value("drop_out_rate", 0.0, 0.0, 1.0),
+        reflectivity=value("reflectivity", 0.5, 0.0, 1.0),
+        spin_drift=np.radians(value("spin_drift_deg_per_scan", 0.0, 0.0, 360.0)),
+        spin_jitter=np.radians(value("spin_jitter_deg", 0.0, 0.0, 10.0)),
+        clock_spread=value("clock_spread", 0.0, 0.0, 10.0),
+    )
+    if sensor.range_max <= sensor.range_min:
+        raise InputError(f"{path}: range_max: has to be above range_min")
+    if sensor.num_rays > MAX_RAYS:
+        raise InputError(f"{path}: azimuth_steps: {sensor.num_rays} rays per scan, at most {MAX_RAYS} are cast")
+    return sensor
+
+
+class Lidar:
+    """One device: a sensor with a clock and a spin of its own.
+
+    Everything random is drawn anew from (seed, device, tick), so that a scan is the same whatever was scanned before.
+    """
+
+    def __init__(self, sensor: Sensor, device: str, seed: int):
+        if device not in DEVICES:
+            raise InputError(f"lidar '{device}': use one of {', '.join(DEVICES)}")
+        self.sensor = sensor
+        self.device = device
+        self.seed = seed
+        rng = self._generator("device")
+        # Clocks of the two devices are synchronised only to within tens of ms, their spins not at all.
+        self.clock_phase = float(rng.uniform(0.0, sensor.clock_spread)) if sensor.clock_spread else 0.0
+        self._spin_phase = float(rng.uniform(0.0, 2.0 * np.pi))
+        self._spin_drift = float(rng.uniform(-sensor.spin_drift, sensor.spin_drift)) if sensor.spin_drift else 0.0
+        # Rays are ordered as they are fired: azimuth by azimuth, and within one azimuth channel by channel.
+        columns = 2.0 * np.pi * np.arange(sensor.azimuth_steps) / sensor.azimuth_steps
+        self._azimuths = columns[:, None] + sensor.azimuth_offsets
+        self._rings = np.tile(np.arange(sensor.num_channels, dtype=np.uint16), sensor.azimuth_steps)
+        self._biases = np.tile(sensor.range_biases.astype(np.float32), sensor.azimuth_steps)
+        self._ray_times = np.arange(sensor.num_rays) * (sensor.period / sensor.num_rays)
+        self._base_directions = np.stack(
+            [
+                np.cos(sensor.elevations) * np.cos(self._azimuths),
+                np.cos(sensor.elevations) * np.sin(self._azimuths),
+                np.broadcast_to(np.sin(sensor.elevations), self._azimuths.shape),
+            ],
+            axis=-1,
+        ).reshape(-1, 3)
+
+    def start_time(self, tick: int) -> float:
+        """Return when scan `tick` begins, in s of simulated time; it ends one period later."""
+        return tick * self.sensor.period + self.clock_phase
+
+    def spin_phase(self, tick: int) -> float:
+        """Return the azimuth of the first ray of scan `tick`, before channel offsets, in rad."""
+        jitter = self._generator("spin", tick).normal(0.0, self.sensor.spin_jitter) if self.sensor.spin_jitter else 0.0
+        return float(np.mod(self._spin_phase + self._spin_drift * tick + jitter, 2.0 * np.pi))
+
+    def directions(self, tick: int) -> np.ndarray:
+        """Return the unit directions (N, 3) float32 of scan `tick`'s rays in the lidar's frame, in firing order."""
+        phase = self.spin_phase(tick)
+        turn = np.array([[np.cos(phase), np.sin(phase), 0], [-np.sin(phase), np.cos(phase), 0], [0, 0, 1]])
+        return (self._base_directions @ turn).astype(np.float32)
+
+    def measure(
+        self, tick: int, directions: np.ndarray, distances: np.ndarray, incidence_cosines: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the device reports of a scan: points (M,) of `POINT_DTYPE`, and which rays (M,) they are of.
+
+        `directions` (N, 3) are those of `directions(tick)`, `distances` (N,) the true ranges (inf for no hit) and
+        `incidence_cosines` (N,) the absolute cosines between ray and surface normal. Rays without a return, too near,
+        too far or dropped are left out, as the vendor's driver does. Surfaces nearer than `range_min` block the ray.
+        """
+        sensor = self.sensor
+        rng = self._generator("scan", tick)
+        # Drawn for every ray, so that the noise of one does not depend on what another hits.
+        noise = rng.standard_normal(len(distances), dtype=np.float32)
+        returned = (distances >= sensor.range_min) & (distances <= sensor.range_max)
+        if sensor.drop_out_rate:
+            returned &= rng.random(len(distances), dtype=np.float32) >= sensor.drop_out_rate
+        rays = np.flatnonzero(returned)
+
+        ranges = distances[rays] + np.float32(sensor.range_noise) * noise[rays] + self._biases[rays]
+        xyz = directions[rays] * ranges[:, None]
+        points = np.empty(len(rays), dtype=POINT_DTYPE)
+        points["x"], points["y"], points["z"] = xyz.T
+        points["intensity"] = self._intensities(distances[rays], incidence_cosines[rays])
+        points["ring"] = self._rings[rays]
+        points["timestamp"] = self.start_time(tick) + self._ray_times[rays]
+        return points, rays
+
+    def _intensities(self, distances: np.ndarray, incidence_cosines: np.ndarray) -> np.ndarray:
+        """Return intensities (M,) on the driver's scale of 0 to 255: Lambertian, fading over the far half of the range.
+
+        Devices compensate for the distance as long as the signal suffices, so near returns do not depend on it.
+        """
+        fading = np.minimum(1.0, 0.5 * self.sensor.range_max / np.maximum(distances, 1e-3)) ** 2
+        return np.rint(255.0 * self.sensor.reflectivity * incidence_cosines * fading)
+
+    def _generator(self, purpose: str, tick: int = 0) -> np.random.Generator:
+        """Return the generator for one purpose (device, spin, scan) and tick; independent of every other one."""
+        key = (("device", "spin", "scan").index(purpose), DEVICES.index(self.device), tick)
+        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key)))

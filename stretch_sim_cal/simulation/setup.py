@@ -1,0 +1,167 @@
+"""What is simulated: world, sensor, seed, and the errors that only the simulator knows, as a scenario writes them."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.simulation import validate
+
+KEYS = {
+    "world",
+    "sensor",
+    "seed",
+    "lidar_left_error",
+    "lidar_right_error",
+    "base_error",
+    "payload",
+    "real_time_factor",
+}
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class PoseError:
+    """How far something is from its nominal pose, in its own frame: true = nominal * error. m, rad (fixed axes)."""
+
+    xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """nominal_from_true (4, 4)."""
+        return from_xyz_rpy(self.xyz, self.rpy)
+
+
+@dataclass(frozen=True)
+class BaseError:
+    """How base_link really stands above the floor: raised by `height` (m), turned by `roll` and `pitch` (rad)."""
+
+    height: float = 0.0
+    roll: float = 0.0
+    pitch: float = 0.0
+
+
+@dataclass(frozen=True)
+class PayloadBox:
+    """A box bolted to `link` that the robot's description does not know; its centre at xyz (m), rpy (rad) in the link."""
+
+    link: str
+    size: tuple[float, float, float]
+    xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class SimulationSetup:
+    """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths.
+
+    `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
+    """
+
+    world: str | Path = "furnished_room"
+    sensor: str | Path = "jt128"
+    seed: int = 1
+    lidar_left_error: PoseError = PoseError()
+    lidar_right_error: PoseError = PoseError()
+    base_error: BaseError = BaseError()
+    payload: tuple[PayloadBox, ...] = ()
+    real_time_factor: float = 0.0
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], source: str = "simulation") -> "SimulationSetup":
+        """Return the setup that the `simulation:` mapping of a scenario writes down; absent keys are defaults.
+
+        Relative paths of world and sensor start at the folder of the file `source` where they exist there.
+        Raises `InputError` naming `source` and the key.
+        """
+        where = f"{source}: simulation"
+        data = validate.mapping(data, KEYS, where)
+        return cls(
+            world=_file(data.get("world", cls.world), source, f"{where}: world"),
+            sensor=_file(data.get("sensor", cls.sensor), source, f"{where}: sensor"),
+            seed=validate.integer(data.get("seed", cls.seed), f"{where}: seed", 0, MAX_SEED),
+            lidar_left_error=_pose_error(data.get("lidar_left_error"), f"{where}: lidar_left_error"),
+            lidar_right_error=_pose_error(data.get("lidar_right_error"), f"{where}: lidar_right_error"),
+            base_error=_base_error(data.get("base_error"), f"{where}: base_error"),
+            payload=_payload(data.get("payload"), f"{where}: payload"),
+            real_time_factor=validate.number(
+                data.get("real_time_factor", cls.real_time_factor), f"{where}: real_time_factor", 0.0, 1000.0
+            ),
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the mapping that `from_mapping` reads back, angles in degrees."""
+        return {
+            "world": str(self.world),
+            "sensor": str(self.sensor),
+            "seed": self.seed,
+            "lidar_left_error": _pose_mapping(self.lidar_left_error),
+            "lidar_right_error": _pose_mapping(self.lidar_right_error),
+            "base_error": {
+                "height": self.base_error.height,
+                "roll_deg": math.degrees(self.base_error.roll),
+                "pitch_deg": math.degrees(self.base_error.pitch),
+            },
+            "payload": [
+                {"link": box.link, "size": list(box.size)} | _pose_mapping(box) for box in self.payload
+            ],
+            "real_time_factor": self.real_time_factor,
+        }
+
+    def with_seed(self, seed: int) -> "SimulationSetup":
+        """Return the same simulation with other noise."""
+        return dataclasses.replace(self, seed=seed)
+
+
+def _file(value: Any, source: str, where: str) -> str | Path:
+    name = validate.text(str(value) if isinstance(value, Path) else value, where)
+    beside = Path(source).parent / name
+    return beside.resolve() if len(Path(name).parts) > 1 and beside.is_file() else name
+
+
+def _xyz(data: Mapping, where: str) -> tuple[float, ...]:
+    return validate.numbers(data.get("xyz", [0.0, 0.0, 0.0]), 3, f"{where}: xyz", -100.0, 100.0)
+
+
+def _rpy(data: Mapping, where: str) -> tuple[float, ...]:
+    degrees = validate.numbers(data.get("rpy_deg", [0.0, 0.0, 0.0]), 3, f"{where}: rpy_deg", -360.0, 360.0)
+    return tuple(math.radians(angle) for angle in degrees)
+
+
+def _pose_error(value: Any, where: str) -> PoseError:
+    data = validate.mapping(value, {"xyz", "rpy_deg"}, where)
+    return PoseError(_xyz(data, where), _rpy(data, where))
+
+
+def _pose_mapping(pose: PoseError | PayloadBox) -> dict[str, Any]:
+    return {"xyz": list(pose.xyz), "rpy_deg": [math.degrees(angle) for angle in pose.rpy]}
+
+
+def _base_error(value: Any, where: str) -> BaseError:
+    data = validate.mapping(value, {"height", "roll_deg", "pitch_deg"}, where)
+    return BaseError(
+        height=validate.number(data.get("height", 0.0), f"{where}: height", -0.2, 0.2),
+        roll=math.radians(validate.number(data.get("roll_deg", 0.0), f"{where}: roll_deg", -20.0, 20.0)),
+        pitch=math.radians(validate.number(data.get("pitch_deg", 0.0), f"{where}: pitch_deg", -20.0, 20.0)),
+    )
+
+
+def _payload(value: Any, where: str) -> tuple[PayloadBox, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise InputError(f"{where}: a list of boxes was expected, each with link, size, xyz, rpy_deg")
+    boxes = []
+    for index, entry in enumerate(value):
+        here = f"{where}[{index}]"
+        data = validate.mapping(entry, {"link", "size", "xyz", "rpy_deg"}, here)
+        size = validate.numbers(data.get("size"), 3, f"{here}: size", 1e-4, 10.0)
+        boxes.append(PayloadBox(validate.text(data.get("link"), f"{here}: link"), size, _xyz(data, here), _rpy(data, here)))
+    return tuple(boxes)

@@ -1,0 +1,56 @@
+"""Checking values that a user wrote into a YAML file; every complaint names the file and the key."""
+
+import math
+from typing import Any
+
+from stretch_sim_cal.errors import InputError
+
+
+def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:
+    """Return `value` (None stands for an empty mapping). Raises `InputError` unless it is a mapping of known keys."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: is {_said(value)}, a mapping with {', '.join(sorted(known))} was expected")
+    for key in value:
+        if key not in known:
+            raise InputError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(known))}")
+    return value
+
+
+def number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return `value` as a float. Raises `InputError` unless it is a finite number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InputError(f"{where}: is {_said(value)}, a number was expected")
+    if not low <= value <= high:
+        raise InputError(f"{where}: is {value:g}, it has to lie from {low:g} to {high:g}")
+    return float(value)
+
+
+def integer(value: Any, where: str, low: int, high: int) -> int:
+    """Return `value`. Raises `InputError` unless it is a whole number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{where}: is {_said(value)}, a whole number was expected")
+    if not low <= value <= high:
+        raise InputError(f"{where}: is {value}, it has to lie from {low} to {high}")
+    return value
+
+
+def numbers(value: Any, count: int, where: str, low: float = -math.inf, high: float = math.inf) -> tuple[float, ...]:
+    """Return a list of `count` numbers as a tuple. Raises `InputError` for anything else."""
+    if not isinstance(value, (list, tuple)) or len(value) != count:
+        raise InputError(f"{where}: is {_said(value)}, a list of {count} numbers was expected")
+    return tuple(number(item, f"{where}[{index}]", low, high) for index, item in enumerate(value))
+
+
+def text(value: Any, where: str) -> str:
+    """Return `value`. Raises `InputError` unless it is a text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{where}: is {_said(value)}, a text was expected")
+    return value
+
+
+def _said(value: Any) -> str:
+    """Return how a value is shown in a message: short, whatever was written."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -1,0 +1,270 @@
+"""Worlds: SDF files as named triangle surfaces in the world frame. Lengths in m.
+
+A lidar sees a link's collision shapes, as Gazebo's CPU lidar does; the visuals of a link without collision shapes are
+taken instead, and a note says so. There is no physics: models stay where the file puts them. What a file holds beyond
+the supported elements is left out with a warning that names element, file and line, except for what no lidar sees.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import trimesh
+
+from stretch_sim_cal import files
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.simulation import shapes
+from stretch_sim_cal.simulation.frames import Scope
+from stretch_sim_cal.simulation.sdf import Element, read_sdf
+
+MESH_SUFFIXES = (".stl", ".obj", ".ply")
+MAX_INCLUDE_DEPTH = 20
+# What changes nothing that a lidar sees in a world without physics.
+IGNORED = {
+    "world": {
+        "audio", "wind", "gravity", "magnetic_field", "atmosphere", "gui", "physics", "scene", "light", "plugin",
+        "spherical_coordinates", "state",
+    },
+    "model": {"pose", "static", "self_collide", "allow_auto_disable", "enable_wind", "plugin", "gripper", "light"},
+    "link": {
+        "pose", "inertial", "sensor", "light", "gravity", "enable_wind", "self_collide", "kinematic", "plugin",
+        "must_be_base_link", "velocity_decay", "audio_source", "audio_sink", "battery", "projector",
+    },
+    "collision": {"pose", "surface", "max_contacts", "laser_retro", "density", "auto_inertia_params"},
+    "visual": {"pose", "material", "cast_shadows", "laser_retro", "transparency", "visibility_flags", "meta", "plugin"},
+    "include": {"uri", "name", "pose", "static", "placement_frame", "plugin"},
+}  # fmt: skip
+USED = {
+    "world": {"model", "include", "frame", "joint"},
+    "model": {"link", "model", "include", "frame", "joint"},
+    "link": {"collision", "visual"},
+    "collision": {"geometry"},
+    "visual": {"geometry"},
+    "include": set(),
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """What a world file holds: `surfaces` by name ("model/link/shape"), in the world frame.
+
+    `warnings` name what was left out, `notes` what was understood in a way that is worth knowing.
+    """
+
+    name: str
+    file: Path
+    surfaces: dict[str, Surface]
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def load_world(name: str | Path) -> World:
+    """Return the world of that name (in `worlds/`) or path. Raises `InputError` for a file that is no world."""
+    path = files.find_shared("worlds", name, ".sdf")
+    return _WorldReader(path).read()
+
+
+class _WorldReader:
+    """Reads one world file and what it includes."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.surfaces: dict[str, Surface] = {}
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
+        self._including: list[Path] = [path.resolve()]
+        self._meshes: dict[Path, shapes.Mesh | None] = {}
+
+    def read(self) -> World:
+        root = read_sdf(self.path)
+        element = root.first("world") or root.first("model")
+        if element is None:
+            raise InputError(f"{self.path}: holds neither a <world> nor a <model>")
+        scope = Scope(element, self._included)
+        if element.tag == "world":
+            self._warn_unsupported(element)
+            for name, model in scope.models.items():
+                self._read_model(model, name, scope.pose(name, model.element))
+        else:
+            self._read_model(scope, element.name, scope.pose_relative(element, scope.root))
+        if not self.surfaces:
+            self.notes.append(f"{self.path}: holds nothing that a lidar sees")
+        name = element.attributes.get("name", self.path.stem)
+        return World(name, self.path, self.surfaces, self.warnings, self.notes)
+
+    def _read_model(self, scope: Scope, name: str, world_from_model: np.ndarray) -> None:
+        element = scope.element
+        self._warn_unsupported(element)
+        static = element.first("static")
+        if "/" not in name and (static is None or not static.flag()):
+            self.notes.append(f"{element.where}: model '{name}' is not static; it stays where it is, without physics")
+        for link in element.all("link"):
+            self._read_link(scope, link, f"{name}/{link.name}", world_from_model)
+        for child, model in scope.models.items():
+            self._read_model(model, f"{name}/{child}", world_from_model @ scope.pose(child, model.element))
+
+    def _read_link(self, scope: Scope, link: Element, name: str, world_from_model: np.ndarray) -> None:
+        self._warn_unsupported(link)
+        parts = list(link.all("collision"))
+        if not parts and (parts := list(link.all("visual"))):
+            self.notes.append(f"{link.where}: link '{name}' has no collision; its visual is used")
+        for part in parts:
+            self._warn_unsupported(part)
+            world_from_part = world_from_model @ scope.pose_relative(part, link.name)
+            mesh = self._mesh(part.required("geometry"), infinite=part.tag == "collision")
+            if mesh is not None:
+                self._add(f"{name}/{part.name}", mesh, world_from_part)
+
+    def _add(self, name: str, mesh: shapes.Mesh, world_from_part: np.ndarray) -> None:
+        while name in self.surfaces:  # sdformat demands unique names, other tools do not
+            name += "'"
+        self.surfaces[name] = Surface(apply(world_from_part, mesh[0]), mesh[1])
+
+    def _mesh(self, geometry: Element, infinite: bool) -> shapes.Mesh | None:
+        """Return the triangles of a `<geometry>`; None, with a warning, for a shape that is not supported."""
+        if not geometry.children:
+            raise InputError(f"{geometry.where}: is empty")
+        shape = geometry.children[0]
+        for extra in geometry.children[1:]:
+            self._warn(extra, "is a second shape in one geometry and is left out")
+
+        def number(tag: str) -> float:
+            return float(shape.required(tag).positive()[0])
+
+        match shape.tag:
+            case "box":
+                return shapes.box(shape.required("size").positive(3))
+            case "sphere":
+                return shapes.sphere(number("radius"))
+            case "cylinder":
+                return shapes.cylinder(number("radius"), number("length"))
+            case "capsule":
+                return shapes.capsule(number("radius"), number("length"))
+            case "cone":
+                return shapes.cone(number("radius"), number("length"))
+            case "ellipsoid":
+                return shapes.ellipsoid(shape.required("radii").positive(3))
+            case "plane":
+                return self._plane(shape, infinite)
+            case "mesh":
+                return self._mesh_file(shape)
+            case "empty":
+                return None
+        self._warn(shape, "is a shape that is not supported and is left out")
+        return None
+
+    def _plane(self, shape: Element, infinite: bool) -> shapes.Mesh:
+        normal = shape.first("normal")
+        direction = normal.numbers(3) if normal is not None else np.array([0.0, 0.0, 1.0])
+        if np.linalg.norm(direction) < 1e-9:
+            raise InputError(f"{shape.where}: its normal has no length")
+        size = shape.first("size")
+        if infinite or size is None:
+            return shapes.plane(direction, np.full(2, 2 * shapes.PLANE_HALF_SIZE))
+        return shapes.plane(direction, size.positive(2))
+
+    def _mesh_file(self, shape: Element) -> shapes.Mesh | None:
+        uri = shape.required("uri")
+        path = self._find(uri.text, uri)
+        if path.suffix.lower() not in MESH_SUFFIXES:
+            self._warn(uri, f"{path.name} is left out; meshes are read from {', '.join(MESH_SUFFIXES)}")
+            return None
+        if shape.first("submesh") is not None:
+            self._warn(shape.required("submesh"), "is not supported; the whole mesh is used")
+        if path not in self._meshes:
+            self._meshes[path] = _load_mesh(path, uri)
+        vertices, faces = self._meshes[path]
+        scale = shape.first("scale")
+        return (vertices * scale.numbers(3) if scale is not None else vertices), faces
+
+    def _included(self, include: Element) -> Element:
+        """Return the `<model>` that an `<include>` stands for, with the name and pose that the include gives it."""
+        self._warn_unsupported(include)
+        uri = include.required("uri")
+        path = _model_file(self._find(uri.text, uri), uri)
+        if path in self._including or len(self._including) >= MAX_INCLUDE_DEPTH:
+            raise InputError(f"{include.where}: {path} includes itself, or includes go too deep")
+        model = read_sdf(path).first("model")
+        if model is None:
+            raise InputError(f"{include.where}: {path} holds no <model>")
+        name, pose, static = (include.first(tag) for tag in ("name", "pose", "static"))
+        children = [child for child in model.children if not (child.tag == "pose" and pose is not None)]
+        if static is not None:
+            children = [child for child in children if child.tag != "static"]
+        attributes = dict(model.attributes)
+        if name is not None:
+            attributes["name"] = name.text
+        if pose is not None and (placed := include.first("placement_frame")) is not None:
+            attributes["placement_frame"] = placed.text
+        children += [child for child in (pose, static) if child is not None]
+        # What the model includes in turn is read while its own file is known to be open.
+        self._including.append(path)
+        children = [self._included(child) if child.tag == "include" else child for child in children]
+        self._including.pop()
+        return Element("model", attributes, model.file, model.line, children=children)
+
+    def _find(self, uri: str, element: Element) -> Path:
+        """Return the file or folder that a URI names. Raises `InputError` where there is none."""
+        scheme, separator, rest = uri.partition("://")
+        rest = unquote(rest) if separator else unquote(uri)
+        if not separator or scheme == "file":
+            candidates = [element.file.parent / rest, *(folder / rest for folder in _resource_folders(self.path))]
+        elif scheme == "model":
+            candidates = [folder / rest for folder in _resource_folders(self.path)]
+        else:
+            raise InputError(f"{element.where}: '{uri}': {scheme}:// is not read; download it and name the local file")
+        for candidate in candidates:
+            if rest and candidate.exists():
+                return candidate.resolve()
+        raise InputError(f"{element.where}: '{uri}' is not found; look at its path, or set GZ_SIM_RESOURCE_PATH")
+
+    def _warn_unsupported(self, element: Element) -> None:
+        for child in element.children:
+            # A colon marks elements that are some program's own; the format says to pass over them.
+            if child.tag not in IGNORED[element.tag] | USED[element.tag] and ":" not in child.tag:
+                self._warn(child, f"in <{element.tag}> is not supported and is left out")
+
+    def _warn(self, element: Element, what: str) -> None:
+        self.warnings.append(f"{element.where} {what}")
+
+
+def _resource_folders(world: Path) -> list[Path]:
+    """Return where `model://` looks: beside the world, in the share folder, then where Gazebo would."""
+    share = files.share_directory()
+    folders = [world.parent, world.parent / "models", share / "worlds", share / "models"]
+    for variable in ("GZ_SIM_RESOURCE_PATH", "SDF_PATH"):
+        folders += [Path(entry) for entry in os.environ.get(variable, "").split(os.pathsep) if entry]
+    return folders
+
+
+def _model_file(path: Path, uri: Element) -> Path:
+    """Return the SDF file of an included file or model folder (its newest version by `model.config`)."""
+    if path.is_file():
+        return path
+    config = path / "model.config"
+    if not config.is_file():
+        if (path / "model.sdf").is_file():
+            return path / "model.sdf"
+        raise InputError(f"{uri.where}: {path} holds neither model.config nor model.sdf")
+    entries = list(read_sdf(config, root="model").all("sdf"))
+    if not entries:
+        raise InputError(f"{config}: names no <sdf> file")
+    newest = max(entries, key=lambda entry: [int(n) for n in entry.attributes.get("version", "0").split(".") if n.isdigit()])
+    if not (path / newest.text).is_file():
+        raise InputError(f"{newest.where}: {path / newest.text}: no such file")
+    return path / newest.text
+
+
+def _load_mesh(path: Path, uri: Element) -> shapes.Mesh:
+    try:
+        mesh = trimesh.load_mesh(path, process=False)
+        vertices, faces = np.asarray(mesh.vertices, dtype=float), np.asarray(mesh.faces)
+    except Exception as error:  # trimesh's readers raise whatever a torn file makes them stumble over
+        raise InputError(f"{uri.where}: {path} cannot be read as a mesh: {error}") from error
+    if len(faces) == 0 or not np.isfinite(vertices).all():
+        raise InputError(f"{uri.where}: {path} holds no triangles, or coordinates that are not finite")
+    return vertices, faces
