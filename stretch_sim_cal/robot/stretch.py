@@ -23,6 +23,25 @@ ARM_SEGMENTS = ("arm_l1_joint", "arm_l2_joint", "arm_l3_joint", "arm_l4_joint")
 COMMANDED_JOINTS = ("lift_joint", ARM_JOINT, "wrist_yaw_joint", "wrist_pitch_joint", "wrist_roll_joint", "gripper_joint")
 """The joint names that the trajectory action takes."""
 GRIPPER_JOINT = "gripper_joint"
+"""Both fingers of a gripper, which open and close together."""
+FINGER_JOINTS = (
+    ("gripper_finger_left_joint", "gripper_finger_right_joint"),
+    ("finger_left_joint", "finger_right_joint"),
+)
+"""The fingers' joints in the description, of the curved gripper and of the parallel one."""
+
+STOW = {
+    "lift_joint": 0.2,
+    ARM_JOINT: 0.0,
+    "wrist_yaw_joint": 3.14,
+    "wrist_pitch_joint": 0.0,
+    "wrist_roll_joint": 0.0,
+    GRIPPER_JOINT: 0.0,
+}
+"""Commanded positions with the tool folded back over the base: the outline is hardly more than the base's, and nothing
+is closer than 12 mm to anything else."""
+HOME = STOW | {"lift_joint": 0.6, ARM_JOINT: 0.1, "wrist_yaw_joint": 0.0}
+"""Commanded positions with the tool straight ahead at working height."""
 
 DEFAULT_TOOL = "eoa_wrist_dw4_tool_sg4"
 MODEL, BATCH = "SE4", "francis"
@@ -66,45 +85,67 @@ def vendor_package():
     return stretch4_urdf
 
 
-def joint_positions(commanded: Mapping[str, float | np.ndarray]) -> dict[str, float | np.ndarray]:
-    """Return the description's joint positions of commanded ones: `arm_joint` is split evenly over its four segments.
+def joint_positions(
+    model: RobotModel, commanded: Mapping[str, float | np.ndarray]
+) -> dict[str, float | np.ndarray]:
+    """Return the description's joint positions of commanded ones, which may be numbers or arrays.
 
-    Other names stay as they are; values may be numbers or arrays. The inverse is `commanded_positions`.
+    `arm_joint` is split evenly over its four segments, and both fingers take the angle (or travel) of `gripper_joint`,
+    where the model has them and has no joint of that name itself. Other names stay as they are.
+    The inverse is `commanded_positions`.
     """
     result: dict[str, float | np.ndarray] = {}
     for name, value in commanded.items():
-        if name == ARM_JOINT:
+        if name == ARM_JOINT and name not in model.joints and _has(model, ARM_SEGMENTS):
             result |= dict.fromkeys(ARM_SEGMENTS, np.asarray(value) / len(ARM_SEGMENTS))
+        elif name == GRIPPER_JOINT and name not in model.joints and finger_joints(model):
+            result |= dict.fromkeys(finger_joints(model), value)
         else:
             result[name] = value
     return result
 
 
-def commanded_positions(joints: Mapping[str, float | np.ndarray]) -> dict[str, float | np.ndarray]:
-    """Return commanded positions of the description's joints: `arm_joint` is the sum of its four segments.
+def commanded_positions(
+    model: RobotModel, positions: Mapping[str, float | np.ndarray]
+) -> dict[str, float | np.ndarray]:
+    """Return commanded positions of the description's: `arm_joint` is the sum of its segments, `gripper_joint` the
+    mean of the fingers.
 
-    Without all four segments (a message may lack some), there is no `arm_joint` either.
+    Where a segment or finger is not among `positions` (messages may lack some), what it belongs to is not either.
     """
-    result = {name: value for name, value in joints.items() if name not in ARM_SEGMENTS}
-    if all(name in joints for name in ARM_SEGMENTS):
-        result[ARM_JOINT] = sum(joints[name] for name in ARM_SEGMENTS)
+    fingers = finger_joints(model)
+    result = {name: value for name, value in positions.items() if name not in (*ARM_SEGMENTS, *fingers)}
+    if all(name in positions for name in ARM_SEGMENTS):
+        result[ARM_JOINT] = sum(positions[name] for name in ARM_SEGMENTS)
+    if fingers and all(name in positions for name in fingers):
+        result[GRIPPER_JOINT] = sum(positions[name] for name in fingers) / len(fingers)
     return result
 
 
-def commanded_limits(model: RobotModel) -> dict[str, Limit]:
-    """Return the limits of the joints that can be commanded and have any: the model's, and `arm_joint`'s from its segments.
+def finger_joints(model: RobotModel) -> tuple[str, ...]:
+    """Return the joints of the tool's two fingers; none where the tool does not grip."""
+    return next((names for names in FINGER_JOINTS if _has(model, names)), ())
 
-    The segments extend together, so the extension's range and velocity are four times those of the slowest and
-    shortest segment.
+
+def _has(model: RobotModel, joints: tuple[str, ...]) -> bool:
+    return all(name in model.joints for name in joints)
+
+
+def commanded_limits(model: RobotModel) -> dict[str, Limit]:
+    """Return the limits, as commanded, of the joints that have any: the model's own, `arm_joint` and `gripper_joint`.
+
+    The segments extend together, so the extension has four times the range and velocity of the shortest and slowest
+    segment; the fingers share one position.
     """
     limits = {joint.name: joint.limit for joint in model.moving_joints() if joint.limit is not None}
-    segments = [limits.pop(name) for name in ARM_SEGMENTS if name in limits]
-    if len(segments) == len(ARM_SEGMENTS):
-        count = len(segments)
-        limits[ARM_JOINT] = Limit(
-            lower=count * max(limit.lower for limit in segments),
-            upper=count * min(limit.upper for limit in segments),
-            velocity=count * min(limit.velocity for limit in segments),
-            effort=min(limit.effort for limit in segments),
+    for name, parts, count in ((ARM_JOINT, ARM_SEGMENTS, 4), (GRIPPER_JOINT, finger_joints(model), 1)):
+        if name in model.joints or not parts or any(part not in limits for part in parts):
+            continue
+        together = [limits.pop(part) for part in parts]
+        limits[name] = Limit(
+            lower=count * max(limit.lower for limit in together),
+            upper=count * min(limit.upper for limit in together),
+            velocity=count * min(limit.velocity for limit in together),
+            effort=min(limit.effort for limit in together),
         )
     return limits
