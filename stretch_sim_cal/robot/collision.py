@@ -1,0 +1,190 @@
+"""Whether a robot, in a configuration, comes closer to itself or to the floor than a margin."""
+
+from collections.abc import Iterable
+from itertools import combinations
+
+import fcl
+import numpy as np
+from scipy.spatial import ConvexHull, QhullError
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.description import Joint, RobotModel
+from stretch_sim_cal.robot.kinematics import Positions, link_transforms
+from stretch_sim_cal.robot.surfaces import Surface, link_surfaces
+
+FLOOR = "floor"
+"""What the floor is called in a colliding pair."""
+SAMPLES = 24
+"""Configurations in which a pair must be too close every time to be taken as close by design."""
+
+
+class SelfCollision:
+    """Finds the links of a robot that come closer to each other than `margin` (m), on their collision shapes.
+
+    Pairs that are close by design are left out: links that do not move against each other or are connected by one
+    joint, parts of one telescope (only parallel prismatic joints between them), fingers that close (each on one joint of
+    the same body, and too close at position zero), pairs that are too close in every one of some random
+    configurations within the joints' limits, and pairs that are too close at `rest`, where given.
+    `floor` (m) is the height of a horizontal floor in the root's frame; links that cannot leave it (the base, its
+    wheels) are not held against it.
+    """
+
+    def __init__(
+        self,
+        model: RobotModel,
+        margin: float = 0.01,
+        floor: float | None = None,
+        rest: Positions | None = None,
+    ):
+        if not margin >= 0:
+            raise InputError(f"the margin of a collision check is {margin}, it must be 0 or more")
+        self.model, self.margin, self.floor = model, margin, floor
+        surfaces = link_surfaces(model, "collision")
+        self.links = [link for link in model.order if link in surfaces]
+        self._shapes = [_Shape(surfaces[link]) for link in self.links]
+        self._pairs = self._pairs_to_check(rest)
+        self._above_floor = self._links_to_hold_against_floor()
+
+    def colliding_pairs(self, positions: Positions) -> list[tuple[str, str]]:
+        """Return the pairs of links that are closer than the margin at these joint positions (one configuration).
+
+        A link too close to the floor makes a pair with `FLOOR`. Raises `InputError` as `link_transforms` does.
+        """
+        frames = self._frames(positions)
+        found = [(self.links[a], self.links[b]) for a, b in self._close(frames, self._pairs)]
+        return found + [(self.links[index], FLOOR) for index in self._on_floor(frames)]
+
+    def is_free(self, positions: Positions) -> bool:
+        """Return whether nothing is closer than the margin; cheaper than listing the pairs."""
+        frames = self._frames(positions)
+        return not self._on_floor(frames) and next(iter(self._close(frames, self._pairs)), None) is None
+
+    def ignored_pairs(self) -> list[tuple[str, str]]:
+        """Return the pairs of links that are never reported, see the class."""
+        checked = {tuple(pair) for pair in self._pairs.tolist()}
+        everything = combinations(range(len(self.links)), 2)
+        return [(self.links[a], self.links[b]) for a, b in everything if (a, b) not in checked]
+
+    def _frames(self, positions: Positions) -> np.ndarray:
+        transforms = link_transforms(self.model, positions, self.links)
+        return np.array([transforms[link] for link in self.links]).reshape(-1, 4, 4)
+
+    def _close(self, frames: np.ndarray, pairs: np.ndarray) -> Iterable[tuple[int, int]]:
+        """Yield which of the pairs (P, 2) are closer than the margin: boxes first, then triangles."""
+        if not len(pairs):
+            return
+        centres = np.einsum("lij,lj->li", frames[:, :3, :3], self._stacked("centre")) + frames[:, :3, 3]
+        halves = np.einsum("lij,lj->li", np.abs(frames[:, :3, :3]), self._stacked("half"))
+        first, second = pairs.T
+        gaps = np.abs(centres[first] - centres[second]) - halves[first] - halves[second]
+        near = pairs[(gaps < self.margin).all(axis=1)]
+        for index in np.unique(near):
+            self._shapes[index].place(frames[index])
+        for a, b in near:
+            if self._shapes[a].is_closer(self._shapes[b], self.margin):
+                yield int(a), int(b)
+
+    def _stacked(self, field: str) -> np.ndarray:
+        return np.array([getattr(shape, field) for shape in self._shapes])
+
+    def _on_floor(self, frames: np.ndarray) -> list[int]:
+        if self.floor is None:
+            return []
+        lowest = self.floor + self.margin
+        return [i for i in self._above_floor if self._shapes[i].lowest(frames[i]) < lowest]
+
+    def _pairs_to_check(self, rest: Positions | None) -> np.ndarray:
+        ways = {pair: self._moving_joints_between(*pair) for pair in combinations(range(len(self.links)), 2)}
+        movable = {pair for pair, way in ways.items() if len(way) > 1 and not self._is_telescope(way)}
+        fingers = {pair for pair in movable if len(ways[pair]) == 2 and not self._is_chain(*pair)}
+        by_design = self._close_pairs({}, fingers)
+        always = movable
+        for positions in random_configurations(self.model, SAMPLES, seed=0):
+            always = self._close_pairs(positions, always)
+        by_design |= always
+        if rest is not None:
+            by_design |= self._close_pairs(rest, movable)
+        return _as_array(movable - by_design)
+
+    def _close_pairs(self, positions: Positions, pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+        return set(self._close(self._frames(positions), _as_array(pairs)))
+
+    def _moving_joints_between(self, a: int, b: int) -> list[Joint]:
+        return [joint for joint in _joints_between(self.model, self.links[a], self.links[b]) if joint.variables]
+
+    def _is_chain(self, a: int, b: int) -> bool:
+        """Return whether all moving joints between two links lie above one of them, the other being further up."""
+        way = {joint.name for joint in self._moving_joints_between(a, b)}
+        above = [{joint.name for joint in self.model.chain(self.links[index])} for index in (a, b)]
+        return way <= above[0] or way <= above[1]
+
+    def _is_telescope(self, way: list[Joint]) -> bool:
+        if any(joint.type != "prismatic" for joint in way):
+            return False
+        # The axes are compared at position zero: prismatic joints do not turn each other.
+        frames = link_transforms(self.model, {}, [joint.child for joint in way])
+        directions = [frames[joint.child][:3, :3] @ joint.unit_axis for joint in way]
+        return all(np.linalg.norm(np.cross(directions[0], direction)) < 1e-6 for direction in directions)
+
+    def _links_to_hold_against_floor(self) -> list[int]:
+        """Return the links whose lowest point is not always at the same height: a wheel or the base stays on it."""
+        samples = np.array([self._frames(positions) for positions in random_configurations(self.model, SAMPLES, seed=1)])
+        heights = np.array([[shape.lowest(frame) for shape, frame in zip(self._shapes, f, strict=True)] for f in samples])
+        return [i for i in range(len(self.links)) if np.ptp(heights[:, i]) > 1e-3]
+
+
+class _Shape:
+    """One link's triangles, ready for distances."""
+
+    def __init__(self, surface: Surface):
+        low, high = surface.vertices.min(axis=0), surface.vertices.max(axis=0)
+        self.centre, self.half = (low + high) / 2, (high - low) / 2
+        self.corners = _hull_vertices(surface.vertices)
+        bounding = fcl.BVHModel()
+        bounding.beginModel(len(surface.vertices), len(surface.faces))
+        bounding.addSubModel(surface.vertices, surface.faces)
+        bounding.endModel()
+        self.object = fcl.CollisionObject(bounding)
+
+    def place(self, frame: np.ndarray) -> None:
+        self.object.setTransform(fcl.Transform(frame[:3, :3], frame[:3, 3]))
+
+    def is_closer(self, other: "_Shape", margin: float) -> bool:
+        if margin == 0.0:
+            return fcl.collide(self.object, other.object) > 0
+        return fcl.distance(self.object, other.object) < margin
+
+    def lowest(self, frame: np.ndarray) -> float:
+        return float((self.corners @ frame[2, :3]).min() + frame[2, 3])
+
+
+def random_configurations(model: RobotModel, count: int, seed: int) -> list[dict[str, np.ndarray]]:
+    """Return `count` random configurations: joints uniform within their limits, unlimited turns within +-pi.
+
+    Planar and floating joints move the whole robot or parts of it without bounds, so they stay at zero.
+    """
+    generator = np.random.default_rng(seed)
+    ranges = {}
+    for joint in model.moving_joints():
+        if joint.variables == 1:
+            limited = joint.limit is not None and joint.type != "continuous"
+            ranges[joint.name] = (joint.limit.lower, joint.limit.upper) if limited else (-np.pi, np.pi)
+    return [{name: generator.uniform(*bounds) for name, bounds in ranges.items()} for _ in range(count)]
+
+
+def _joints_between(model: RobotModel, a: str, b: str) -> list[Joint]:
+    """Return the joints on the way from link to link, without those that both hang on."""
+    above_a, above_b = model.chain(a), model.chain(b)
+    shared = {joint.name for joint in above_a} & {joint.name for joint in above_b}
+    return [joint for joint in (*above_a, *above_b) if joint.name not in shared]
+
+
+def _as_array(pairs: Iterable[tuple[int, int]]) -> np.ndarray:
+    return np.array(sorted(pairs), dtype=int).reshape(-1, 2)
+
+
+def _hull_vertices(points: np.ndarray) -> np.ndarray:
+    try:
+        return points[ConvexHull(points).vertices]
+    except QhullError:
+        return points  # A flat shape has no hull in space; all of its points do as well.
