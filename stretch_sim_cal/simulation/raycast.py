@@ -52,7 +52,8 @@ class Scene:
         if not len(self._ends) or not self._ends[-1]:
             return Hits(np.full(count, np.inf, np.float32), np.zeros(count, np.float32), np.full(count, -1, np.int32), [])
         origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), (count, 3))
-        found = self._embree.run(origins, directions, dists=limits, output=1)
+        # Embree writes the distances that it finds into the limits.
+        found = self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
         hit = found["primID"] >= 0
         distances = np.where(hit, found["tfar"], np.float32(np.inf))
         normals = found["Ng"]

@@ -1,0 +1,185 @@
+"""The embedded simulator: a robot in a world, its joints, and what its lidars see of both. Arrays, no ROS.
+
+    simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", seed=3))
+    simulator.joints.place(STOW)
+    left, right = simulator.scan("left", 0), simulator.scan("right", 0)
+    truth = simulator.ground_truth()
+
+A scan is taken with the joints where they are: motion during the tenth of a second that it takes is not simulated.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.stretch import BASE_LINK, lidar_links, nominal_description
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.simulation.joints import Joints
+from stretch_sim_cal.simulation.raycast import Hits, Scene, nearest
+from stretch_sim_cal.simulation.robot_geometry import RobotGeometry
+from stretch_sim_cal.simulation.sensor import DEVICES, Lidar, Sensor, load_sensor
+from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.true_robot import true_description
+from stretch_sim_cal.simulation.worlds import World, load_world
+
+# The arm drawn in, the hand turned back over the base and the lift low, so that the lidars see the most of the room.
+STOW = {
+    "lift_joint": 0.4,
+    "arm_joint": 0.0,
+    "wrist_yaw_joint": 3.0,
+    "wrist_pitch_joint": 0.0,
+    "wrist_roll_joint": 0.0,
+    "gripper_joint": 0.0,
+}
+
+
+class EmbeddedSimulator:
+    """A simulation of `setup`, its robot stowed at the world's origin.
+
+    `world`, `sensor`, `joints`, `nominal_description` and `true_description` (URDF texts) are there to be read;
+    `joints` is how the robot is moved. `sensor` may be given as an object where a benchmark needs one of its own.
+    Raises `InputError` for worlds, sensors and payloads that cannot be used.
+    """
+
+    def __init__(self, setup: SimulationSetup, sensor: Sensor | None = None):
+        self.setup = setup
+        self.sensor = sensor or load_sensor(setup.sensor)
+        self.world: World = load_world(setup.world)
+        self.nominal_description = nominal_description()
+        self.true_description = true_description(self.nominal_description, setup)
+        nominal, true = parse_urdf(self.nominal_description), parse_urdf(self.true_description)
+        self.geometry = RobotGeometry(nominal, true)
+        self.joints = Joints(nominal)
+        self.joints.place({name: value for name, value in STOW.items() if name in self.joints.ranges})
+        self._links = dict(zip(DEVICES, lidar_links(true), strict=True))
+        self._lidars = {device: Lidar(self.sensor, device, setup.seed) for device in DEVICES}
+        self._nominal_transforms = link_transforms(nominal, {}, [BASE_LINK, *self._links.values()])
+        self._true_transforms = link_transforms(true, {}, [BASE_LINK, *self._links.values()])
+        self._world_from_root = np.eye(4)
+        self._added: dict[str, Surface] = {}
+        self._static: Scene | None = None
+        self._moving: tuple[dict[str, float], Scene] | None = None
+
+    @property
+    def period(self) -> float:
+        """The time a scan takes, in s."""
+        return self.sensor.period
+
+    def start_time(self, lidar: str, tick: int) -> float:
+        """Return when scan `tick` of a lidar begins, in s of simulated time; each device has a clock of its own."""
+        return self._lidar(lidar).start_time(tick)
+
+    def scan(self, lidar: str, tick: int) -> np.ndarray:
+        """Return scan `tick` of lidar "left" or "right" as points (M,) of `sensor.POINT_DTYPE` in the lidar's frame.
+
+        They come in firing order without misses, as from the vendor's driver. Equal seed, tick, joint positions and
+        surroundings give equal scans, whatever was scanned before.
+        """
+        return self.labelled_scan(lidar, tick)[0]
+
+    def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """Return a scan's points (M,), an index (M,) of what each one lies on, and the names that these are into.
+
+        Names are links of the robot (a lidar's link: the collar around it), shapes of the world ("model/link/shape")
+        and what was added.
+        """
+        device = self._lidar(lidar)
+        directions = device.directions(tick)
+        hits = self._cast(self._links[lidar], directions)
+        points, rays = device.measure(tick, directions, hits.distances, hits.incidence_cosines)
+        return points, hits.surfaces[rays], hits.names
+
+    def point_pairs(self, count: int, first_tick: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the points (N, 3) and (M, 3), float64, of left and right scans, each in its own lidar's frame."""
+        for tick in range(first_tick, first_tick + count):
+            left, right = (xyz(self.scan(device, tick)) for device in DEVICES)
+            yield left, right
+
+    def ground_truth(self) -> dict[str, Any]:
+        """Return what only a simulator knows, ready for JSON; transforms are 4x4 nested lists.
+
+        `description_file` is where whoever writes the truth puts `true_description`, beside it.
+        """
+        left, right = (self.base_from_lidar(device) for device in DEVICES)
+        nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in DEVICES)
+        floor = self.floor_in_base
+        return {
+            "world": self.world.name,
+            "seed": self.setup.seed,
+            "base_link_from_lidar_left": left.tolist(),
+            "base_link_from_lidar_right": right.tolist(),
+            "nominal_base_link_from_lidar_left": nominal_left.tolist(),
+            "nominal_base_link_from_lidar_right": nominal_right.tolist(),
+            "lidar_left_from_lidar_right": (inverse(left) @ right).tolist(),
+            "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
+            "description_file": "true_robot.urdf",
+        }
+
+    def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
+        """Return base_link_from_lidar (4, 4), the true one, or where the description has it."""
+        transforms = self._nominal_transforms if nominal else self._true_transforms
+        self._lidar(lidar)
+        return inverse(transforms[BASE_LINK]) @ transforms[self._links[lidar]]
+
+    @property
+    def floor_in_base(self) -> Plane:
+        """The true floor, the world's z = 0, in base_link."""
+        return Plane(np.array([0.0, 0.0, 1.0]), 0.0).moved(inverse(self._true_transforms[BASE_LINK]))
+
+    def true_surfaces(self, positions: Mapping[str, float] | None = None) -> dict[str, Surface]:
+        """Return the true robot's surfaces by link in base_link, payload included, at joint positions by the names of
+        the description (by default where the joints are)."""
+        return self.geometry.in_base(self.joints.joint_positions if positions is None else positions)
+
+    def move_base(self, world_from_footprint: np.ndarray) -> None:
+        """Put the robot's base_footprint at a pose (4, 4) in the world, as if it had been pushed there."""
+        self._world_from_root = check_rigid(world_from_footprint, "world_from_footprint")
+        self._static = None
+
+    def add_surface(self, name: str, surface: Surface | None) -> None:
+        """Put one more surface, in world coordinates, into the world (a person, say); None takes it out again."""
+        self._added.pop(name, None)
+        if surface is not None:
+            self._added[name] = surface
+        self._moving = None
+
+    def _cast(self, link: str, directions: np.ndarray) -> Hits:
+        """Return what rays along directions (N, 3) in a lidar's frame hit first.
+
+        Rays are cast in base_footprint: what rests there, and the world, is one scene; what moves is another.
+        """
+        root_from_lidar = self._true_transforms[link]
+        origin = root_from_lidar[:3, 3]
+        rays = directions @ root_from_lidar[:3, :3].T.astype(np.float32)
+        if self._static is None:
+            root_from_world = inverse(self._world_from_root)
+            world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
+            self._static = Scene(world | self.geometry.resting())
+            self._moving = None
+        at_rest = self._static.cast(origin, rays)
+        return nearest(at_rest, self._moving_scene().cast(origin, rays, at_rest.distances))
+
+    def _moving_scene(self) -> Scene:
+        """Return the scene of all that moves, built anew where a joint has moved since."""
+        positions = self.joints.joint_positions
+        if self._moving is None or self._moving[0] != positions:
+            root_from_world = inverse(self._world_from_root)
+            added = {name: surface.moved(root_from_world) for name, surface in self._added.items()}
+            self._moving = (positions, Scene(self.geometry.moving(positions) | added))
+        return self._moving[1]
+
+    def _lidar(self, name: str) -> Lidar:
+        if name not in self._lidars:
+            raise InputError(f"lidar '{name}': use one of {', '.join(DEVICES)}")
+        return self._lidars[name]
+
+
+def xyz(points: np.ndarray) -> np.ndarray:
+    """Return the coordinates (M, 3) float64 of a scan's points."""
+    return np.stack([points["x"], points["y"], points["z"]], axis=1).astype(float)
