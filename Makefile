@@ -1,0 +1,29 @@
+# make demo  the whole path: simulate, calibrate, judge     make test   the tests
+# make env   only the environment in .venv                  make bench  the benchmarks
+# make clean removes everything that was made               PYTHON=python3.12 chooses the interpreter
+
+PYTHON ?=
+TESTS ?= test
+BIN := .venv/bin
+
+export PYTHONUNBUFFERED := 1
+
+.PHONY: env demo test bench clean
+
+env:
+	@python=$$(command -v $(or $(PYTHON),python3) python3.12 python3.11 python3.13 | head -n 1); \
+	if [ -z "$$python" ]; then echo "error: there is no Python: apt-get install python3 python3-venv python3-dev" >&2; exit 1; fi; \
+	"$$python" environment/make_env.py --python "$(PYTHON)"
+
+demo: env
+	@$(BIN)/stretch-sim-cal demo $(ARGS)
+
+test: env
+	@$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+bench: env
+	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+
+clean:
+	rm -rf .venv build install log out .pytest_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,76 @@
+"""Builds the package for colcon (ament_python) and for pip alike."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from setuptools import find_packages, setup
+
+PACKAGE = "stretch_sim_cal"
+SHARED = ("config", "launch", "models", "rviz", "scenarios", "worlds")
+ROOT = Path(__file__).resolve().parent
+
+
+def data_files() -> list[tuple[str, list[str]]]:
+    """Return every file of the shared folders, each below share/ as it lies here, and what makes this an ament package."""
+    files = {
+        "share/ament_index/resource_index/packages": [f"resource/{PACKAGE}"],
+        f"share/{PACKAGE}": ["package.xml"],
+    }
+    for folder in SHARED:
+        for path in sorted((ROOT / folder).rglob("*")):
+            hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(ROOT).parts)
+            if path.is_file() and not hidden:
+                relative = path.relative_to(ROOT)
+                files.setdefault(f"share/{PACKAGE}/{relative.parent.as_posix()}", []).append(relative.as_posix())
+    return sorted(files.items())
+
+
+manifest = ElementTree.parse(ROOT / "package.xml").getroot()
+
+setup(
+    name=PACKAGE,
+    version=manifest.findtext("version"),
+    description=" ".join(manifest.findtext("description").split()),
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").is_file() else "",
+    long_description_content_type="text/markdown",
+    maintainer=manifest.findtext("maintainer"),
+    maintainer_email=manifest.find("maintainer").get("email"),
+    license=manifest.findtext("license"),
+    packages=find_packages(include=[PACKAGE, f"{PACKAGE}.*"]),
+    data_files=data_files(),
+    python_requires=">=3.11",
+    # rclpy and the message packages are no dependencies for pip: they come with ROS 2, or from environment/ros.txt.
+    install_requires=[
+        "defusedxml>=0.7,<1",
+        "embreex>=2.17.7,<5",
+        "hello-robot-stretch4-urdf",
+        "lxml>=5,<7",
+        "matplotlib>=3.8,<4",
+        "numpy>=1.26,<3",
+        "python-fcl>=0.7,<0.8",
+        "pyyaml>=6,<7",
+        "rosbags>=0.10,<0.12",
+        "scipy>=1.16,<2",
+        "setuptools",
+        "shapely>=2.0.4,<3",
+        "small_gicp>=1.0,<2",
+        "tqdm>=4.66,<5",
+        "trimesh>=4.5,<6",
+        "xacro>=2,<3",
+    ],
+    extras_require={"test": ["hypothesis>=6.90,<7", "pytest>=7.4,<10"]},
+    entry_points={
+        "console_scripts": [
+            "stretch-sim-cal = stretch_sim_cal.cli:main",
+            "stretch_simulator = stretch_sim_cal.ros.simulator_node:main",
+            "ros_align_dual_lidar = stretch_sim_cal.ros.align_node:main",
+            "ros_find_floor_calibration = stretch_sim_cal.ros.floor_node:main",
+            "ros_broadcast_calibration = stretch_sim_cal.ros.broadcast_node:main",
+            "ros_visualize_calibration = stretch_sim_cal.ros.visualize_node:main",
+            "ros_capture_clouds = stretch_sim_cal.ros.capture_node:main",
+            "ros_collect_body_shape_data = stretch_sim_cal.ros.collect_node:main",
+            "fit_body_shape_model = stretch_sim_cal.commands.fit_body_shape:main",
+            "ros_visualize_body_shape_calibration = stretch_sim_cal.ros.body_shape_visualize_node:main",
+        ],
+    },
+)

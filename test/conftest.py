@@ -1,0 +1,19 @@
+"""What every test runs in: a ROS graph of its own on this machine, so that no test ever talks to a robot or to another run."""
+
+import os
+
+import pytest
+
+from stretch_sim_cal.harness.domain import isolated_environment, own_domain
+
+os.environ["MPLBACKEND"] = "Agg"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    domain = own_domain()
+    os.environ.update(isolated_environment(domain.__enter__()))
+    config.add_cleanup(lambda: domain.__exit__(None, None, None))
+
+
+def pytest_report_header() -> str:
+    return f"ROS domain {os.environ['ROS_DOMAIN_ID']}, {os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE']} only"
