@@ -1,0 +1,47 @@
+"""Publishers that the simulator's parts share: to DDS, and into a recording where one was asked for."""
+
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import serialize_message
+
+from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.ros.subscription import type_name
+
+
+class Publisher:
+    """Publishes one topic and, where there is a recording and the topic is `recorded`, writes it there as well."""
+
+    def __init__(self, node: Node, kind: type, topic: str, depth: int, latched: bool, recording: RecordingWriter | None):
+        durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+        profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
+        self._publisher = node.create_publisher(kind, topic, profile)
+        self._topic = self._publisher.topic_name
+        self._recording = recording
+        if recording is not None:
+            recording.add_topic(self._topic, type_name(kind), latched)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody, a subscriber or the recording, takes what is published."""
+        return self._recording is not None or self._publisher.get_subscription_count() > 0
+
+    def publish(self, message: Any, stamp: int) -> None:
+        """Publish a message at simulated time `stamp`, in ns."""
+        self._publisher.publish(message)
+        if self._recording is not None:
+            self._recording.write(self._topic, stamp, serialize_message(message))
+
+
+class Publishers:
+    """Makes publishers on one node, all with or without a recording."""
+
+    def __init__(self, node: Node, recording: RecordingWriter | None = None):
+        self._node = node
+        self._recording = recording
+
+    def create(self, kind: type, topic: str, depth: int = 10, latched: bool = False, recorded: bool = True) -> Publisher:
+        """Return a reliable publisher; a `latched` one (transient local) also serves those who subscribe later."""
+        recording = self._recording if recorded else None
+        return Publisher(self._node, kind, topic, depth, latched, recording)

@@ -1,0 +1,107 @@
+"""`stretch_simulator`: a process that looks like the robot's own drivers, and keeps the truth to itself.
+
+Calibration nodes cannot tell it from the robot: the same topics, frames, services, action and parameter. What only a
+simulator knows goes to `--truth FILE` and to the latched topic `/stretch_simulator/ground_truth`, which no calibration
+reads.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stretch_sim_cal import files
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
+from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+SIMULATORS = ("embedded", "gazebo")
+POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
+
+OPTIONS = (
+    Option("simulator", "embedded", "what computes the scans", choices=SIMULATORS),
+    Option("scenario", None, "a name in scenarios/, or a path: its 'simulation:' says what is simulated", kind=str),
+    Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
+    Option("sensor", None, "a name in config/ (jt128, jt128_sparse), or a path", kind=str),
+    Option("seed", None, "of everything random", kind=int, minimum=0),
+    Option("lidar_left_error", None, f"of the left lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
+    Option("lidar_right_error", None, f"of the right lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
+    Option("base_error", None, "of the base on the floor: height in m, roll,pitch in deg", kind=str),
+    Option("real_time_factor", None, "simulated seconds per second; 0: as fast as possible", kind=float, minimum=0.0),
+    Option("duration", None, "end after so many simulated seconds", kind=float, minimum=0.0),
+    Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
+    Option("record", None, "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
+    Option("storage", "mcap", "of the recording", choices=("mcap", "sqlite3")),
+    Option("mode", "position", "of the driver; motion needs position or navigation", live=True),
+    Option(
+        "fault", "", "what is to go wrong, several separated by commas: silent_left, silent_right, drop_half_left, "
+        "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS",
+    ),
+)  # fmt: skip
+
+COMMAND = NodeCommand(
+    executable="stretch_simulator",
+    node_name="stretch_simulator",
+    description="Simulate the Stretch's drivers: both lidars, joints, frames, motion and time.",
+    example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
+    options=OPTIONS,
+    endless=True,
+)
+
+
+def simulation_setup(options: Any) -> SimulationSetup:
+    """Return what the options ask for: the scenario's simulation, with what is given beside it in its place.
+
+    Raises `InputError` naming the file or option.
+    """
+    mapping: dict[str, Any] = {}
+    source = "the command line"
+    if options.scenario:
+        path = files.find_shared("scenarios", options.scenario, ".yaml")
+        source = str(path)
+        mapping = files.read_yaml(path).get("simulation") or {}
+        if not isinstance(mapping, dict):
+            raise InputError(f"{path}: simulation: a mapping was expected")
+    given = {name: getattr(options, name) for name in ("world", "sensor", "seed", "real_time_factor")}
+    for side in ("left", "right"):
+        name = f"lidar_{side}_error"
+        if getattr(options, name) is not None:
+            values = _numbers(name, getattr(options, name), 6)
+            given[name] = {"xyz": values[:3], "rpy_deg": values[3:]}
+    if options.base_error is not None:
+        given["base_error"] = dict(zip(("height", "roll_deg", "pitch_deg"), _numbers("base_error", options.base_error, 3)))
+    # What is given on the command line names files from where the command is called, not from the scenario's folder.
+    mapping = mapping | {name: _from_here(value) for name, value in given.items() if value is not None}
+    return SimulationSetup.from_mapping(mapping, source=source)
+
+
+def _from_here(value: Any) -> Any:
+    is_path = isinstance(value, str) and len(Path(value).parts) > 1
+    return str(Path(value).expanduser().resolve()) if is_path else value
+
+
+def _numbers(name: str, text: str, count: int) -> list[float]:
+    try:
+        values = [float(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        values = []
+    if len(values) != count:
+        raise InputError(f"--{name.replace('_', '-')} '{text}': {count} numbers separated by commas were expected")
+    return values
+
+
+def simulate(context: NodeContext) -> int:
+    """Simulate until a signal, or for the duration asked for."""
+    from stretch_sim_cal.ros.simulator.simulated_robot import run_simulation
+
+    return run_simulation(context, simulation_setup(context.options))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the simulator's command line and return its exit code."""
+    return run_node(COMMAND, simulate, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
