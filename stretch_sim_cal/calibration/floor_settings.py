@@ -1,0 +1,73 @@
+"""Everything about the floor that a user may set, with the reason for each default."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+
+
+@dataclass(frozen=True)
+class FloorSettings:
+    """Settings of the floor methods. Lengths in m, angles in rad.
+
+    Raises `InputError` where a value cannot be meant.
+    """
+
+    # The floor is searched this near to where the description has base_footprint.
+    search_height: float = 0.05
+    search_tilt: float = float(np.deg2rad(5.0))
+    # Floor farther than this from the robot is not used: the wheels feel none of it, and it is the least likely level.
+    radius: float = 3.5
+
+    # What a result must reach; beyond these bounds it is refused.
+    max_std_height: float = 0.0005
+    max_std_tilt: float = float(np.deg2rad(0.02))
+    # Floor that supports the result: so much of it, and nowhere around the robot a wider gap without any.
+    min_area: float = 1.0
+    max_gap: float = float(np.deg2rad(150.0))
+    # What counts as the same plane, how much of the floor around the robot must lie on it, and within which radius.
+    flatness: float = 0.004
+    min_level_share: float = 0.6
+    flatness_radius: float = 2.0
+    # The two lidars' floors may differ by this much before the alignment is doubted.
+    max_disagreement_height: float = 0.003
+    max_disagreement_tilt: float = float(np.deg2rad(0.1))
+
+    # Covariance (6, 6) of right_to_left over (tx, ty, tz, rx, ry, rz), left frame; without it, these deviations.
+    right_to_left_covariance: np.ndarray | None = None
+    typical_std_translation: float = 0.0002
+    typical_std_rotation: float = float(np.deg2rad(0.004))
+
+    # The sensor. Noise along the ray is estimated from the data; noise across the surface covers roughness and aim.
+    min_range: float = 0.1
+    surface_noise: float = 0.001
+
+    # Cells in which rays are counted, and patches of cells whose means are compared.
+    cell_size: float = 0.05
+    cells_per_patch: int = 5
+
+    def __post_init__(self):
+        positive = ["search_height", "search_tilt", "radius", "max_std_height", "max_std_tilt", "min_area", "max_gap"]
+        positive += ["flatness", "flatness_radius", "max_disagreement_height", "max_disagreement_tilt", "cell_size"]
+        positive += ["typical_std_translation", "typical_std_rotation", "surface_noise", "cells_per_patch"]
+        for name in positive:
+            self._check(name, getattr(self, name) > 0, "must be greater than zero")
+        self._check("min_range", self.min_range >= 0, "must not be negative")
+        self._check("min_level_share", 0 <= self.min_level_share <= 1, "must lie between 0 and 1")
+        self._check("search_tilt", self.search_tilt < np.pi / 4, "must be below 45 deg")
+        covariance = self.right_to_left_covariance
+        if covariance is not None:
+            covariance = np.asarray(covariance, dtype=float)
+            valid = covariance.shape == (6, 6) and np.isfinite(covariance).all()
+            self._check("right_to_left_covariance", valid, "must be a 6x6 matrix of finite numbers")
+            object.__setattr__(self, "right_to_left_covariance", covariance)
+
+    def _check(self, name: str, holds: bool, demand: str) -> None:
+        if not holds:
+            raise InputError(f"floor setting {name}: {getattr(self, name)} {demand}")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of all settings."""
+        return [field.name for field in fields(cls)]

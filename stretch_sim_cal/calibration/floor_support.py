@@ -1,0 +1,145 @@
+"""What the fitted floor rests on, and every reason to refuse it: too little floor, one-sided, uneven, unsure."""
+
+import numpy as np
+
+from stretch_sim_cal.calibration.floor_cells import CellSums, Grid
+from stretch_sim_cal.calibration.floor_fit import FloorFit
+from stretch_sim_cal.calibration.floor_result import ResidualMap, Support
+from stretch_sim_cal.calibration.floor_search import Tiles
+from stretch_sim_cal.calibration.floor_settings import FloorSettings
+from stretch_sim_cal.geometry.planes import Plane
+
+SECTORS = 12
+TRUSTED = 0.3  # patches with this weight or more support the plane
+MIN_RAYS = 20  # in a patch, for it to count as support
+DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
+              "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
+
+
+def direction_in_words(bearing: float) -> str:
+    """Return a bearing (rad, 0 ahead, turning to the left) as one of eight directions seen from the robot."""
+    return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
+
+
+def support_of(fit: FloorFit, left: CellSums, right: CellSums, level_share: float) -> Support:
+    """Return how much floor supports the fit, in sectors around the robot."""
+    grid = left.grid
+    patch, count = grid.patch_of_cells(), grid.patches_per_side**2
+    used = fit.used[0] | fit.used[1]
+    seen = left.hits + right.hits + left.blocked + right.blocked > 0
+    rays = np.bincount(patch, left.hits * fit.used[0] + right.hits * fit.used[1], minlength=count)
+    share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
+    supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
+    areas = np.where(supporting, share, 0.0) * (grid.cell_size * grid.cells_per_patch) ** 2
+
+    centres = grid.patch_centres()
+    bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
+    sector = np.round(bearings / (2 * np.pi / SECTORS)).astype(int) % SECTORS
+    reach = np.zeros(SECTORS)
+    np.maximum.at(reach, sector[supporting], distances[supporting])
+    gap, middle = _widest_gap(bearings[supporting])
+    return Support(
+        area=float(areas.sum()),
+        sectors=np.bincount(sector, areas, minlength=SECTORS),
+        reach=reach,
+        gap=gap,
+        gap_bearing=middle,
+        level_share=level_share,
+        unevenness=fit.unevenness,
+    )
+
+
+def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
+    """Return the widest angle (rad) between neighbouring bearings and the bearing of its middle."""
+    if not len(bearings):
+        return 2 * np.pi, 0.0
+    ordered = np.sort(bearings)
+    gaps = np.diff(np.r_[ordered, ordered[0] + 2 * np.pi])
+    widest = int(np.argmax(gaps))
+    return float(gaps[widest]), float(np.angle(np.exp(1j * (ordered[widest] + gaps[widest] / 2))))
+
+
+def flatness(tiles: Tiles, floor: Plane, settings: FloorSettings) -> tuple[float, str]:
+    """Return which part of the floor around the robot lies on the plane, and in words where it leaves it most.
+
+    Only level tiles within the search height count: what is higher or lower is furniture or stairs, not floor.
+    """
+    heights = floor.distance(tiles.centres)
+    distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
+    around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
+    if not around.any():
+        return 0.0, ""
+    tolerance = settings.flatness + 3 * tiles.noise
+    off = around & (np.abs(heights) > tolerance)
+    share = 1.0 - np.count_nonzero(off) / np.count_nonzero(around)
+    return share, _worst_place(tiles.centres[off], heights[off])
+
+
+def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
+    """Return in words where tiles off the plane lie farthest off, looking at half-metre pieces of several tiles."""
+    pieces = np.floor(centres[:, :2] / 0.5).astype(int)
+    worst, place = 0.0, ""
+    for piece in np.unique(pieces, axis=0):
+        inside = np.all(pieces == piece, axis=1)
+        height = float(np.median(heights[inside]))
+        if np.count_nonzero(inside) >= 3 and abs(height) > abs(worst):
+            x, y = centres[inside, :2].mean(axis=0)
+            worst = height
+            side = "higher" if height > 0 else "lower"
+            where = direction_in_words(np.arctan2(y, x))
+            place = f"{abs(height) * 1e3:.0f} mm {side} than the plane {np.hypot(x, y):.1f} m {where}"
+    return place
+
+
+def reasons_to_refuse(
+    support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings
+) -> list[str]:
+    """Return one sentence for everything that keeps the fit from being used."""
+    reasons = []
+    if support.area < settings.min_area:
+        reasons.append(
+            f"only {support.area:.2f} m2 of floor support the plane, {settings.min_area:g} m2 are needed; "
+            "make room around the robot"
+        )
+    if support.gap > settings.max_gap:
+        reasons.append(
+            f"the floor is seen on one side only: none over {np.degrees(support.gap):.0f} deg "
+            f"{direction_in_words(support.gap_bearing)} (at most {np.degrees(settings.max_gap):.0f} deg)"
+        )
+    if support.level_share < settings.min_level_share:
+        reasons.append(
+            f"the floor is not a plane: only {100 * support.level_share:.0f} % of it within {settings.flatness_radius:g} m "
+            f"lie within {settings.flatness * 1e3:g} mm of one" + (f"; it is {worst_place}" if worst_place else "")
+        )
+    height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
+    if height > settings.max_std_height:
+        reasons.append(
+            f"the height is not sure enough: standard deviation {height * 1e3:.2f} mm, "
+            f"at most {settings.max_std_height * 1e3:.2f} mm"
+        )
+    if tilt > settings.max_std_tilt:
+        reasons.append(
+            f"the tilt is not sure enough: standard deviation {np.degrees(tilt):.3f} deg, "
+            f"at most {np.degrees(settings.max_std_tilt):.3f} deg"
+        )
+    return reasons
+
+
+def residual_map(fit: FloorFit, floor_step: np.ndarray, left: CellSums, right: CellSums, cells: int = 2) -> ResidualMap:
+    """Return mean heights over the fitted floor on squares of `cells` x `cells` cells, both lidars together."""
+    grid: Grid = left.grid
+    side = grid.cells_per_side // cells
+
+    def squares(values: np.ndarray) -> np.ndarray:
+        shaped = values.reshape(grid.cells_per_side, grid.cells_per_side)[: side * cells, : side * cells]
+        return shaped.reshape(side, cells, side, cells).sum(axis=(1, 3))
+
+    weight = squares(left.information[:, 0, 0] + right.information[:, 0, 0])
+    deviation = squares(sum(sums.information[:, 0] @ floor_step - sums.pull[:, 0] for sums in (left, right)))
+    trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
+    return ResidualMap(
+        edges=np.arange(side + 1) * cells * grid.cell_size - grid.half_width,
+        heights=np.where(weight > 0, deviation / np.where(weight > 0, weight, 1.0), np.nan),
+        counts=squares(left.hits + right.hits),
+        used=squares((fit.used[0] | fit.used[1]) & trusted) > 0,
+    )
