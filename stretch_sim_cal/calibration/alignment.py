@@ -1,13 +1,116 @@
 """Alignment of the two lidars: the transform that maps the right lidar's points into the left lidar's frame.
 
-`PlaneAlignment` is the method "planes", the default.
+`PlaneAlignment` is the method "planes", the default. It assumes that robot and scene stand still while the frames are
+taken, and that the scene has flat surfaces, facing three ways, that both lidars see. Each assumption is checked on the
+data: a result that they do not support comes with refusals that say why. docs/alignment.md tells how it works and how
+accurate it is.
 """
 
-from stretch_sim_cal.calibration.alignment_gicp import GicpAlignment
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment_adjustment import Adjustment, Gaps, close_gaps, measure_gaps
+from stretch_sim_cal.calibration.alignment_cells import DirectionCells
+from stretch_sim_cal.calibration.alignment_coarse import coarse_alignment
+from stretch_sim_cal.calibration.alignment_frames import FrameIntake
+from stretch_sim_cal.calibration.alignment_judgement import Evidence, judged
+from stretch_sim_cal.calibration.alignment_noise import Noise, change_over_time, clean_cells, estimate_noise
+from stretch_sim_cal.calibration.alignment_patches import (
+    Members, Patches, assign, fit_planes, refined, remeasured, seed_patches,
+)  # fmt: skip
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
+from stretch_sim_cal.calibration.alignment_surfaces import Surface, in_one_frame, surface_of
+from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import check_rigid, exp
 
 __all__ = ["AlignmentSettings", "PlaneAlignment"]
 
+# How far (m) the two lidars' surfaces may still be apart: after the coarse stage, and in the passes that follow.
+SLACKS = (0.01, 0.002, 0.0)
+# Cells further than this (m) from a patch's first plane are not of it.
+WIDEST_HEIGHT = 0.03
+FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 
-class PlaneAlignment(GicpAlignment):
-    """First version: the pooled registration."""
+
+class PlaneAlignment:
+    """Closes the gaps between the planes that both lidars see."""
+
+    name = "planes"
+
+    def __init__(self, initial_right_to_left: np.ndarray | None, settings: AlignmentSettings | None = None):
+        """Start from the description's transform (4, 4), or from None where nothing is known."""
+        self._settings = settings or AlignmentSettings()
+        self._initial = (
+            None if initial_right_to_left is None else check_rigid(initial_right_to_left, "initial right_to_left")
+        )
+        self._intake = FrameIntake(self._settings.base_from_left, self._initial, self._settings)
+        self._seen = (DirectionCells(), DirectionCells())
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Take one pair of clouds (N, 3), each in its own lidar frame. Raises `InputError` for anything else."""
+        for cells, points in zip(self._seen, self._intake.admit(left, right), strict=True):
+            if len(points):
+                cells.add(points)
+
+    def solve(self) -> AlignmentResult:
+        """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""
+        left, right = self._surfaces()
+        estimate = coarse_alignment(left, right, self._initial, self._settings)
+        noise = FIRST_NOISE
+        for slack in SLACKS:
+            found = adjust(left, right, estimate, noise, slack)
+            estimate, noise = exp(found.adjustment.twist) @ estimate, found.noise
+        evidence = Evidence(
+            left, right, self._initial, estimate, found.adjustment, found.gaps, found.noise, found.change, found.num_patches
+        )
+        return judged(self.name, evidence, self._intake, self._settings)
+
+    def _surfaces(self) -> tuple[Surface, Surface]:
+        for cells, side in zip(self._seen, ("left", "right"), strict=True):
+            if not cells.num_frames:
+                raise InputError(f"no usable return of the {side} lidar in any frame; is it running, and in view of anything?")
+        return surface_of(self._seen[0].cells(), 0), surface_of(self._seen[1].cells(), 1)
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """One pass of the fine stage: the adjustment, the gaps it closes, the noise found, how much the members' heights
+    `change` over time (chi-square (K,), its freedom (K,)), and the number of patches before the selection."""
+
+    adjustment: Adjustment
+    gaps: Gaps
+    noise: Noise
+    change: tuple[np.ndarray, np.ndarray]
+    num_patches: int
+
+
+def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Noise, slack: float) -> Adjusted:
+    """Return how the right lidar has to move to close the gaps that are left under `right_to_left` (4, 4)."""
+    surface = in_one_frame(left, right, right_to_left)
+    patches, members = flat_patches(surface, noise, slack)
+    number = len(patches.centres)
+    fits = fit_planes(members, noise.variances(surface, members), number)
+    noise = estimate_noise(surface, patches.normals, members, fits, noise)
+    members = members.only(clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack))
+    change = change_over_time(surface, patches.centres, patches.normals, members, noise)
+    still = change[0] <= change[1] + 5.0 * np.sqrt(2.0 * change[1]) + 10.0
+    members = members.only(still)
+    variances, side = noise.variances(surface, members), surface.side[members.cell]
+    by_lidar = [fit_planes(members.only(side == lidar), variances[side == lidar], number) for lidar in (0, 1)]
+    gaps, _ = measure_gaps(patches, *by_lidar)
+    return Adjusted(close_gaps(gaps), gaps, noise, change, number)
+
+
+def flat_patches(surface: Surface, noise: Noise, slack: float) -> tuple[Patches, Members]:
+    """Return patches with their planes settled, and the cells that belong to them."""
+    patches = seed_patches(surface)
+    members = assign(surface, patches, WIDEST_HEIGHT + slack)
+    for _ in range(3):
+        variances = noise.variances(surface, members) + slack**2
+        fits = fit_planes(members, variances, len(patches.centres))
+        patches = refined(patches, fits)
+        near = np.abs(fits.residuals) < np.maximum(5.0 * np.sqrt(variances), 0.5 * WIDEST_HEIGHT)
+        members = remeasured(surface, patches, members.only(near))
+    return patches, members

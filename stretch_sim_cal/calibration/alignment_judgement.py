@@ -1,9 +1,129 @@
-"""Whether an alignment may be believed: against the model it started from."""
+"""Whether an alignment may be believed: what the data says about it, in sentences."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
+from stretch_sim_cal.calibration.alignment_adjustment import Adjustment, Gaps
+from stretch_sim_cal.calibration.alignment_coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
+from stretch_sim_cal.calibration.alignment_consistency import Consistency, consistency
+from stretch_sim_cal.calibration.alignment_frames import FrameIntake
+from stretch_sim_cal.calibration.alignment_noise import Noise, chi_square_median
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
+from stretch_sim_cal.calibration.alignment_surfaces import Surface
+from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.geometry.transforms import error, inverse
+
+MIN_PATCHES = 12
+MIN_OVERLAP = 0.1
+# How much more than by noise the ranges of still cells may change between the blocks of time (median, chi-square over
+# its freedom), and the share of cells that may see something else for a while.
+MAX_CHANGE = 1.35
+MAX_DISTURBED = 0.3
+WARN_DISTURBED = 0.02
+# How many times larger than expected the gaps may be when they also exceed MAX_GAP (m).
+MAX_SCALE = 3.0
+MAX_GAP = 0.002
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the fine stage leaves behind, for the verdict."""
+
+    left: Surface
+    right: Surface
+    initial: np.ndarray | None
+    estimate: np.ndarray
+    adjustment: Adjustment
+    gaps: Gaps
+    noise: Noise
+    change: tuple[np.ndarray, np.ndarray]
+    num_patches: int
+
+
+def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
+    """Return the result with its covariance, and with every reason there is to refuse it."""
+    views = consistency(evidence.left, evidence.right, evidence.estimate)
+    adjustment, gaps = evidence.adjustment, evidence.gaps
+    covariance = covariance_of(adjustment.information) * adjustment.scale**2
+    found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
+    kept = adjustment.weights > 0
+    rmse = float(np.sqrt(np.mean(gaps.values[kept] ** 2))) if kept.any() else float("inf")
+    change = time_change(evidence)
+    disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
+    refusals = (
+        overlap_refusals(views, np.count_nonzero(kept)) or unobserved(found)
+    ) + wrong_minimum(views) + movement(change, disturbed) + misfit(adjustment, rmse)
+    return AlignmentResult(
+        right_to_left=evidence.estimate, covariance=covariance, rmse=rmse, num_frames=intake.num_frames, method=method,
+        overlap=float(views.overlap), directions=found,
+        warnings=intake.warnings() + model_warnings(evidence.initial, evidence.estimate, settings) + _moving(disturbed),
+        refusals=refusals,
+        diagnostics={
+            "patches": float(evidence.num_patches), "patches_used": float(np.count_nonzero(kept)),
+            "range_noise_left": float(evidence.noise.sigma[0]), "range_noise_right": float(evidence.noise.sigma[1]),
+            "roughness": float(evidence.noise.roughness), "gap_scale": adjustment.scale,
+            "agree": float(views.agree), "contradict": float(views.contradict),
+            "change_over_time": change, "disturbed": disturbed,
+        },
+    )  # fmt: skip
+
+
+def time_change(evidence: Evidence) -> float:
+    """Return the median over all cells of how much their range changes over time, 1 for noise alone."""
+    chi_square, freedom = evidence.change
+    repeated = freedom >= 1
+    if np.count_nonzero(repeated) < 100:
+        return 1.0
+    return float(np.median(chi_square[repeated] / freedom[repeated] / chi_square_median(freedom[repeated])))
+
+
+def overlap_refusals(views: Consistency, used: int) -> list[str]:
+    """Return why the two views have too little in common."""
+    if used >= MIN_PATCHES and views.overlap >= MIN_OVERLAP:
+        return []
+    return [
+        f"the two lidars see too little in common: {used} flat patches (at least {MIN_PATCHES} are needed), "
+        f"{100.0 * views.overlap:.0f} % overlap; stow the arm and move the robot to where both see the same surfaces"
+    ]
+
+
+def wrong_minimum(views: Consistency) -> list[str]:
+    """Return what speaks against the transform being the right one at all."""
+    if credible(views):
+        return []
+    return [
+        f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree (at least "
+        f"{100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % lie where the other lidar looked through (at most "
+        f"{100.0 * CREDIBLE_CONTRADICT:.0f} %); a wrong first guess, or something moved between the lidars' scans"
+    ]
+
+
+def movement(change: float, disturbed: float) -> list[str]:
+    """Return what tells that robot or scene did not stand still."""
+    if change <= MAX_CHANGE and disturbed <= MAX_DISTURBED:
+        return []
+    return [
+        f"the robot or its surroundings moved between the frames: {100.0 * disturbed:.0f} % of the directions saw something "
+        f"else for a while, ranges change {change:.1f} times as much as noise explains; repeat it while nothing moves"
+    ]
+
+
+def misfit(adjustment: Adjustment, rmse: float) -> list[str]:
+    """Return whether the gaps that remain are larger than the noise of the data allows."""
+    if adjustment.scale <= MAX_SCALE or rmse <= MAX_GAP:
+        return []
+    return [
+        f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {adjustment.scale:.1f} times as much as their noise "
+        "explains; a range bias between the lidars, or something moved"
+    ]
+
+
+def _moving(disturbed: float) -> list[str]:
+    if not WARN_DISTURBED < disturbed <= MAX_DISTURBED:
+        return []
+    return [f"something moved through {100.0 * disturbed:.0f} % of the view; it was left out"]
 
 
 def model_warnings(initial: np.ndarray | None, estimate: np.ndarray, settings: AlignmentSettings) -> list[str]:

@@ -1,0 +1,116 @@
+"""What one lidar sees, reduced to moments per direction: bounded memory, however many frames there are.
+
+A still scene gives the same range in a direction in every frame, up to noise along the ray. So the returns of all
+frames are summed per cell of directions (a cube map of `FACE_CELLS` squared cells per face). Cutting by direction has
+an advantage over cutting space into voxels: noise moves a return along its ray, never out of its cell, so no cell holds
+only the near or only the far half of a noisy surface.
+
+Frames are summed in a few blocks of time, all equally long, so that what moved can be told from what stood still.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+FACE_CELLS = 100
+NUM_CELLS = 6 * FACE_CELLS**2
+MAX_BLOCKS = 8
+_MINOR_AXES = np.array([[1, 2], [2, 0], [0, 1]])
+# Moments per cell: count, sum of x y z, sum of xx xy xz yy yz zz.
+_NUM_MOMENTS = 10
+
+
+def cell_of(directions: np.ndarray) -> np.ndarray:
+    """Return the cell (N,) of directions (N, 3) of any length but zero: about 0.9 deg wide, everywhere nearly alike."""
+    rows = np.arange(len(directions))
+    axis = np.argmax(np.abs(directions), axis=1)
+    major = directions[rows, axis]
+    # The arctangent makes the cells of a face equally wide in angle.
+    angles = np.arctan(directions[rows[:, None], _MINOR_AXES[axis]] / np.abs(major)[:, None])
+    steps = np.minimum(((angles * (4.0 / np.pi) + 1.0) * (FACE_CELLS / 2.0)).astype(np.int64), FACE_CELLS - 1)
+    return ((2 * axis + (major < 0)) * FACE_CELLS + steps[:, 0]) * FACE_CELLS + steps[:, 1]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The occupied cells of one lidar, in its own frame.
+
+    `counts` (M,) returns per cell, `points` (M, 3) their mean, `directions` (M, 3) the unit vector to it, `scatter`
+    (M, 3, 3) their covariance within the cell. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per
+    block of time, without the blocks in which something stood before (or moved away from) what is usually there.
+    `cell` (M,) is the cell's number, `disturbed` (M,) the share of blocks left out.
+    """
+
+    cell: np.ndarray
+    counts: np.ndarray
+    points: np.ndarray
+    directions: np.ndarray
+    scatter: np.ndarray
+    block_counts: np.ndarray
+    block_points: np.ndarray
+    disturbed: np.ndarray
+
+
+class DirectionCells:
+    """Sums the frames of one lidar."""
+
+    def __init__(self):
+        self._blocks: list[np.ndarray] = []
+        self._frames_in_last = 0
+        self._block_length = 1
+        self.num_frames = 0
+
+    def add(self, points: np.ndarray) -> None:
+        """Add the returns (N, 3) of one frame; none of them at the origin."""
+        self.num_frames += 1
+        if not self._blocks or self._frames_in_last == self._block_length:
+            self._open_block()
+        self._frames_in_last += 1
+        cell = cell_of(points)
+        x, y, z = np.ascontiguousarray(points.T, dtype=float)
+        block = self._blocks[-1]
+        block[0] += np.bincount(cell, minlength=NUM_CELLS)
+        for row, weights in enumerate((x, y, z, x * x, x * y, x * z, y * y, y * z, z * z), start=1):
+            block[row] += np.bincount(cell, weights=weights, minlength=NUM_CELLS)
+
+    def _open_block(self) -> None:
+        if len(self._blocks) == MAX_BLOCKS:
+            self._blocks = [first + second for first, second in zip(self._blocks[::2], self._blocks[1::2], strict=True)]
+            self._block_length *= 2
+        self._blocks.append(np.zeros((_NUM_MOMENTS, NUM_CELLS)))
+        self._frames_in_last = 0
+
+    def cells(self, jump: float = 0.1) -> Cells:
+        """Return the occupied cells.
+
+        A block whose mean range differs by more than `jump` (m) from the cell's usual one saw something else: it is
+        left out. `jump` has to exceed what noise and a slanting surface do within a cell.
+        """
+        moments = np.stack(self._blocks, axis=-1)
+        occupied = np.flatnonzero(moments[0].sum(axis=1) > 0)
+        moments = moments[:, occupied]
+        counts = moments[0]
+        block_points = np.moveaxis(moments[1:4] / np.maximum(counts, 1.0), 0, -1)
+        ranges = np.where(counts > 0, np.linalg.norm(block_points, axis=-1), np.nan)
+        usual = weighted_median(np.nan_to_num(ranges), counts)
+        # Slanting surfaces far away spread more within a cell than near ones.
+        foreign = (counts > 0) & (np.abs(np.nan_to_num(ranges) - usual[:, None]) > jump + 0.05 * usual[:, None])
+        kept = np.where(foreign, 0.0, moments)
+        total = kept.sum(axis=-1)
+        mean = (total[1:4] / total[0]).T
+        second = np.stack([total[4], total[5], total[6], total[5], total[7], total[8], total[6], total[8], total[9]], axis=-1)
+        scatter = (second / total[0][:, None]).reshape(-1, 3, 3) - mean[:, :, None] * mean[:, None, :]
+        return Cells(
+            cell=occupied, counts=total[0], points=mean,
+            directions=mean / np.linalg.norm(mean, axis=1, keepdims=True), scatter=scatter,
+            block_counts=kept[0], block_points=block_points,
+            disturbed=foreign.sum(axis=1) / np.maximum((counts > 0).sum(axis=1), 1),
+        )  # fmt: skip
+
+
+def weighted_median(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the lower weighted median (M,) of each row of `values` (M, B) under `weights` (M, B), not all zero."""
+    order = np.argsort(values, axis=1, kind="stable")
+    cumulative = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
+    middle = np.argmax(cumulative >= 0.5 * cumulative[:, -1:], axis=1)
+    return values[np.arange(len(values)), order[np.arange(len(values)), middle]]

@@ -1,0 +1,99 @@
+"""The surfaces that both lidars see, as cells with a normal each, brought into one frame."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.calibration.alignment_cells import Cells
+from stretch_sim_cal.geometry.transforms import apply
+
+NORMAL_NEIGHBOURS = 16
+ANGULAR_NEIGHBOURS = 8
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Cells of one or of both lidars in one frame.
+
+    `side` (M,) is 0 for left, 1 for right; `origins` (M, 3) the lidar that looked, `rays` (M, 3) the unit direction it
+    looked in, `points` (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance. `normals`
+    (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest variances around a cell, 0 for a plane.
+    `neighbours` (M, K) are the nearest cells in direction, of the same lidar. `block_points` (M, B, 3) and
+    `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is the share of blocks left out.
+    """
+
+    side: np.ndarray
+    origins: np.ndarray
+    rays: np.ndarray
+    points: np.ndarray
+    counts: np.ndarray
+    scatter: np.ndarray
+    normals: np.ndarray
+    planarity: np.ndarray
+    neighbours: np.ndarray
+    block_points: np.ndarray
+    block_counts: np.ndarray
+    disturbed: np.ndarray
+
+    @property
+    def ranges(self) -> np.ndarray:
+        """Distances (M,) between lidar and point."""
+        return np.linalg.norm(self.points - self.origins, axis=1)
+
+
+def surface_of(cells: Cells, side: int) -> Surface:
+    """Return the surface (in the lidar's own frame) of one lidar's cells, at least one."""
+    points, rays = cells.points, cells.directions
+    normals, planarity = _normals(points, rays)
+    return Surface(
+        side=np.full(len(points), side), origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
+        scatter=cells.scatter, normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
+        block_points=cells.block_points, block_counts=cells.block_counts, disturbed=cells.disturbed,
+    )  # fmt: skip
+
+
+def in_one_frame(left: Surface, right: Surface, right_to_left: np.ndarray) -> Surface:
+    """Return the cells of both lidars in the left frame, left ones first."""
+    rotation = right_to_left[:3, :3]
+    blocks = max(left.block_counts.shape[1], right.block_counts.shape[1])
+    pairs = {
+        "side": (left.side, right.side),
+        "origins": (left.origins, apply(right_to_left, right.origins)),
+        "rays": (left.rays, right.rays @ rotation.T),
+        "points": (left.points, apply(right_to_left, right.points)),
+        "counts": (left.counts, right.counts),
+        "scatter": (left.scatter, rotation @ right.scatter @ rotation.T),
+        "normals": (left.normals, right.normals @ rotation.T),
+        "planarity": (left.planarity, right.planarity),
+        "neighbours": (left.neighbours, right.neighbours + len(left.points)),
+        "block_points": (
+            _padded(left.block_points, blocks),
+            _padded(right.block_points @ rotation.T + right_to_left[:3, 3], blocks),
+        ),
+        "block_counts": (_padded(left.block_counts, blocks), _padded(right.block_counts, blocks)),
+        "disturbed": (left.disturbed, right.disturbed),
+    }
+    return Surface(**{name: np.concatenate(pair) for name, pair in pairs.items()})
+
+
+def _padded(values: np.ndarray, blocks: int) -> np.ndarray:
+    """Return `values` (M, B, ...) with zeros up to `blocks` blocks: a lidar that was silent for a while has fewer."""
+    return np.pad(values, [(0, 0), (0, blocks - values.shape[1])] + [(0, 0)] * (values.ndim - 2))
+
+
+def _neighbours(positions: np.ndarray, number: int) -> np.ndarray:
+    """Return the indices (M, number) of the nearest other rows; where there are too few, a row repeats itself."""
+    _, index = cKDTree(positions).query(positions, k=number + 1)
+    index = index[:, 1:]
+    return np.where(index < len(positions), index, np.arange(len(positions))[:, None])
+
+
+def _normals(points: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return normals (M, 3) that face the lidar, and planarity (M,), from the nearest points around each."""
+    around = points[_neighbours(points, NORMAL_NEIGHBOURS)]
+    centred = around - around.mean(axis=1, keepdims=True)
+    variances, axes = np.linalg.eigh(np.einsum("mki,mkj->mij", centred, centred) / NORMAL_NEIGHBOURS)
+    normals = axes[:, :, 0]
+    normals = normals * np.where(np.einsum("mi,mi->m", normals, rays) > 0, -1.0, 1.0)[:, None]
+    return normals, variances[:, 0] / np.maximum(variances[:, 1], 1e-12)
