@@ -11,11 +11,11 @@ from collections.abc import Callable
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, inverse, to_xyz_quaternion
+from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, inverse
+from stretch_sim_cal.robot.stretch import LIDAR_LINKS, OLDER_LIDAR_LINKS
 
-# The same frames under the names of older firmware.
-OLD_NAMES = {"lidar_left_link": "link_lidar_left", "lidar_right_link": "link_lidar_right"}
-OTHER_NAME = OLD_NAMES | {old: new for new, old in OLD_NAMES.items()}
+# The same frames under the names of newer and older firmware.
+OTHER_NAME = dict(zip(LIDAR_LINKS + OLDER_LIDAR_LINKS, OLDER_LIDAR_LINKS + LIDAR_LINKS, strict=True))
 NAMES_SHOWN = 12
 
 
@@ -107,12 +107,11 @@ def tree_of_description(text: str) -> FrameTree:
     from stretch_sim_cal.robot.description import parse_urdf
     from stretch_sim_cal.robot.kinematics import link_transforms
 
-    transforms = link_transforms(parse_urdf(text), {})
+    model = parse_urdf(text, source="/robot_description")
+    root_from_link = link_transforms(model, {})
     tree = FrameTree("/robot_description")
-    root = next(name for name, transform in transforms.items() if np.array_equal(transform, np.eye(4)))
-    for name, root_from_link in transforms.items():
-        if name != root:
-            tree.connect(root, name, root_from_link)
+    for joint in model.joints.values():
+        tree.connect(joint.parent, joint.child, inverse(root_from_link[joint.parent]) @ root_from_link[joint.child])
     return tree
 
 
@@ -125,35 +124,25 @@ def transform_of_message(message) -> np.ndarray:
     return from_xyz_quaternion(numbers[:3], numbers[3:])
 
 
-def stamped_transform(parent: str, child: str, parent_from_child: np.ndarray, stamp):
-    """Return a geometry_msgs/TransformStamped; `stamp` is a builtin_interfaces/Time."""
-    from geometry_msgs.msg import TransformStamped
-
-    message = TransformStamped(child_frame_id=child)
-    message.header.frame_id, message.header.stamp = parent, stamp
-    xyz, quaternion = to_xyz_quaternion(parent_from_child)
-    t, q = message.transform.translation, message.transform.rotation
-    t.x, t.y, t.z = (float(value) for value in xyz)
-    q.x, q.y, q.z, q.w = (float(value) for value in quaternion)
-    return message
-
-
 class FrameListener:
-    """Keeps a `FrameTree` up to date from /tf and /tf_static, and one from /robot_description beside it."""
+    """Keeps a `FrameTree` up to date from /tf and /tf_static, and one from /robot_description beside it.
+
+    `ignore(parent, child, parent_from_child)` tells which transforms are not listened to: those of the node itself.
+    """
 
     TF_TOPICS = ("/tf_static", "/tf")
     DESCRIPTION_TOPIC = "/robot_description"
     # Frames come from several publishers: one that is missing gets this many seconds after the first has been heard.
     GRACE = 3.0
 
-    def __init__(self, context, on_frame: Callable[[str, str, np.ndarray], None] | None = None):
+    def __init__(self, context, ignore: Callable[[str, str, np.ndarray], bool] | None = None):
         from std_msgs.msg import String
         from tf2_msgs.msg import TFMessage
 
         from stretch_sim_cal.ros.subscription import MatchedSubscription
 
         self._context = context
-        self._on_frame = on_frame or (lambda parent, child, transform: None)
+        self._ignore = ignore or (lambda parent, child, transform: False)
         self._complained: set[str] = set()
         self.tree = FrameTree()
         self.described: FrameTree | None = None
@@ -167,13 +156,16 @@ class FrameListener:
         )
 
     def lookup(self, target: str, source: str) -> np.ndarray:
-        """Return `target_from_source` from TF, else from /robot_description. Raises `InputError` where neither knows."""
+        """Return `target_from_source` from TF, else from /robot_description. Raises `InputError` (see `FrameTree`)."""
         try:
             return self.tree.lookup(target, source)
-        except InputError:
-            if self.described is None or not (self.described.known(target) and self.described.known(source)):
+        except InputError as error:
+            if self.described is None:
                 raise
-            return self.described.lookup(target, source)
+            try:
+                return self.described.lookup(target, source)
+            except InputError as also:
+                raise InputError(f"{error}; {also}") from also
 
     def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
         """Return `target_from_source` of each (target, source), waiting until all are known.
@@ -213,10 +205,11 @@ class FrameListener:
             except InputError as error:
                 self._complain(f"TF of '{child}' below '{parent}' {error} and is ignored")
                 continue
+            if self._ignore(parent, child, parent_from_child):
+                continue
             former = self.tree.connect(parent, child, parent_from_child)
             if former:
                 self._complain(f"TF: '{child}' has two parents, '{former}' and '{parent}': two nodes publish it")
-            self._on_frame(parent, child, parent_from_child)
 
     def _take_description(self, message) -> None:
         self.description = message.data

@@ -106,11 +106,11 @@ def read_parameters(node, options: Sequence[Option], parsed: argparse.Namespace)
         value = option.default if given is None else option.value(given)
         setattr(values, option.name, value)
         if value is not None:
-            # Declared with dynamic typing: `-p margin:=1` must not be refused for want of a decimal point.
+            # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.
             descriptor = ParameterDescriptor(
                 description=option.described, read_only=not option.live, dynamic_typing=option.live
             )
-            node.declare_parameter(option.name, value, descriptor)
+            node.declare_parameter(option.name, value, descriptor, ignore_override=True)
     _warn_of_unknown(node, [option.name for option in options])
     return values
 

@@ -25,7 +25,10 @@ class MatchedSubscription:
     `LOOK_EVERY` s of wall time, so a driver that is restarted with another profile is heard again.
     """
 
-    def __init__(self, context, message_type: type, topic: str, callback: Callable[[Any], None], depth=10, latched=False):
+    def __init__(
+        self, context, message_type: type, topic: str, callback: Callable[[Any], None], depth: int = 10,
+        latched: bool = False,
+    ):  # fmt: skip
         self._node = context.node
         self._type = message_type
         self.topic = topic

@@ -3,6 +3,7 @@
 Liveness is measured with the steady clock: it must work also where /clock stands still.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -29,8 +30,8 @@ class Watchdog:
     """Counts the seconds that each watched thing has been silent, while the node was listening.
 
     A silence is named by what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after
-    `WARN_AFTER` s, `timeout` s of silence raise `RunFailure`; both sentences carry what the silence's own `diagnose`
-    finds. `now` is the steady clock (replaced in tests).
+    `WARN_AFTER` s, `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the
+    silence's own `diagnose` finds. `now` is the steady clock (replaced in tests).
     """
 
     def __init__(self, timeout: float, warn: Callable[[str], object], now: Callable[[], float] = time.monotonic):
@@ -65,10 +66,8 @@ class Watchdog:
                 raise RunFailure(f"{name} for {watched.silent:.0f} s, giving up: {watched.diagnose()}")
             if watched.silent >= min(WARN_AFTER, self.timeout / 2) and not watched.warned:
                 watched.warned = True
-                self._warn(
-                    f"{name} for {watched.silent:.0f} s: {watched.diagnose()} "
-                    f"(giving up after {self.timeout:.0f} s)"
-                )
+                end = "" if math.isinf(self.timeout) else f" (giving up after {self.timeout:.0f} s)"
+                self._warn(f"{name} for {watched.silent:.0f} s: {watched.diagnose()}{end}")
 
 
 class Progress:

@@ -1,4 +1,4 @@
-"""A process that publishes what the robot's drivers do, from a room of boxes; every fault that a test needs is settable.
+"""A process that publishes what the robot's drivers do, from a room of boxes; any fault can be set.
 
 Run as `python fake_drivers.py '{"rate": 10, ...}'`; the keys are the fields of `Drivers`. It prints "drivers ready".
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import apply, from_rotation_translation, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import apply, from_rotation_translation, from_xyz_rpy, inverse, to_xyz_rpy
 
 ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's frame; the first is seen from inside
     [(-3.0, -2.5, 0.0), (3.5, 2.0, 2.6)],
@@ -19,6 +19,7 @@ ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's
     [(1.2, 1.0, 0.0), (1.7, 1.6, 0.45)],
     [(-1.5, -2.5, 0.0), (-0.9, -2.1, 1.9)],
 ]
+EMPTY_PLAIN = [[(-500.0, -500.0, 0.0), (500.0, 500.0, 400.0)]]
 BASE_HEIGHT = 0.028
 LEFT_ERROR = from_xyz_rpy()
 RIGHT_ERROR = from_xyz_rpy((0.004, -0.003, 0.002), np.radians((0.4, -0.3, 0.5)))
@@ -44,7 +45,21 @@ def true_right_to_left() -> np.ndarray:
     return inverse(true_pose("left")) @ true_pose("right")
 
 
-def scan(side: str, seed: int, floor_from_base: np.ndarray, rays: int = 9000) -> np.ndarray:
+def description(base_from_lidars) -> str:
+    """Return a URDF text with base_footprint, base_link and the two lidars at the given poses (4, 4), left first."""
+    joints = [("base_footprint", "base_link", from_xyz_rpy((0.0, 0.0, BASE_HEIGHT)))]
+    joints += zip(["base_link"] * 2, ["lidar_left_link", "lidar_right_link"], base_from_lidars, strict=True)
+    text = "<robot name='fake'><link name='base_footprint'/>"
+    for parent, child, transform in joints:
+        xyz, rpy = (" ".join(map(str, values)) for values in to_xyz_rpy(transform))
+        text += f"<link name='{child}'/><joint name='{child}_joint' type='fixed'><parent link='{parent}'/>"
+        text += f"<child link='{child}'/><origin xyz='{xyz}' rpy='{rpy}'/></joint>"
+    return text + "</robot>"
+
+
+def scan(
+    side: str, seed: int, floor_from_base: np.ndarray, room: list = ROOM, rays: int = 9000
+) -> np.ndarray:  # fmt: skip
     """Return the returns (N, 3) float32 of one scan, in the lidar's own frame, with noise along the ray."""
     random = np.random.default_rng([seed, side == "right"])
     elevation = np.arcsin(random.uniform(np.sin(np.radians(-3.5)), 1.0, rays))
@@ -53,15 +68,15 @@ def scan(side: str, seed: int, floor_from_base: np.ndarray, rays: int = 9000) ->
         [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)], axis=1
     )
     floor_from_lidar = floor_from_base @ true_pose(side)
-    ranges = _ranges(floor_from_lidar[:3, 3], directions @ floor_from_lidar[:3, :3].T)
+    ranges = _ranges(floor_from_lidar[:3, 3], directions @ floor_from_lidar[:3, :3].T, room)
     ranges += random.normal(0.0, NOISE, rays)
     return (directions * ranges[:, None]).astype(np.float32)
 
 
-def _ranges(origin: np.ndarray, directions: np.ndarray) -> np.ndarray:
+def _ranges(origin: np.ndarray, directions: np.ndarray, room: list) -> np.ndarray:
     result = np.full(len(directions), np.inf)
     with np.errstate(divide="ignore"):
-        for number, (low, high) in enumerate(ROOM):
+        for number, (low, high) in enumerate(room):
             to_low, to_high = (low - origin) / directions, (high - origin) / directions
             enter = np.minimum(to_low, to_high).max(axis=1)
             leave = np.maximum(to_low, to_high).min(axis=1)
@@ -101,6 +116,7 @@ class Drivers:
     description: str = ""  # URDF text
     joints: dict = field(default_factory=dict)
     silent_after: float = 1e9
+    one_plane: bool = False  # nothing in view but the floor
 
     def floor_from_base(self) -> np.ndarray:
         return from_xyz_rpy((0.0, 0.0, self.height), np.radians([*self.tilt_deg, 0.0]))
@@ -123,15 +139,14 @@ def main() -> None:
     from tf2_msgs.msg import TFMessage
 
     from stretch_sim_cal.recording.clouds import DRIVER_DTYPE, layout, message_bytes
-    from stretch_sim_cal.ros.frames import stamped_transform
+    from stretch_sim_cal.ros.simulator.messages import transforms_message
 
     drivers = Drivers(**json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
     rclpy.init()
     node = rclpy.create_node("fake_drivers")
     latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     tf = node.create_publisher(TFMessage, "/tf_static", latched if drivers.tf_latched else QoSProfile(depth=10))
-    now = node.get_clock().now().to_msg()
-    tf_message = TFMessage(transforms=[stamped_transform(p, c, edge_transform(p, c), now) for p, c in drivers.tf])
+    tf_message = transforms_message({(p, c): edge_transform(p, c) for p, c in drivers.tf}, time.time_ns())
     if drivers.tf:
         tf.publish(tf_message)
     if drivers.description:
@@ -144,7 +159,8 @@ def main() -> None:
         side: node.create_publisher(kind, drivers.topics[side], QoSProfile(depth=5, reliability=reliability))
         for side in drivers.sides
     }
-    scans = {side: [scan(side, seed, drivers.floor_from_base()) for seed in range(4)] for side in drivers.sides}
+    room = EMPTY_PLAIN if drivers.one_plane else ROOM
+    scans = {side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(4)] for side in drivers.sides}
 
     def cloud(side: str, tick: int, stamp: float):
         if kind is LaserScan:

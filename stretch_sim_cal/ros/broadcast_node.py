@@ -1,0 +1,121 @@
+"""`ros_broadcast_calibration`: the calibration as frames in TF.
+
+It publishes `base_link` -> `floor_plane` and `lidar_left_link` -> `lidar_right_calibrated`. The frames of the robot's
+own description stay its own: `base_link` -> `base_footprint` is added only where nobody else speaks of that frame.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.ros.calibration_watch import FILE_OPTION, CalibrationWatch
+from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
+from stretch_sim_cal.ros.parameters import Option
+
+COMMAND = NodeCommand(
+    executable="ros_broadcast_calibration",
+    node_name="broadcast_calibration",
+    description=(
+        "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated.\n"
+        "Runs until it is stopped; when the file changes it is read again."
+    ),
+    example="ros_broadcast_calibration",
+    options=(
+        FILE_OPTION,
+        Option("base_link_frame", "base_link", "the robot's base frame"),
+        Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
+        Option("floor_frame", "floor_plane", "name of the calibrated footprint frame"),
+        Option("right_calibrated_frame", "lidar_right_calibrated", "name of the right lidar's calibrated frame"),
+        Option("footprint_frame", "base_footprint", "frame that is published only where nobody else does"),
+    ),
+    endless=True,
+)
+# Wall time that others have, after base_link was first heard, to speak of the footprint frame.
+OTHERS_SPEAK_FIRST = 3.0
+
+
+class Broadcaster:
+    """Publishes the frames, latched, and anew when the file or the frames around it change."""
+
+    def __init__(self, context: NodeContext):
+        from rclpy.qos import DurabilityPolicy, QoSProfile
+        from tf2_msgs.msg import TFMessage
+
+        self._context = context
+        self._options = context.options
+        self._published: dict[tuple[str, str], np.ndarray] = {}
+        self._ever_published: list[tuple[str, str, np.ndarray]] = []
+        self._base_heard: float | None = None
+        self._calibration = CalibrationWatch(context, self.publish)
+        self._frames = FrameListener(context, ignore=self._is_own)
+        self._publisher = context.node.create_publisher(
+            TFMessage, "/tf_static", QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        )
+        context.every(0.5, self.publish)
+
+    def publish(self) -> None:
+        """Publish the frames if they are others than before."""
+        frames = self._wanted()
+        if frames.keys() == self._published.keys() and all(
+            np.array_equal(transform, self._published[names]) for names, transform in frames.items()
+        ):
+            return
+        from stretch_sim_cal.ros.simulator.messages import transforms_message
+
+        new = frames.keys() - self._published.keys()
+        for parent, child in self._published.keys() - frames.keys():
+            self._context.log.warning(f"{parent} -> {child} is published by another node now and no more by this one")
+        self._published = frames
+        self._ever_published += [(*names, transform) for names, transform in frames.items()]
+        self._publisher.publish(transforms_message(frames, self._context.node.get_clock().now().nanoseconds))
+        if new:
+            names = ", ".join(f"{parent} -> {child}" for parent, child in frames)
+            print(f"broadcasting {names} from {self._calibration.path}", flush=True)
+
+    def _wanted(self) -> dict[tuple[str, str], np.ndarray]:
+        options, file = self._options, self._calibration.file
+        frames = {}
+        if file.footprint_from_base is not None:
+            base_from_floor = inverse(file.footprint_from_base)
+            frames[options.base_link_frame, options.floor_frame] = base_from_floor
+            if self._footprint_is_free():
+                frames[options.base_link_frame, options.footprint_frame] = base_from_floor
+        if file.right_to_left is not None:
+            left = options.left_lidar_frame
+            # An older robot calls the frame otherwise.
+            left = self._frames.tree.resolve(left) if self._frames.tree.known(left) else left
+            frames[left, options.right_calibrated_frame] = file.right_to_left
+        return frames
+
+    def _footprint_is_free(self) -> bool:
+        tree = self._frames.tree
+        if tree.known(self._options.footprint_frame) or not tree.known(self._options.base_link_frame):
+            return False
+        if self._base_heard is None:
+            self._base_heard = time.monotonic()
+        return time.monotonic() - self._base_heard >= OTHERS_SPEAK_FIRST
+
+    def _is_own(self, parent: str, child: str, parent_from_child: np.ndarray) -> bool:
+        return any(
+            (parent, child) == (own_parent, own_child) and np.allclose(own, parent_from_child, atol=1e-9)
+            for own_parent, own_child, own in self._ever_published
+        )
+
+
+def broadcast(context: NodeContext) -> None:
+    """Publish the calibration's frames until a signal ends the node."""
+    Broadcaster(context).publish()
+    context.spin()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run_node(COMMAND, broadcast, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

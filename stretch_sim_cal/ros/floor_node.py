@@ -1,0 +1,146 @@
+"""`ros_find_floor_calibration`: the floor and base_footprint on it, from both lidars, into the calibration file."""
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from stretch_sim_cal.calibration import calibration_file
+from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.floor_result import FloorResult
+from stretch_sim_cal.calibration.floor_settings import FloorSettings
+from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import floor_of_footprint
+from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
+from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
+from stretch_sim_cal.ros.outcome import finish, listed
+from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.watchdog import Watchdog
+
+COMMAND = NodeCommand(
+    executable="ros_find_floor_calibration",
+    node_name="find_floor_calibration",
+    description=(
+        "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint base_ref,\n"
+        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file.\n"
+        "The robot stands still in the middle of a large flat floor; the arm is stowed."
+    ),
+    example="ros_find_floor_calibration --num-samples 20",
+    options=(
+        *CLOUD_OPTIONS,
+        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
+        Option("method", "", f"floor method, by name; default {DEFAULT_FLOOR_METHOD}"),
+        Option("fit_method", "", "the same under its published name; how that one fitted a plane (svd) is not offered"),
+        Option("mode", "accumulate_points", "as of the published node; frames are always fitted together"),
+        Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
+        TIMEOUT_OPTION,
+    ),
+)
+
+
+def find_floor(context: NodeContext) -> int:
+    """Collect pairs of clouds, find the floor in them, and write the result if the data supports it."""
+    options = context.options
+    path = options.calibration_file or calibration_file.default_path()
+    file = _aligned(path)
+    method_class = _method(context)
+
+    watchdog = Watchdog(options.timeout, context.log.warning)
+    frames = FrameListener(context)
+    clouds = CloudPairs(context, options, watchdog)
+    (base_from_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+    nominal_footprint_from_base = _nominal_footprint(context, frames)
+    settings = FloorSettings(right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance)
+    method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
+    for pair in clouds.take(options.num_samples, "looking at the floor"):
+        method.add(pair.left, pair.right)
+    context.log.info(clouds.summary())
+    result = method.solve()
+    numbers = _numbers(result, nominal_footprint_from_base)
+    robot_id = calibration_file.default_robot_id()
+    return finish(
+        context, result, "floor", _lines(result, numbers), numbers,
+        lambda: CalibrationFile.load_or_empty(path).with_floor(result, robot_id), path,
+    )  # fmt: skip
+
+
+def _aligned(path) -> CalibrationFile:
+    """Return the calibration file, with the alignment that the floor is built on."""
+    file = CalibrationFile.load_or_empty(path)
+    if file.right_to_left is None:
+        raise InputError(f"{path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
+    return file
+
+
+def _method(context: NodeContext):
+    options = context.options
+    if options.mode != "accumulate_points":
+        context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
+    name = options.method
+    if not name and options.fit_method in floor_method_names():
+        name = options.fit_method
+    elif not name and options.fit_method:
+        context.log.warning(f"fit_method '{options.fit_method}' is not offered; {DEFAULT_FLOOR_METHOD} is used")
+    return floor_method(name or DEFAULT_FLOOR_METHOD)
+
+
+def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarray:
+    options = context.options
+    try:
+        return frames.lookup(options.footprint_frame, options.base_link_frame)
+    except InputError as error:
+        context.log.warning(f"{error}; the floor is looked for around {options.base_link_frame}'s own origin")
+        return np.eye(4)
+
+
+def _numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) -> dict:
+    normal = result.plane.normal
+    nominal = floor_of_footprint(nominal_footprint_from_base)
+    deviations = np.sqrt(np.diag(result.covariance))
+    return {
+        "method": result.method,
+        "num_frames": result.num_frames,
+        "num_inliers": result.num_inliers,
+        "footprint_from_base": result.footprint_from_base,
+        "normal": normal,
+        "offset": result.plane.offset,
+        "height_mm": result.plane.offset * 1e3,
+        "height_standard_deviation_mm": deviations[0] * 1e3,
+        "tilt_deg": np.degrees([-normal[1], normal[0]]),
+        "tilt_standard_deviation_deg": np.degrees(deviations[1:]),
+        "higher_than_described_mm": (result.plane.offset - nominal.offset) * 1e3,
+        "rmse_mm": result.rmse * 1e3,
+        "support_area_m2": result.support.area if result.support else None,
+        "support_gap_deg": float(np.degrees(result.support.gap)) if result.support else None,
+        "diagnostics": result.diagnostics,
+    }
+
+
+def _lines(result: FloorResult, numbers: dict) -> list[str]:
+    lines = [
+        f"floor in base_link ({result.method}, {result.num_frames} pairs of clouds, {result.num_inliers} returns):",
+        f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation"
+        f" {numbers['height_standard_deviation_mm']:.3f} mm"
+        f" ({numbers['higher_than_described_mm']:+.2f} mm against the description)",
+        f"  tilt about base x, y: {listed(numbers['tilt_deg'], 4)} deg, standard deviation"
+        f" {listed(numbers['tilt_standard_deviation_deg'], 4)} deg",
+        f"  returns scatter {numbers['rmse_mm']:.2f} mm (rms) about the plane",
+    ]
+    if result.support:
+        lines.append(
+            f"  supported by {result.support.area:.1f} m2 of floor, widest gap around the robot"
+            f" {numbers['support_gap_deg']:.0f} deg"
+        )
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run_node(COMMAND, find_floor, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""`ros_visualize_calibration`: both clouds as one by the calibration, and what of them is floor, for RViz."""
+
+import math
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from stretch_sim_cal.ros.calibrated_clouds import placement, warn_without_broadcast
+from stretch_sim_cal.ros.calibration_watch import FILE_OPTION, CalibrationWatch
+from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, CloudPair, CloudPairs
+from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
+from stretch_sim_cal.ros.parameters import Option, follow_changes
+from stretch_sim_cal.ros.watchdog import Watchdog
+
+DISPLAY_OPTIONS = (
+    FILE_OPTION,
+    *CLOUD_OPTIONS,
+    Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
+    Option("floor_frame", "floor_plane", "frame of the calibrated floor, as ros_broadcast_calibration publishes it"),
+)
+COMMAND = NodeCommand(
+    executable="ros_visualize_calibration",
+    node_name="visualize_calibration",
+    description=(
+        "Publish both lidars' clouds as one by the calibration (lidar_combined), its returns from the floor\n"
+        "(lidar_floor_inliers) and the others (lidar_off_floor), in the calibrated floor's frame.\n"
+        "Look at them with rviz2 -d rviz/dual_lidar_calibration.rviz; ros_broadcast_calibration has to run."
+    ),
+    example="ros_visualize_calibration",
+    options=(
+        *DISPLAY_OPTIONS,
+        Option(
+            "floor_vertical_distance_threshold", 0.05, "a return this near to z = 0, in m, counts as floor",
+            minimum=0.0, maximum=1.0, live=True,
+        ),
+    ),
+    endless=True,
+)  # fmt: skip
+
+
+class Visualizer:
+    """Publishes three clouds for every pair that arrives."""
+
+    def __init__(self, context: NodeContext):
+        from sensor_msgs.msg import PointCloud2
+
+        self._options = context.options
+        follow_changes(context.node, COMMAND.options, context.options)
+        self._calibration = CalibrationWatch(context, self._place)
+        watchdog = Watchdog(math.inf, context.log.warning)
+        self._frames = FrameListener(context)
+        self._frames.wait_for((context.options.base_link_frame, context.options.left_lidar_frame), watchdog=watchdog)
+        self._place()
+        self._combined, self._floor, self._off_floor = (
+            context.node.create_publisher(PointCloud2, topic, 2)
+            for topic in ("lidar_combined", "lidar_floor_inliers", "lidar_off_floor")
+        )
+        CloudPairs(context, context.options, watchdog, depth=2, on_pair=self._show)
+        context.every(0.5, watchdog.tick)
+        warn_without_broadcast(context, self._frames, self._placement.frame)
+
+    def _place(self) -> None:
+        self._placement = placement(self._options, self._calibration, self._frames)
+
+    def _show(self, pair: CloudPair) -> None:
+        from stretch_sim_cal.ros.simulator.messages import cloud_message
+
+        publishers = (self._combined, self._floor, self._off_floor)
+        if not any(publisher.get_subscription_count() for publisher in publishers):
+            return
+        records = self._placement.combined(pair)
+        is_floor = np.abs(records["z"]) <= self._options.floor_vertical_distance_threshold
+        for publisher, part in zip(publishers, (records, records[is_floor], records[~is_floor]), strict=True):
+            if publisher.get_subscription_count():
+                publisher.publish(cloud_message(part, self._placement.frame, pair.stamp))
+
+
+def visualize(context: NodeContext) -> None:
+    """Show the calibrated clouds until a signal ends the node."""
+    Visualizer(context)
+    print("visualizing on /lidar_combined, /lidar_floor_inliers, /lidar_off_floor", flush=True)
+    context.spin()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run_node(COMMAND, visualize, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The watchdog counts a topic's silence only while the node listens; progress does not flood a log."""
+
+import io
+
+import pytest
+
+from stretch_sim_cal.errors import RunFailure
+from stretch_sim_cal.ros.watchdog import Progress, Watchdog
+
+
+class Time:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def listen(watchdog: Watchdog, time: Time, seconds: float) -> None:
+    for _ in range(round(seconds * 10)):
+        time.now += 0.1
+        watchdog.tick()
+
+
+def test_a_silence_is_said_once_and_ends_in_failure_with_its_cause():
+    time, said = Time(), []
+    watchdog = Watchdog(60.0, said.append, time)
+    watchdog.watch("no messages on /a", lambda: "nobody publishes it")
+    listen(watchdog, time, 4.8)
+    assert not said
+    listen(watchdog, time, 40.0)
+    assert said == ["no messages on /a for 5 s: nobody publishes it (giving up after 60 s)"]
+    with pytest.raises(RunFailure, match="no messages on /a for 60 s, giving up: nobody publishes it"):
+        listen(watchdog, time, 20.0)
+
+
+def test_what_is_heard_or_forgotten_is_not_silent():
+    time, said = Time(), []
+    watchdog = Watchdog(6.0, said.append, time)
+    watchdog.watch("no messages on /a", str)
+    watchdog.watch("no messages on /b", str)
+    watchdog.forget("no messages on /b")
+    for _ in range(10):
+        listen(watchdog, time, 2.5)
+        watchdog.seen("no messages on /a")
+    assert not said
+
+
+def test_time_spent_computing_is_not_silence():
+    time = Time()
+    watchdog = Watchdog(10.0, lambda sentence: None, time)
+    watchdog.watch("no messages on /a", str)
+    for _ in range(15):
+        time.now += 30.0
+        watchdog.tick()
+    with pytest.raises(RunFailure):
+        listen(watchdog, time, 10.0)
+
+
+def test_progress_in_a_log_is_a_line_every_few_seconds():
+    stream = io.StringIO()
+    with Progress("aligning", 1000, stream) as progress:
+        for _ in range(1000):
+            progress.advance()
+        progress._last_line -= 6.0
+        progress.advance()
+    assert stream.getvalue() == "aligning: 1001 of 1000\n"
