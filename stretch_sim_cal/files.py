@@ -21,12 +21,11 @@ def share_directory() -> Path:
     source = Path(__file__).resolve().parent.parent
     if (source / "package.xml").is_file() and (source / "worlds").is_dir():
         return source
-    from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
-
-    try:
-        return Path(get_package_share_directory(PACKAGE))
-    except PackageNotFoundError as error:
-        raise InputError(f"{PACKAGE}: its share folder is not installed; run 'make env' or 'colcon build'") from error
+    # <prefix>/lib/python3.x/site-packages/stretch_sim_cal/files.py: so pip and colcon install it, sourced or not.
+    installed = Path(__file__).resolve().parents[4] / "share" / PACKAGE
+    if (installed / "worlds").is_dir():
+        return installed
+    raise InputError(f"{installed}: no such folder; install the package again with 'make env', 'pip install' or 'colcon build'")
 
 
 def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
