@@ -70,7 +70,7 @@ def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
         if not files.scenario.is_file():
             raise InputError(f"{out}: is not empty and not an earlier run's folder; name another one with --out")
         shutil.rmtree(out)
-    write_yaml(files.scenario, scenario.data)
+    write_yaml(files.scenario, scenario.data | {"simulation": scenario.simulation.to_mapping()})
     return files
 
 

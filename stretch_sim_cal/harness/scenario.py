@@ -1,6 +1,5 @@
 """A scenario: what is simulated, which calibration stages run, what is expected and how exact it has to be."""
 
-import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,14 +115,13 @@ def with_changes(
 
     `mount_errors` are their length in mm and angle in deg, in random directions.
     """
-    data = copy.deepcopy(scenario.data)
-    simulation = data.setdefault("simulation", {})
+    simulation = scenario.simulation.to_mapping()
     if seed is not None:
         simulation["seed"] = seed
     if sensor is not None:
         simulation["sensor"] = sensor
     if mount_errors is not None:
-        random = np.random.default_rng(int(simulation.get("seed", 0)))
+        random = np.random.default_rng(simulation["seed"])
         for lidar in ("lidar_left_error", "lidar_right_error"):
             directions = random.normal(size=(2, 3))
             directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -132,4 +130,4 @@ def with_changes(
                 "xyz": [float(value) for value in 1e-3 * mount_errors[0] * directions[0]],
                 "rpy_deg": [float(value) for value in rotation.as_euler("xyz", degrees=True)],
             }
-    return scenario_from_mapping(data, Path(f"{scenario.name}.yaml"))
+    return scenario_from_mapping(scenario.data | {"simulation": simulation}, Path(f"{scenario.name}.yaml"))
