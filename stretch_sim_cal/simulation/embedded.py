@@ -1,7 +1,6 @@
 """The embedded simulator: a robot in a world, its joints, and what its lidars see of both. Arrays, no ROS.
 
     simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", seed=3))
-    simulator.joints.place(STOW)
     left, right = simulator.scan("left", 0), simulator.scan("right", 0)
     truth = simulator.ground_truth()
 
@@ -18,26 +17,15 @@ from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import BASE_LINK, lidar_links, nominal_description
+from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
+from stretch_sim_cal.robot.stretch import BASE_LINK, LIDAR_LINKS, STOW, nominal_description
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation.joints import Joints
-from stretch_sim_cal.simulation.raycast import Hits, Scene, nearest
+from stretch_sim_cal.simulation.raycast import Hits, Scene
 from stretch_sim_cal.simulation.robot_geometry import RobotGeometry
 from stretch_sim_cal.simulation.sensor import DEVICES, Lidar, Sensor, load_sensor
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.simulation.true_robot import true_description
 from stretch_sim_cal.simulation.worlds import World, load_world
-
-# The arm drawn in, the hand turned back over the base and the lift low, so that the lidars see the most of the room.
-STOW = {
-    "lift_joint": 0.4,
-    "arm_joint": 0.0,
-    "wrist_yaw_joint": 3.0,
-    "wrist_pitch_joint": 0.0,
-    "wrist_roll_joint": 0.0,
-    "gripper_joint": 0.0,
-}
-
 
 class EmbeddedSimulator:
     """A simulation of `setup`, its robot stowed at the world's origin.
@@ -52,15 +40,20 @@ class EmbeddedSimulator:
         self.sensor = sensor or load_sensor(setup.sensor)
         self.world: World = load_world(setup.world)
         self.nominal_description = nominal_description()
-        self.true_description = true_description(self.nominal_description, setup)
-        nominal, true = parse_urdf(self.nominal_description), parse_urdf(self.true_description)
-        self.geometry = RobotGeometry(nominal, true)
-        self.joints = Joints(nominal)
+        self.true_description = simulated_description(
+            setup.lidar_left_error.matrix,
+            setup.lidar_right_error.matrix,
+            (setup.base_error.height, setup.base_error.roll, setup.base_error.pitch),
+            setup.payload,
+        )
+        model = parse_urdf(self.true_description)
+        self.joints = Joints(model)
+        self.geometry = RobotGeometry(model, self.joints.movable)
         self.joints.place({name: value for name, value in STOW.items() if name in self.joints.ranges})
-        self._links = dict(zip(DEVICES, lidar_links(true), strict=True))
         self._lidars = {device: Lidar(self.sensor, device, setup.seed) for device in DEVICES}
-        self._nominal_transforms = link_transforms(nominal, {}, [BASE_LINK, *self._links.values()])
-        self._true_transforms = link_transforms(true, {}, [BASE_LINK, *self._links.values()])
+        self._true_links = dict(zip(DEVICES, TRUE_LIDAR_LINKS, strict=True))
+        self._nominal_links = dict(zip(DEVICES, LIDAR_LINKS, strict=True))
+        self._root_from_link = link_transforms(model, {}, [BASE_LINK, *TRUE_LIDAR_LINKS, *LIDAR_LINKS])
         self._world_from_root = np.eye(4)
         self._added: dict[str, Surface] = {}
         self._static: Scene | None = None
@@ -81,7 +74,7 @@ class EmbeddedSimulator:
         They come in firing order without misses, as from the vendor's driver. Equal seed, tick, joint positions and
         surroundings give equal scans, whatever was scanned before.
         """
-        return self.labelled_scan(lidar, tick)[0]
+        return self._measured(lidar, tick)[0]
 
     def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return a scan's points (M,), an index (M,) of what each one lies on, and the names that these are into.
@@ -89,11 +82,8 @@ class EmbeddedSimulator:
         Names are links of the robot (a lidar's link: the collar around it), shapes of the world ("model/link/shape")
         and what was added.
         """
-        device = self._lidar(lidar)
-        directions = device.directions(tick)
-        hits = self._cast(self._links[lidar], directions)
-        points, rays = device.measure(tick, directions, hits.distances, hits.incidence_cosines)
-        return points, hits.surfaces[rays], hits.names
+        points, rays, hits = self._measured(lidar, tick)
+        return points, hits.surfaces()[rays], hits.names
 
     def point_pairs(self, count: int, first_tick: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the points (N, 3) and (M, 3), float64, of left and right scans, each in its own lidar's frame."""
@@ -123,23 +113,23 @@ class EmbeddedSimulator:
 
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
         """Return base_link_from_lidar (4, 4), the true one, or where the description has it."""
-        transforms = self._nominal_transforms if nominal else self._true_transforms
         self._lidar(lidar)
-        return inverse(transforms[BASE_LINK]) @ transforms[self._links[lidar]]
+        link = self._nominal_links[lidar] if nominal else self._true_links[lidar]
+        return inverse(self._root_from_link[BASE_LINK]) @ self._root_from_link[link]
 
     @property
     def floor_in_base(self) -> Plane:
         """The true floor, the world's z = 0, in base_link."""
-        return Plane(np.array([0.0, 0.0, 1.0]), 0.0).moved(inverse(self._true_transforms[BASE_LINK]))
+        return Plane(np.array([0.0, 0.0, 1.0]), 0.0).moved(inverse(self._root_from_link[BASE_LINK]))
 
     def true_surfaces(self, positions: Mapping[str, float] | None = None) -> dict[str, Surface]:
         """Return the true robot's surfaces by link in base_link, payload included, at joint positions by the names of
         the description (by default where the joints are)."""
         return self.geometry.in_base(self.joints.joint_positions if positions is None else positions)
 
-    def move_base(self, world_from_footprint: np.ndarray) -> None:
-        """Put the robot's base_footprint at a pose (4, 4) in the world, as if it had been pushed there."""
-        self._world_from_root = check_rigid(world_from_footprint, "world_from_footprint")
+    def move_base(self, world_from_floor: np.ndarray) -> None:
+        """Put the robot, with the floor frame that it stands in, at a pose (4, 4) in the world, as if it were pushed."""
+        self._world_from_root = check_rigid(world_from_floor, "world_from_floor")
         self._static = None
 
     def add_surface(self, name: str, surface: Surface | None) -> None:
@@ -149,12 +139,19 @@ class EmbeddedSimulator:
             self._added[name] = surface
         self._moving = None
 
-    def _cast(self, link: str, directions: np.ndarray) -> Hits:
+    def _measured(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, Hits]:
+        """Return a scan's points (M,), the rays (M,) that they are of, and what all rays hit."""
+        device = self._lidar(lidar)
+        directions = device.directions(tick)
+        hits = self._cast(self._root_from_link[self._true_links[lidar]], directions)
+        points, rays = device.measure(tick, directions, hits.distances, hits.incidence_cosines())
+        return points, rays, hits
+
+    def _cast(self, root_from_lidar: np.ndarray, directions: np.ndarray) -> Hits:
         """Return what rays along directions (N, 3) in a lidar's frame hit first.
 
-        Rays are cast in base_footprint: what rests there, and the world, is one scene; what moves is another.
+        Rays are cast in the model's root frame: what rests in it, and the world, is one scene; what moves is another.
         """
-        root_from_lidar = self._true_transforms[link]
         origin = root_from_lidar[:3, 3]
         rays = directions @ root_from_lidar[:3, :3].T.astype(np.float32)
         if self._static is None:
@@ -162,8 +159,7 @@ class EmbeddedSimulator:
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
             self._static = Scene(world | self.geometry.resting())
             self._moving = None
-        at_rest = self._static.cast(origin, rays)
-        return nearest(at_rest, self._moving_scene().cast(origin, rays, at_rest.distances))
+        return Hits(origin, rays, [self._static, self._moving_scene()])
 
     def _moving_scene(self) -> Scene:
         """Return the scene of all that moves, built anew where a joint has moved since."""

@@ -61,6 +61,11 @@ class Joints:
         return MappingProxyType(self._positions)
 
     @property
+    def movable(self) -> set[str]:
+        """The description's joints that commands reach."""
+        return set(joint_positions(self._model, self._positions))
+
+    @property
     def joint_positions(self) -> dict[str, float]:
         """The positions (m, rad) of the description's moving joints."""
         return self._described(self._positions)

@@ -1,11 +1,10 @@
-"""Casting rays against named triangle surfaces with Embree: how far, which surface, at which incidence.
+"""Casting rays against named triangle surfaces with Embree: how far, on which surface, at which incidence.
 
 Embree computes in single precision: at ranges of some metres distances are exact to a few micrometres, far below what a
 lidar resolves.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from embreex.mesh_construction import TriangleMesh
@@ -14,61 +13,70 @@ from embreex.rtcore_scene import EmbreeScene
 from stretch_sim_cal.robot.surfaces import Surface
 
 
-@dataclass(frozen=True)
-class Hits:
-    """The first hit of each ray: `distances` (N,) float32 in m (inf: none), `incidence_cosines` (N,) float32 (absolute),
-    `surfaces` (N,) int32, indices into `names` (-1: none)."""
-
-    distances: np.ndarray
-    incidence_cosines: np.ndarray
-    surfaces: np.ndarray
-    names: list[str]
-
-    def named(self, index: int) -> str | None:
-        """Return the name of the surface that ray `index` hits, or None."""
-        surface = self.surfaces[index]
-        return self.names[surface] if surface >= 0 else None
-
-
 class Scene:
     """Surfaces that do not move against each other, ready for rays in their common frame."""
 
     def __init__(self, surfaces: Mapping[str, Surface]):
         self.names = list(surfaces)
-        counts = [len(surface.faces) for surface in surfaces.values()]
-        self._ends = np.cumsum(counts)
+        self.ends = np.cumsum([len(surface.faces) for surface in surfaces.values()], dtype=np.int64)
+        self.num_triangles = int(self.ends[-1]) if len(self.ends) else 0
         self._embree = EmbreeScene(robust=True)  # no ray slips between two triangles
-        if sum(counts):
-            triangles = [surface.vertices[surface.faces] for surface in surfaces.values() if len(surface.faces)]
+        if self.num_triangles:
+            triangles = np.concatenate([surface.triangles for surface in surfaces.values()]).astype(np.float32)
             # One mesh for all: Embree keeps the order of triangles, so their number tells the surface.
-            TriangleMesh(self._embree, np.concatenate(triangles).astype(np.float32))
+            TriangleMesh(self._embree, triangles)
+            corners = triangles.reshape(-1, 3)
+            self._centre = (corners.min(axis=0) + corners.max(axis=0)) / 2
+            self._radius = float(np.linalg.norm(corners - self._centre, axis=1).max())
 
-    def cast(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray | None = None) -> Hits:
-        """Return the first hits of rays from `origin` (3,) along unit `directions` (N, 3) float32.
-
-        With `limits` (N,), hits that are not nearer than a ray's limit do not count.
-        """
-        count = len(directions)
-        if not len(self._ends) or not self._ends[-1]:
-            return Hits(np.full(count, np.inf, np.float32), np.zeros(count, np.float32), np.full(count, -1, np.int32), [])
-        origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), (count, 3))
+    def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray | None = None) -> dict:
+        """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin` (3,)."""
+        origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), directions.shape)
         # Embree writes the distances that it finds into the limits.
-        found = self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
-        hit = found["primID"] >= 0
-        distances = np.where(hit, found["tfar"], np.float32(np.inf))
-        normals = found["Ng"]
-        lengths = np.sqrt(np.einsum("ij,ij->i", normals, normals))
-        cosines = np.abs(np.einsum("ij,ij->i", normals, directions)) / np.where(hit, lengths, 1.0)
-        surfaces = np.where(hit, np.searchsorted(self._ends, found["primID"], side="right"), -1).astype(np.int32)
-        return Hits(distances, np.where(hit, cosines, np.float32(0.0)), surfaces, self.names)
+        return self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
+
+    def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        """Return the indices of the rays that pass the sphere around the surfaces."""
+        to_centre = (self._centre - origin).astype(np.float32)
+        ahead = directions @ to_centre
+        beside = float(to_centre @ to_centre) - self._radius**2
+        return np.flatnonzero((beside <= 0) | ((ahead > 0) & (ahead * ahead >= beside)))
 
 
-def nearest(first: Hits, second: Hits) -> Hits:
-    """Return, ray by ray, the nearer of two scenes' hits; the names of `second` follow those of `first`."""
-    nearer = second.distances < first.distances
-    return Hits(
-        np.where(nearer, second.distances, first.distances),
-        np.where(nearer, second.incidence_cosines, first.incidence_cosines),
-        np.where(nearer, second.surfaces + np.int32(len(first.names)), first.surfaces),
-        [*first.names, *second.names],
-    )
+class Hits:
+    """The first hit of each of N rays: `distances` (N,) float32 in m, inf where there is none."""
+
+    def __init__(self, origin: np.ndarray, directions: np.ndarray, scenes: Sequence[Scene]):
+        """Cast rays from `origin` (3,) along unit `directions` (N, 3) float32 at all scenes, which are in one frame."""
+        count = len(directions)
+        self.names = [name for scene in scenes for name in scene.names]
+        self.distances = np.full(count, np.inf, dtype=np.float32)
+        self._directions = directions
+        self._normals = np.zeros((count, 3), dtype=np.float32)
+        self._triangles = np.full(count, -1, dtype=np.int64)
+        self._ends = np.zeros(0, dtype=np.int64)
+        for scene in scenes:
+            if scene.num_triangles:
+                self._add(origin, scene)
+            before = self._ends[-1] if len(self._ends) else 0
+            self._ends = np.concatenate([self._ends, scene.ends + before])
+
+    def incidence_cosines(self) -> np.ndarray:
+        """Return the absolute cosines (N,) between ray and surface normal; 0 without a hit."""
+        lengths = np.sqrt(np.einsum("ij,ij->i", self._normals, self._normals))
+        along = np.abs(np.einsum("ij,ij->i", self._normals, self._directions))
+        return along / np.maximum(lengths, np.float32(1e-30))
+
+    def surfaces(self) -> np.ndarray:
+        """Return the index (N,) into `names` of the surface that each ray hits, -1 without a hit."""
+        return np.where(self._triangles >= 0, np.searchsorted(self._ends, self._triangles, side="right"), -1)
+
+    def _add(self, origin: np.ndarray, scene: Scene) -> None:
+        """Take the hits of one more scene where they are nearer."""
+        rays = scene.within_reach(origin, self._directions)
+        found = scene.intersect(origin, self._directions.take(rays, axis=0), self.distances.take(rays))
+        hit = np.flatnonzero(found["primID"] >= 0)
+        nearer = rays.take(hit)
+        self.distances[nearer] = found["tfar"].take(hit)
+        self._normals[nearer] = found["Ng"].take(hit, axis=0)
+        self._triangles[nearer] = found["primID"].take(hit) + (self._ends[-1] if len(self._ends) else 0)

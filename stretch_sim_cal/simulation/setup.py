@@ -11,6 +11,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.simulated import PayloadBox
 from stretch_sim_cal.simulation import validate
 
 KEYS = {
@@ -46,16 +47,6 @@ class BaseError:
     height: float = 0.0
     roll: float = 0.0
     pitch: float = 0.0
-
-
-@dataclass(frozen=True)
-class PayloadBox:
-    """A box bolted to `link` that the robot's description does not know; its centre at xyz (m), rpy (rad) in the link."""
-
-    link: str
-    size: tuple[float, float, float]
-    xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
