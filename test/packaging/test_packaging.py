@@ -1,0 +1,146 @@
+"""The package installs whole, its manifests agree with each other, and its interfaces are those of the robot."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import stretch_sim_cal
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "stretch_sim_cal"
+SHARED = ("config", "launch", "models", "rviz", "scenarios", "worlds")
+COMMANDS = {
+    "stretch-sim-cal",
+    "stretch_simulator",
+    "ros_align_dual_lidar",
+    "ros_find_floor_calibration",
+    "ros_broadcast_calibration",
+    "ros_visualize_calibration",
+    "ros_collect_body_shape_data",
+    "fit_body_shape_model",
+    "ros_visualize_body_shape_calibration",
+}
+# Libraries whose rosdep key has another name, and those for which rosdep has none.
+ROSDEP_KEYS = {
+    "pyyaml": "python3-yaml",
+    "rosbags": "python3-rosbags-pip",
+    "trimesh": "python3-trimesh-pip",
+    "xacro": "xacro",
+}
+WITHOUT_ROSDEP_KEY = {"embreex", "hello-robot-stretch4-urdf", "python-fcl", "small-gicp"}
+# What `ros2 topic info --verbose` and the generated code of a ROS 2 Jazzy installation say of these types.
+TYPE_HASHES = {
+    "tf2_msgs/msg/TFMessage": "RIHS01_e369d0f05a23ae52508854b66f6aa0437f3449d652e8cbf22d5abe85d020f087",
+    "tf2_msgs/msg/TF2Error": "RIHS01_db2485e7d6a0ec75bf087e058ee45df682acc3a621ca7780503d10aac141809a",
+    "control_msgs/action/FollowJointTrajectory": "RIHS01_738ebcb7a2d7cfa42f9f1001cc99ce3a4383d1cfe508015d9be8485e4b1c66f6",
+}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """A prefix into which a copy of the sources was installed, not editable, the way `pip install .` does it."""
+    sources = tmp_path_factory.mktemp("sources") / PACKAGE
+    left_out = shutil.ignore_patterns(".git", ".venv", "build", "install", "log", "out", "test", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, sources, ignore=left_out)
+    prefix = tmp_path_factory.mktemp("prefix")
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-build-isolation", "--no-compile"]
+    done = subprocess.run([*pip, "--prefix", str(prefix), str(sources)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def manifest() -> ElementTree.Element:
+    return ElementTree.parse(ROOT / "package.xml").getroot()
+
+
+def files_below(folder: Path) -> set[str]:
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {path.as_posix() for path in paths if "__pycache__" not in path.parts and not path.name.startswith(".")}
+
+
+def site_packages(prefix: Path) -> Path:
+    return next(prefix.glob("**/site-packages"))
+
+
+@pytest.mark.parametrize("folder", SHARED)
+def test_every_shared_file_is_installed(installed, folder):
+    assert files_below(installed / "share" / PACKAGE / folder) == files_below(ROOT / folder)
+
+
+def test_every_module_is_installed(installed):
+    assert files_below(site_packages(installed) / PACKAGE) == files_below(ROOT / PACKAGE)
+
+
+def test_the_installed_package_finds_its_share_folder(installed):
+    ask = "from stretch_sim_cal.files import share_directory; print(share_directory())"
+    environment = os.environ | {"PYTHONPATH": str(site_packages(installed))}
+    done = subprocess.run(
+        [sys.executable, "-c", ask], env=environment, cwd=installed, capture_output=True, text=True, check=True
+    )
+    assert Path(done.stdout.strip()) == installed / "share" / PACKAGE
+
+
+def test_ament_finds_the_installed_package(installed):
+    ask = f"from ament_index_python.packages import *; print(get_package_share_directory('{PACKAGE}'))"
+    environment = os.environ | {"AMENT_PREFIX_PATH": str(installed)}
+    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip(), "package.xml").is_file()
+
+
+def console_scripts() -> dict[str, metadata.EntryPoint]:
+    points = metadata.distribution(PACKAGE).entry_points.select(group="console_scripts")
+    return {point.name: point for point in points}
+
+
+def test_the_published_commands_keep_their_names():
+    assert set(console_scripts()) >= COMMANDS
+
+
+@pytest.mark.parametrize("name", sorted(console_scripts()))
+def test_a_console_script_leads_to_a_function(name, installed):
+    assert callable(console_scripts()[name].load())
+    assert os.access(installed / "bin" / name, os.X_OK)
+
+
+def test_the_versions_agree(manifest):
+    assert manifest.findtext("version") == stretch_sim_cal.__version__ == metadata.version(PACKAGE)
+
+
+def test_the_manifest_names_every_library(manifest):
+    known = {depend.text for depend in manifest.iter("exec_depend")}
+    for requirement in metadata.requires(PACKAGE):
+        if "extra ==" in requirement:
+            continue
+        name = requirement.split(";")[0].rstrip("0123456789.,<>=! ").replace("_", "-").lower()
+        if name not in WITHOUT_ROSDEP_KEY:
+            assert ROSDEP_KEYS.get(name, f"python3-{name}") in known, f"package.xml lacks the library {name}"
+
+
+def test_the_manifest_names_every_ros_package_that_is_imported(manifest):
+    known = {depend.text for depend in manifest.iter("exec_depend")}
+    for path in [*(ROOT / PACKAGE).rglob("*.py"), *(ROOT / "launch").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module] if isinstance(node, ast.ImportFrom) else []
+            for module in {name.split(".")[0] for name in modules}:
+                if module.endswith(("_msgs", "_srvs", "_interfaces")) or module.startswith(("rcl", "launch", "ament", "tf2")):
+                    assert module in known, f"package.xml lacks {module}, which {path.relative_to(ROOT)} imports"
+
+
+@pytest.mark.parametrize("name", TYPE_HASHES)
+def test_generated_interfaces_are_those_of_ros_2_jazzy(name):
+    package, *where = name.split("/")
+    prefix = Path(__import__(package).__file__).resolve().parents[4]
+    if prefix != Path(sys.prefix).resolve():
+        pytest.skip("ROS 2 is sourced: its own interface packages are in use")
+    described = json.loads(prefix.joinpath("share", package, *where).with_suffix(".json").read_text())
+    assert {"type_name": name, "hash_string": TYPE_HASHES[name]} in described["type_hashes"]
