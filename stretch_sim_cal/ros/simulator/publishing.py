@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import serialize_message
@@ -16,7 +17,9 @@ class Publisher:
     def __init__(self, node: Node, kind: type, topic: str, depth: int, latched: bool, recording: RecordingWriter | None):
         durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
         profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
-        self._publisher = node.create_publisher(kind, topic, profile)
+        self._publisher = node.create_publisher(
+            kind, topic, profile, event_callbacks=PublisherEventCallbacks(use_default_callbacks=False)
+        )  # without QoS events: each would be looked at whenever the node looks for callbacks
         self._topic = self._publisher.topic_name
         self._recording = recording
         if recording is not None:
