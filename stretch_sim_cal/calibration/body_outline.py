@@ -1,0 +1,94 @@
+"""The robot's own surfaces between two heights above the floor, projected onto it: exact corners, not samples.
+
+Arrays only: a surface is `vertices` (V, 3) and `faces` (F, 3) in its link's frame, and `footprint_from_link` (N, 4, 4)
+puts it into base_footprint (z up, floor at 0) for N poses. Lengths in m.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import ConvexHull, QhullError
+
+from stretch_sim_cal.geometry.shapes_hull import convex_hull
+
+LOWEST, HIGHEST = 0.06, 1.6
+"""The heights between which the body counts: below, floor and wheels; above, nothing is met."""
+
+
+@dataclass(frozen=True)
+class LinkSurface:
+    """One link's triangles `vertices[faces]` (F, 3, 3), and the corners (K, 3) of their convex hull."""
+
+    vertices: np.ndarray
+    faces: np.ndarray
+    corners: np.ndarray
+
+    @classmethod
+    def of(cls, vertices: np.ndarray, faces: np.ndarray) -> "LinkSurface":
+        """Return the surface of triangles. Vertices that no face uses are left out of the hull."""
+        used = vertices[np.unique(faces)] if len(faces) else vertices[:0]
+        try:
+            corners = used[ConvexHull(used).vertices] if len(used) > 3 else used
+        except QhullError:  # a flat part has no hull in space; all of its vertices do as well
+            corners = used
+        return cls(np.asarray(vertices, dtype=float), np.asarray(faces, dtype=np.int64), corners)
+
+
+class RobotOutline:
+    """Projects the links' surfaces; `lowest` and `highest` are the heights that count as body."""
+
+    def __init__(self, surfaces: Mapping[str, LinkSurface], lowest: float = LOWEST, highest: float = HIGHEST):
+        self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
+        self.lowest, self.highest = lowest, highest
+
+    def hull(self, footprint_from_link: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the corners (K, 2) of the convex hull around the robot in one pose, or in all of N poses together.
+
+        `footprint_from_link` holds (4, 4) or (N, 4, 4) for every link with a surface.
+        """
+        return self.hulls(footprint_from_link)[0]
+
+    def hulls(self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None) -> list[np.ndarray]:
+        """Return the corners (K, 2) of the hull around the robot in each of several sets of poses.
+
+        `footprint_from_link` holds (N, 4, 4) for every link with a surface, `sizes` how many of the N poses, which
+        follow each other, make up each set.
+        """
+        transforms = {link: np.reshape(footprint_from_link[link], (-1, 4, 4)) for link in self.surfaces}
+        count = max((len(poses) for poses in transforms.values()), default=0)
+        still, moving = [np.empty((0, 2))], [[] for _ in range(count)]
+        for link, poses in transforms.items():
+            if len(poses) == 1 or np.ptp(poses, axis=0).max() == 0.0:
+                still += self._link_corners(self.surfaces[link], poses[:1])
+            else:
+                for pose, corners in zip(moving, self._link_corners(self.surfaces[link], poses), strict=True):
+                    pose.append(corners)
+        base = convex_hull(np.concatenate(still))
+        ends = np.cumsum([count] if sizes is None else sizes)
+        sets = [moving[end - size : end] for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)]
+        return [convex_hull(np.concatenate([base, *(part for pose in poses for part in pose)])) for poses in sets]
+
+    def _link_corners(self, surface: LinkSurface, transforms: np.ndarray) -> list[np.ndarray]:
+        """Return for each pose points (M, 2) whose hull is that of the link's projection."""
+        posed = np.einsum("nij,vj->nvi", transforms[:, :3, :3], surface.corners) + transforms[:, None, :3, 3]
+        low, high = posed[..., 2].min(axis=1), posed[..., 2].max(axis=1)
+        whole = (low >= self.lowest) & (high <= self.highest)
+        cut = ~whole & (high >= self.lowest) & (low <= self.highest)
+        parts = [corners if inside else corners[:0] for corners, inside in zip(posed[..., :2], whole, strict=True)]
+        for index in np.flatnonzero(cut):
+            moved = surface.vertices @ transforms[index, :3, :3].T + transforms[index, :3, 3]
+            parts[index] = convex_hull(between_heights(moved[surface.faces], self.lowest, self.highest))
+        return parts
+
+
+def between_heights(triangles: np.ndarray, lowest: float, highest: float) -> np.ndarray:
+    """Return (x, y) of all corners (M, 2) that triangles (F, 3, 3) have where cut to lowest <= z <= highest."""
+    start, end = triangles.reshape(-1, 3), triangles[:, [1, 2, 0]].reshape(-1, 3)
+    parts = [start[(start[:, 2] >= lowest) & (start[:, 2] <= highest), :2]]
+    for height in (lowest, highest):
+        crossing = (start[:, 2] < height) != (end[:, 2] < height)
+        a, b = start[crossing], end[crossing]
+        share = (height - a[:, 2]) / (b[:, 2] - a[:, 2])
+        parts.append((a + share[:, None] * (b - a))[:, :2])
+    return np.concatenate(parts)
