@@ -22,8 +22,8 @@ class SelfCollision:
     """Finds the links of a robot that come closer to each other than `margin` (m), on their collision shapes.
 
     Pairs that are close by design are left out: links that do not move against each other or are connected by one
-    joint, parts of one telescope (only parallel prismatic joints between them), fingers that close (each on one joint of
-    the same body, and too close at position zero), pairs that are too close in every one of some random
+    joint, parts of one telescope (only parallel prismatic joints between them), fingers that close (each on one joint
+    of the same body, and too close at position zero), pairs that are too close in every one of some random
     configurations within the joints' limits, and pairs that are too close at `rest`, where given.
     `floor` (m) is the height of a horizontal floor in the root's frame; links that cannot leave it (the base, its
     wheels) are not held against it.
@@ -128,9 +128,9 @@ class SelfCollision:
 
     def _links_to_hold_against_floor(self) -> list[int]:
         """Return the links whose lowest point is not always at the same height: a wheel or the base stays on it."""
-        samples = np.array([self._frames(positions) for positions in random_configurations(self.model, SAMPLES, seed=1)])
-        heights = np.array([[shape.lowest(frame) for shape, frame in zip(self._shapes, f, strict=True)] for f in samples])
-        return [i for i in range(len(self.links)) if np.ptp(heights[:, i]) > 1e-3]
+        samples = [self._frames(positions) for positions in random_configurations(self.model, SAMPLES, seed=1)]
+        spans = [np.ptp([shape.lowest(frames[i]) for frames in samples]) for i, shape in enumerate(self._shapes)]
+        return [i for i, span in enumerate(spans) if span > 1e-3]
 
 
 class _Shape:

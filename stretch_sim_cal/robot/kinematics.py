@@ -32,7 +32,8 @@ def link_transforms(
     for joints with several degrees of freedom). Joints that are not named are at 0, or follow the joint they mimic; a
     position given for a mimic joint is taken as it is. Limits are not applied. Links that do not move among the
     configurations come as read-only views.
-    Raises `InputError` for unknown joints or links (with near names), fixed joints, wrong shapes and non-finite numbers.
+    Raises `InputError` for unknown joints or links (with near names), fixed joints, wrong shapes, and numbers that are
+    not finite.
     """
     wanted = list(model.order) if links is None else [model.checked_link(link) for link in links]
     values, shape = checked_positions(model, positions or {})
@@ -79,7 +80,8 @@ def _link_motions(model: RobotModel, values: Mapping[str, np.ndarray], wanted: I
         if joint is None or link not in needed:
             continue
         reference = joint.parent_from_joint[:3, :3], joint.parent_from_joint[:3, 3]
-        frames[link] = _compose(_compose(frames[joint.parent], reference), local_motion(joint, _position(model, joint, values)))
+        local = local_motion(joint, _position(model, joint, values))
+        frames[link] = _compose(_compose(frames[joint.parent], reference), local)
     return frames
 
 
@@ -148,7 +150,8 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
             raise InputError(f"joint '{name}': its position is not a number or an array of numbers") from error
         if joint.variables > 1 and (value.ndim == 0 or value.shape[-1] != joint.variables):
             raise InputError(
-                f"joint '{name}' ({joint.type}) takes {joint.variables} numbers per configuration, got shape {value.shape}"
+                f"joint '{name}' ({joint.type}) takes {joint.variables} numbers per configuration, "
+                f"got an array of shape {value.shape}"
             )
         if not np.isfinite(value).all():
             raise InputError(f"joint '{name}': its position is not finite")
@@ -157,7 +160,8 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
     try:
         return values, np.broadcast_shapes(*shapes)
     except ValueError as error:
-        raise InputError(f"the joints' positions have shapes that do not fit together: {', '.join(map(str, shapes))}") from error
+        listed = ", ".join(map(str, shapes))
+        raise InputError(f"the joints' positions have shapes that do not fit together: {listed}") from error
 
 
 def _split(
@@ -175,10 +179,16 @@ def _split(
 
 
 def _position(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    if joint.name in values or joint.mimic is None:
-        return values.get(joint.name)
-    followed = _position(model, model.joints[joint.mimic.joint], values)
-    return np.asarray(joint.mimic.offset + joint.mimic.multiplier * (0.0 if followed is None else followed))
+    """Return a joint's position: its own, or what follows from the joint it mimics (which may mimic another)."""
+    multiplier, offset = 1.0, 0.0
+    while joint.name not in values and joint.mimic is not None:
+        offset += multiplier * joint.mimic.offset
+        multiplier *= joint.mimic.multiplier
+        joint = model.joints[joint.mimic.joint]
+    value = values.get(joint.name)
+    if (multiplier, offset) == (1.0, 0.0):
+        return value
+    return np.asarray(offset if value is None else multiplier * value + offset)
 
 
 def _with_ancestors(model: RobotModel, links: Iterable[str]) -> set[str]:

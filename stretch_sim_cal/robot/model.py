@@ -228,7 +228,9 @@ def _topological_order(links: dict, joints: dict, parent_joints: dict, source: s
             walked.append(link)
             link = parent_joints[link].parent
         loop = walked[walked.index(link) :][::-1]
-        raise InputError(f"{source}: the joints form a loop: {' -> '.join([*loop[:6], loop[0]])}; a URDF describes a tree")
+        raise InputError(
+            f"{source}: the joints form a loop: {' -> '.join([*loop[:6], loop[0]])}; a URDF describes a tree"
+        )
     return tuple(order)
 
 

@@ -1,4 +1,4 @@
-"""The Stretch's own names: its lidars, the arm that is one joint to its driver and four in its description, its poses."""
+"""The Stretch's own names: its lidars, the arm that is one joint to its driver and four in its description; poses."""
 
 import logging
 from collections.abc import Mapping
@@ -20,10 +20,17 @@ OLDER_LIDAR_LINKS = ("link_lidar_left", "link_lidar_right")
 ARM_JOINT = "arm_joint"
 """The whole extension of the arm to the driver; the description has four telescoping joints instead."""
 ARM_SEGMENTS = ("arm_l1_joint", "arm_l2_joint", "arm_l3_joint", "arm_l4_joint")
-COMMANDED_JOINTS = ("lift_joint", ARM_JOINT, "wrist_yaw_joint", "wrist_pitch_joint", "wrist_roll_joint", "gripper_joint")
-"""The joint names that the trajectory action takes."""
 GRIPPER_JOINT = "gripper_joint"
 """Both fingers of a gripper, which open and close together."""
+COMMANDED_JOINTS = (
+    "lift_joint",
+    ARM_JOINT,
+    "wrist_yaw_joint",
+    "wrist_pitch_joint",
+    "wrist_roll_joint",
+    GRIPPER_JOINT,
+)
+"""The joint names that the trajectory action takes."""
 FINGER_JOINTS = (
     ("gripper_finger_left_joint", "gripper_finger_right_joint"),
     ("finger_left_joint", "finger_right_joint"),

@@ -181,16 +181,17 @@ def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
             mesh = trimesh.creation.icosphere(subdivisions=SPHERE_SUBDIVISIONS, radius=geometry.radius)
         case "mesh":
             if geometry.path is None:
-                raise InputError(f"{where}: '{geometry.filename}' is not found; give the folder of its package or of the URDF")
+                raise InputError(
+                    f"{where}: mesh '{geometry.filename}' is not found; give the folder of its package or of the URDF"
+                )
             vertices, faces = _read_mesh(geometry.path, _modified(geometry.path, where), where)
             if np.prod(geometry.scale) < 0:
                 faces = faces[:, ::-1]  # A mirrored surface keeps its outside outside.
             return Surface(apply(geometry.link_from_geometry, vertices * geometry.scale), faces)
         case _:
             raise InputError(f"{where}: geometry '{geometry.kind}' is not known")
-    return Surface(
-        apply(geometry.link_from_geometry, np.asarray(mesh.vertices, dtype=float)), np.asarray(mesh.faces, dtype=np.int64)
-    )
+    vertices = np.asarray(mesh.vertices, dtype=float)
+    return Surface(apply(geometry.link_from_geometry, vertices), np.asarray(mesh.faces, dtype=np.int64))
 
 
 def _modified(path: Path, where: str) -> int:

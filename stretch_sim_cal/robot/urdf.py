@@ -1,7 +1,7 @@
 """Reads a URDF into a `RobotModel`, strictly and safely: every fault is one line that names the element.
 
 The text may come from anywhere (/robot_description, too): entities and DTDs are refused, nothing is evaluated, and no
-file is opened. Format: the URDF specification (http://wiki.ros.org/urdf/XML), with the defaults of its reference parser.
+file is opened. Format: the URDF specification (http://wiki.ros.org/urdf/XML), with the defaults of its own parser.
 """
 
 import math
@@ -31,7 +31,7 @@ def parse_xml(text: str, source: str) -> Element:
     except ParseError as error:
         raise InputError(f"{source}: is not well-formed XML: {error}") from error
     except DefusedXmlException as error:
-        raise InputError(f"{source}: holds a DTD or entities, which are not expanded for safety; remove them") from error
+        raise InputError(f"{source}: holds a DTD or entities, which are refused for safety; remove them") from error
     except (ValueError, LookupError) as error:
         raise InputError(f"{source}: its XML cannot be decoded: {error}") from error
 
@@ -130,7 +130,8 @@ class _Reader:
         value = self.number(mass, "value", where)
         if value < 0:
             raise self.fault(where, f"its mass {value:g} is negative")
-        xx, xy, xz, yy, yz, zz = (self.number(inertia, key, where) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+        keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+        xx, xy, xz, yy, yz, zz = (self.number(inertia, key, where) for key in keys)
         return Inertial(value, self.origin(element, where), np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
 
     def geometry(self, element: Element, where: str) -> Geometry:

@@ -30,7 +30,7 @@ def expand_xacro(path: str | Path, arguments: Mapping[str, object] | None = None
             document = xacro.process_file(str(path), mappings=mappings)
     except DefusedXmlException as error:
         place = _current_file(path)
-        raise InputError(f"{place}: holds a DTD or entities, which are not expanded for safety; remove them") from error
+        raise InputError(f"{place}: holds a DTD or entities, which are refused for safety; remove them") from error
     except ExpatError as error:
         raise InputError(f"{_current_file(path)}: is not well-formed XML: {error}") from error
     except RecursionError as error:
@@ -38,8 +38,8 @@ def expand_xacro(path: str | Path, arguments: Mapping[str, object] | None = None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # The library lets whatever an expression raises pass: it runs the user's own code.
-        place = _current_file(path)
-        raise InputError(f"{place}: xacro cannot expand it: {type(error).__name__}: {error}") from error
+        place, message = _current_file(path), " ".join(str(error).split())
+        raise InputError(f"{place}: xacro cannot expand it: {type(error).__name__}: {message}") from error
     return document.documentElement.toxml()
 
 

@@ -1,0 +1,248 @@
+"""Descriptions: the real robot is read, and every broken one ends in one line that says what, where."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.stretch import available_tools, nominal_description
+from stretch_sim_cal.robot.surfaces import link_surfaces
+
+LINKS = '<link name="a"/><link name="b"/>'
+LIMIT = '<limit lower="-1" upper="2" velocity="3" effort="4"/>'
+INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
+
+
+def robot(body: str, name: str = "r") -> str:
+    return f'<robot name="{name}">{body}</robot>'
+
+
+def joint(body: str = LIMIT, kind: str = "revolute", name: str = "j", parent: str = "a", child: str = "b") -> str:
+    return f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>{body}</joint>'
+
+
+def link(body: str, name: str = "a") -> str:
+    return f'<link name="{name}">{body}</link>'
+
+
+def shape(body: str) -> str:
+    return link(f"<collision><geometry>{body}</geometry></collision>")
+
+
+BOMB = (
+    '<!DOCTYPE robot [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10 if i > 1 else "&a;" * 10}">' for i in range(1, 12))
+    + "]>"
+    + robot(link("&a11;"))
+)
+FILE_ENTITY = '<!DOCTYPE robot [<!ENTITY x SYSTEM "file:///etc/passwd">]>' + robot(link("&x;"))
+
+BROKEN = {
+    "torn": ('<robot name="r"><link name="a"/>', "not well-formed"),
+    "no XML": ("hello", "not well-formed"),
+    "empty": ("", "not well-formed"),
+    "another root element": ("<sdf/>", "<sdf>"),
+    "entity bomb": (BOMB, "entities"),
+    "entity that reads a file": (FILE_ENTITY, "entities"),
+    "no name": ("<robot><link name='a'/></robot>", "no name"),
+    "no links": (robot(""), "no links"),
+    "two links of a name": (robot('<link name="a"/><link name="a"/>'), "two links are called 'a'"),
+    "two joints of a name": (
+        robot(LINKS + '<link name="c"/>' + joint() + joint(child="c")),
+        "two joints are called 'j'",
+    ),
+    "loop": (
+        robot('<link name="r"/>' + LINKS + joint() + joint(name="k", parent="b", child="a")),
+        "loop",
+    ),
+    "joint onto itself": (robot('<link name="r"/><link name="a"/>' + joint(child="a")), "loop: a -> a"),
+    "two roots": (robot(LINKS), "2 trees"),
+    "two parents": (robot(LINKS + '<link name="c"/>' + joint() + joint(name="k", parent="c")), "child of two joints"),
+    "missing parent": (robot('<link name="b_link"/>' + joint(parent="b_lnk", child="b_link")), "did you mean b_link"),
+    "missing child": (robot('<link name="a"/>' + joint()), "child link 'b' does not exist"),
+    "joint without child": (
+        robot(LINKS + '<joint name="j" type="fixed"><parent link="a"/></joint>'),
+        "joint 'j': has no <child>",
+    ),
+    "unknown joint type": (robot(LINKS + joint(kind="ball")), "type 'ball' is no URDF joint type"),
+    "no limit": (robot(LINKS + joint("")), "needs a <limit>"),
+    "limits the wrong way": (
+        robot(LINKS + joint('<limit lower="2" upper="1" velocity="1" effort="1"/>')),
+        "lower limit 2 is above",
+    ),
+    "negative velocity": (robot(LINKS + joint('<limit upper="1" velocity="-1" effort="1"/>')), "must not be negative"),
+    "no velocity": (robot(LINKS + joint('<limit upper="1" effort="1"/>')), "has no velocity"),
+    "limit in words": (robot(LINKS + joint('<limit upper="much" velocity="1" effort="1"/>')), 'upper="much"'),
+    "limit not finite": (robot(LINKS + joint('<limit upper="inf" velocity="1" effort="1"/>')), "not finite"),
+    "origin not finite": (robot(LINKS + joint('<origin xyz="0 nan 0"/>' + LIMIT)), "three finite numbers"),
+    "origin of two numbers": (robot(LINKS + joint('<origin rpy="0 0"/>' + LIMIT)), "three finite numbers"),
+    "zero axis": (robot(LINKS + joint('<axis xyz="0 0 0"/>' + LIMIT)), "axis must not be zero"),
+    "mimics nothing": (robot(LINKS + joint('<mimic joint="k"/>' + LIMIT)), "mimics 'k', which does not exist"),
+    "mimics itself": (robot(LINKS + joint('<mimic joint="j"/>' + LIMIT)), "mimics itself"),
+    "mimics a fixed joint": (
+        robot(LINKS + '<link name="c"/>' + joint('<mimic joint="k"/>' + LIMIT) + joint("", "fixed", "k", "b", "c")),
+        "cannot mimic",
+    ),
+    "flat box": (robot(shape('<box size="1 0 1"/>')), "must be greater than 0"),
+    "box without size": (robot(shape("<box/>")), "has no size"),
+    "negative radius": (robot(shape('<sphere radius="-1"/>')), "must be greater than 0"),
+    "unknown shape": (robot(shape('<cone radius="1"/>')), "no URDF shape"),
+    "two shapes": (robot(shape('<sphere radius="1"/><sphere radius="1"/>')), "one shape"),
+    "mesh without name": (robot(shape("<mesh/>")), "has no filename"),
+    "mesh of no size": (robot(shape('<mesh filename="x.stl" scale="1 0 1"/>')), "must not be 0"),
+    "negative mass": (
+        robot(link(f'<inertial><mass value="-1"/>{INERTIA}</inertial>')),
+        "mass -1 is negative",
+    ),
+    "inertial without mass": (robot(link("<inertial/>")), "needs <mass> and <inertia>"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_description_is_refused_with_one_line_naming_the_fault(case):
+    text, mentions = BROKEN[case]
+    with pytest.raises(InputError, match="^here.urdf: ") as caught:
+        parse_urdf(text, source="here.urdf")
+    assert mentions in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_deeply_nested_and_long_descriptions_do_not_crash():
+    deep = robot('<link name="a">' + "<x>" * 50_000 + "</x>" * 50_000 + "</link>")
+    assert parse_urdf(deep).root == "a"
+    chain = "".join(link("", f"l{i}") for i in range(3000))
+    chain += "".join(joint("", "fixed", f"j{i}", f"l{i}", f"l{i + 1}") for i in range(2999))
+    assert len(parse_urdf(robot(chain)).chain("l2999")) == 2999
+
+
+@pytest.mark.parametrize("tool", available_tools())
+def test_the_vendors_robot_is_read_with_every_tool(tool):
+    model = load_model(nominal_description(tool))
+    assert model.root == "base_footprint"
+    assert model.joints["lift_joint"].limit.upper == 1.2
+    assert set(model.order) == set(model.links)
+    position = {name: i for i, name in enumerate(model.order)}
+    assert all(position[j.parent] < position[j.child] for j in model.joints.values())
+    assert all(geometry.path.is_file() for part in model.links.values() for geometry in part.collisions)
+
+
+def test_defaults_follow_the_urdf_specification():
+    model = parse_urdf(robot(LINKS + joint('<mimic joint="k"/>' + LIMIT) + link("", "c") + joint(name="k", child="c")))
+    read = model.joints["j"]
+    assert np.array_equal(read.parent_from_joint, np.eye(4))
+    assert np.array_equal(read.axis, [1, 0, 0])
+    assert (read.mimic.multiplier, read.mimic.offset) == (1.0, 0.0)
+    assert [j.name for j in model.moving_joints()] == ["k"]
+    assert [j.name for j in model.child_joints("a")] == ["j", "k"]
+
+
+def test_meshes_are_found_by_package_file_and_relative_names(tmp_path, monkeypatch):
+    mesh = Path(load_model(nominal_description()).links["head_link"].collisions[0].path)
+    (tmp_path / "my robot" / "meshes").mkdir(parents=True)
+    (tmp_path / "my robot" / "meshes" / "box.stl").write_bytes(mesh.read_bytes())
+    folder = tmp_path / "my robot"
+    names = {
+        "relative": "meshes/box.stl",
+        "package": "package://bot/meshes/box.stl",
+        "file": f"file://{str(folder).replace(' ', '%20')}/meshes/box.stl",
+        "absolute": f"{folder}/meshes/box.stl",
+    }
+    for name in names.values():
+        path = folder / "robot.urdf"
+        path.write_text(robot(shape(f'<mesh filename="{name}" scale="2 2 2"/>')))
+        surface = link_surfaces(load_model(path, mesh_folders={"bot": folder}))["a"]
+        assert surface.faces.shape == (12, 3)
+        assert np.allclose(np.ptp(surface.vertices, axis=0), [2 * 0.294, 2 * 0.308, 2 * 0.1], atol=0.01)
+    monkeypatch.setenv("ROS_PACKAGE_PATH", str(tmp_path))
+    os.rename(folder, tmp_path / "bot")
+    model = parse_urdf(robot(shape(f'<mesh filename="{names["package"]}"/>')))
+    assert len(link_surfaces(model)["a"].faces) == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "mentions"),
+    [
+        ("file:///nowhere/box.stl", "/nowhere/box.stl"),
+        ("package://unknown_bot/box.stl", "package://unknown_bot/box.stl"),
+        ("box.stl", "box.stl"),
+        ("https://example.com/box.stl", "https://example.com/box.stl"),
+    ],
+)
+def test_a_missing_mesh_is_named_when_it_is_read_and_not_before(name, mentions):
+    model = parse_urdf(robot(shape(f'<mesh filename="{name}"/>')))
+    with pytest.raises(InputError, match="link 'a'") as caught:
+        link_surfaces(model)
+    assert mentions in str(caught.value)
+
+
+def test_a_torn_mesh_is_named(tmp_path):
+    (tmp_path / "torn.stl").write_bytes(b"solid torn\nfacet normal 0 0")
+    (tmp_path / "robot.urdf").write_text(robot(shape('<mesh filename="torn.stl"/>')))
+    with pytest.raises(InputError, match="torn.stl"):
+        link_surfaces(load_model(tmp_path / "robot.urdf"))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(InputError, match="nowhere/robot.urdf: No such file"):
+        load_model("nowhere/robot.urdf")
+
+
+XACRO = '<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="r">{}</robot>'
+
+
+def test_a_xacro_is_expanded_with_arguments_and_includes(tmp_path):
+    (tmp_path / "part.xacro").write_text(
+        XACRO.format('<xacro:macro name="part" params="n"><link name="part_${n}"/></xacro:macro>')
+    )
+    (tmp_path / "robot.urdf.xacro").write_text(
+        XACRO.format(
+            '<xacro:arg name="radius" default="1"/><xacro:include filename="part.xacro"/><xacro:part n="${1 + 1}"/>'
+            '<link name="base"><collision><geometry><sphere radius="$(arg radius)"/></geometry></collision></link>'
+            '<joint name="j" type="fixed"><parent link="base"/><child link="part_2"/></joint>'
+        )
+    )
+    model = load_model(tmp_path / "robot.urdf.xacro", {"radius": 0.25})
+    assert model.links["base"].collisions[0].radius == 0.25
+    assert model.order == ("base", "part_2")
+    assert load_model(tmp_path / "robot.urdf.xacro").links["base"].collisions[0].radius == 1.0
+
+
+@pytest.mark.parametrize(
+    ("body", "mentions"),
+    [
+        ("<link name='a'>", "not well-formed"),
+        ("<link name='${undefined}'/>", "undefined"),
+        ("<xacro:include filename='missing.xacro'/>", "missing.xacro"),
+        ("<xacro:include filename='robot.xacro'/>", "robot.xacro"),
+        ("<xacro:unknown/>", "unknown"),
+        ("<xacro:include filename='bomb.xacro'/>", "entities"),
+    ],
+)
+def test_a_broken_xacro_is_refused_with_its_file(tmp_path, body, mentions):
+    (tmp_path / "bomb.xacro").write_text(BOMB)
+    path = tmp_path / "robot.xacro"
+    path.write_text(XACRO.format(body))
+    with pytest.raises(InputError) as caught:
+        load_model(path)
+    assert str(tmp_path) in str(caught.value)
+    assert mentions in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_entity_bomb_in_a_xacro_is_refused(tmp_path):
+    path = tmp_path / "bomb.xacro"
+    path.write_text(BOMB)
+    with pytest.raises(InputError, match="entities"):
+        load_model(path)
+
+
+def test_arguments_for_what_is_no_xacro_are_refused(tmp_path):
+    path = tmp_path / "robot.urdf"
+    path.write_text(robot('<link name="a"/>'))
+    with pytest.raises(InputError, match="is no xacro"):
+        load_model(path, {"tool": "x"})
+    with pytest.raises(InputError, match="need a xacro file"):
+        load_model(robot('<link name="a"/>'), {"tool": "x"})

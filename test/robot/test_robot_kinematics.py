@@ -1,0 +1,216 @@
+"""Forward kinematics: against another library on the real robot, and properties that hold for any robot."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yourdfpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.robot.collision import random_configurations
+from stretch_sim_cal.robot.description import Joint, Link, Mimic, load_model, parse_urdf, robot_model
+from stretch_sim_cal.robot.kinematics import CHUNK, link_transform, link_transforms
+from stretch_sim_cal.robot.stretch import available_tools, nominal_description
+
+NUMBER = st.floats(-3, 3)
+TRIPLE = st.tuples(NUMBER, NUMBER, NUMBER)
+AXIS = TRIPLE.filter(lambda axis: np.linalg.norm(axis) > 0.1)
+
+
+@st.composite
+def joints(draw, kinds=("fixed", "revolute", "continuous", "prismatic", "helical", "planar", "spherical", "floating")):
+    return Joint(
+        "joint",
+        draw(st.sampled_from(kinds)),
+        "parent",
+        "child",
+        from_xyz_rpy(draw(TRIPLE), draw(TRIPLE)),
+        np.array(draw(AXIS)),
+        pitch=draw(NUMBER),
+    )
+
+
+@st.composite
+def trees(draw):
+    """A random tree of joints, in an order that is not the topological one."""
+    count = draw(st.integers(2, 8))
+    made = []
+    for index in range(1, count):
+        joint = draw(joints(("fixed", "revolute", "continuous", "prismatic", "helical")))
+        parent = draw(st.integers(0, index - 1))
+        made.append(replace(joint, name=f"j{index}", parent=f"l{parent}", child=f"l{index}"))
+    made = draw(st.permutations(made))
+    return robot_model("tree", [Link(f"l{i}") for i in draw(st.permutations(range(count)))], made, "tree")
+
+
+def one_joint(joint: Joint):
+    return robot_model("one", [Link("parent"), Link("child")], [joint], "one")
+
+
+@pytest.mark.parametrize("tool", available_tools())
+def test_the_vendors_robot_moves_as_in_yourdfpy(tool):
+    text = nominal_description(tool)
+    model = load_model(text)
+    other = yourdfpy.URDF.load(io.StringIO(text), load_meshes=False)
+    for positions in random_configurations(model, 5, seed=1):
+        other.update_cfg({name: float(value) for name, value in positions.items()})
+        ours = link_transforms(model, positions)
+        for link, root_from_link in ours.items():
+            assert np.abs(other.get_transform(link, model.root) - root_from_link).max() < 1e-12
+
+
+def test_the_lidars_are_where_the_vendor_says():
+    model = load_model(nominal_description())
+    for side, sign in (("left", 1), ("right", -1)):
+        base_from_lidar = link_transform(model, {}, f"lidar_{side}_link", "base_link")
+        assert np.allclose(base_from_lidar[:3, 3], [0.0387, sign * 0.1244, 1.5007], atol=5e-5)
+        assert np.allclose(base_from_lidar[:3, 2], [0.455, sign * 0.542, -0.707], atol=5e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(joints(), st.lists(NUMBER, min_size=6, max_size=6))
+def test_every_joint_moves_rigidly_and_rests_at_its_origin_at_zero(joint, numbers):
+    model = one_joint(joint)
+    assert np.allclose(link_transforms(model)["child"], joint.parent_from_joint)
+    if joint.variables == 0:
+        return
+    position = numbers[0] if joint.variables == 1 else numbers[: joint.variables]
+    moved = link_transforms(model, {"joint": position})["child"]
+    assert np.allclose(moved[:3, :3] @ moved[:3, :3].T, np.eye(3), atol=1e-12)
+    assert np.isclose(np.linalg.det(moved[:3, :3]), 1.0)
+    assert np.array_equal(moved[3], [0, 0, 0, 1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(joints(("revolute", "continuous", "prismatic", "helical")), NUMBER, NUMBER)
+def test_motions_about_and_along_one_axis_add_up(joint, first, second):
+    model = one_joint(joint)
+
+    def local(position):
+        return inverse(joint.parent_from_joint) @ link_transforms(model, {"joint": position})["child"]
+
+    assert np.allclose(local(first) @ local(second), local(first + second), atol=1e-9)
+    on_axis = np.append(joint.unit_axis, 1.0)
+    advance = {"prismatic": first, "helical": joint.pitch * first}.get(joint.type, 0.0)
+    assert np.allclose(local(first) @ on_axis, np.append((1.0 + advance) * joint.unit_axis, 1.0), atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(joints(("planar",)), TRIPLE)
+def test_a_planar_joint_stays_in_its_plane(joint, position):
+    local = inverse(joint.parent_from_joint) @ link_transforms(one_joint(joint), {"joint": position})["child"]
+    assert abs(local[:3, 3] @ joint.unit_axis) < 1e-9
+    assert np.isclose(np.linalg.norm(local[:3, 3]), np.hypot(*position[:2]), atol=1e-9)
+    assert np.allclose(local[:3, :3] @ joint.unit_axis, joint.unit_axis, atol=1e-9)
+
+
+def test_a_planar_joint_with_normal_z_takes_x_y_and_angle():
+    joint = Joint("joint", "planar", "parent", "child", np.eye(4), np.array([0.0, 0.0, 2.0]))
+    moved = link_transforms(one_joint(joint), {"joint": [1.0, 2.0, np.pi / 2]})["child"]
+    assert np.allclose(moved, from_xyz_rpy((1, 2, 0), (0, 0, np.pi / 2)))
+
+
+def test_a_floating_joint_takes_xyz_and_rpy():
+    joint = Joint("joint", "floating", "parent", "child", from_xyz_rpy((1, 0, 0)), np.array([1.0, 0.0, 0.0]))
+    moved = link_transforms(one_joint(joint), {"joint": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})["child"]
+    assert np.allclose(moved, from_xyz_rpy((1.1, 0.2, 0.3), (0.4, 0.5, 0.6)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(trees(), st.integers(0, 2**32 - 1))
+def test_many_configurations_at_once_are_each_as_alone(model, seed):
+    generator = np.random.default_rng(seed)
+    positions = {joint.name: generator.uniform(-3, 3, 4) for joint in model.moving_joints()}
+    together = link_transforms(model, positions)
+    for index in range(4):
+        alone = link_transforms(model, {name: values[index] for name, values in positions.items()})
+        for link in model.links:
+            expected = together[link][index] if positions else together[link]
+            assert np.allclose(alone[link], expected, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(trees(), st.integers(0, 2**32 - 1))
+def test_each_link_hangs_on_its_parent_by_its_own_joint(model, seed):
+    generator = np.random.default_rng(seed)
+    positions = {joint.name: generator.uniform(-3, 3) for joint in model.moving_joints()}
+    frames = link_transforms(model, positions)
+    for joint in model.joints.values():
+        alone = replace(joint, name="joint", parent="parent", child="child")
+        own = {"joint": positions[joint.name]} if joint.variables else {}
+        assert np.allclose(frames[joint.parent] @ link_transforms(one_joint(alone), own)["child"], frames[joint.child])
+
+
+def test_more_configurations_than_one_chunk_and_shapes_that_broadcast():
+    model = load_model(nominal_description())
+    count = CHUNK + 7
+    yaw = np.linspace(-1, 4, count)
+    many = link_transform(model, {"wrist_yaw_joint": yaw, "lift_joint": 0.5}, "grasp_center_link")
+    assert many.shape == (count, 4, 4)
+    for index in (0, CHUNK - 1, CHUNK, count - 1):
+        alone = link_transforms(model, {"wrist_yaw_joint": yaw[index], "lift_joint": 0.5})["grasp_center_link"]
+        assert np.allclose(many[index], alone)
+    grid = link_transforms(model, {"lift_joint": np.zeros((3, 1)), "wrist_yaw_joint": np.zeros(5)})
+    assert {frame.shape for frame in grid.values()} == {(3, 5, 4, 4)}
+    assert link_transforms(model, {"lift_joint": np.zeros(0)})["lift_link"].shape == (0, 4, 4)
+
+
+def test_one_frame_relative_to_another():
+    model = load_model(nominal_description())
+    positions = {"lift_joint": np.array([0.0, 0.5, 1.0])}
+    frames = link_transforms(model, positions)
+    relative = link_transform(model, positions, "grasp_center_link", "lift_link")
+    assert np.allclose(relative, inverse(frames["lift_link"]) @ frames["grasp_center_link"])
+    assert np.allclose(relative, relative[0])
+
+
+def test_a_mimic_joint_follows_and_may_be_overruled():
+    origin, axis = np.eye(4), np.array([1.0, 0.0, 0.0])
+    model = robot_model(
+        "fingers",
+        [Link("a"), Link("b"), Link("c"), Link("d")],
+        [
+            Joint("lead", "prismatic", "a", "b", origin, axis),
+            Joint("follow", "prismatic", "a", "c", origin, axis, mimic=Mimic("lead", -2.0, 0.5)),
+            Joint("again", "prismatic", "a", "d", origin, axis, mimic=Mimic("follow", 10.0, 1.0)),
+        ],
+        "fingers",
+    )
+    frames = link_transforms(model, {"lead": [0.0, 1.0]})
+    assert np.allclose(frames["c"][:, 0, 3], [0.5, -1.5])
+    assert np.allclose(frames["d"][:, 0, 3], [6.0, -14.0])
+    assert np.isclose(link_transforms(model)["d"][0, 3], 6.0)
+    assert np.isclose(link_transforms(model, {"lead": 1.0, "follow": 0.1})["d"][0, 3], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("positions", "mentions"),
+    [
+        ({"lift_jiont": 0.1}, "did you mean lift_joint"),
+        ({"base_ref": 0.1}, "is fixed"),
+        ({"lift_joint": np.nan}, "not finite"),
+        ({"lift_joint": "high"}, "not a number"),
+        ({"lift_joint": [0, 1], "wrist_yaw_joint": [0, 1, 2]}, "do not fit together"),
+    ],
+)
+def test_positions_that_cannot_be_are_named(positions, mentions):
+    with pytest.raises(InputError, match=mentions):
+        link_transforms(load_model(nominal_description()), positions)
+
+
+def test_an_unknown_link_is_named_with_near_names():
+    with pytest.raises(InputError, match="did you mean lidar_left_link"):
+        link_transforms(load_model(nominal_description()), {}, ["lidar_left_lnk"])
+
+
+def test_a_floating_joint_wants_six_numbers():
+    model = parse_urdf(
+        '<robot name="r"><link name="a"/><link name="b"/>'
+        '<joint name="j" type="floating"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    with pytest.raises(InputError, match="takes 6 numbers"):
+        link_transforms(model, {"j": [0.0, 1.0]})

@@ -1,0 +1,209 @@
+"""The Stretch's names and poses, its model in a simulation, and whether it touches itself."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.robot.collision import FLOOR, SelfCollision
+from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
+from stretch_sim_cal.robot.simulated import FLOOR_LINK, TRUE_LIDAR_LINKS, PayloadBox, simulated_description
+from stretch_sim_cal.robot.stow import stow_positions
+from stretch_sim_cal.robot.stretch import (
+    ARM_SEGMENTS,
+    COMMANDED_JOINTS,
+    HOME,
+    LIDAR_LINKS,
+    STOW,
+    available_tools,
+    commanded_limits,
+    commanded_positions,
+    joint_positions,
+    lidar_links,
+    nominal_description,
+)
+from stretch_sim_cal.robot.surfaces import robot_surfaces
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model(nominal_description())
+
+
+def test_the_commanded_arm_is_four_segments_and_back(model):
+    commanded = {"lift_joint": 0.4, "arm_joint": 0.2, "gripper_joint": 0.1}
+    described = joint_positions(model, commanded)
+    assert [described[name] for name in ARM_SEGMENTS] == [0.05] * 4
+    assert described["gripper_finger_left_joint"] == described["gripper_finger_right_joint"] == 0.1
+    assert commanded_positions(model, described) == pytest.approx(commanded)
+    described.pop("arm_l2_joint")
+    assert "arm_joint" not in commanded_positions(model, described)
+    extension = joint_positions(model, {"arm_joint": np.array([0.0, 0.52])})
+    reach = link_transforms(model, extension, ["wrist_link"])["wrist_link"][:, 0, 3]
+    assert np.isclose(np.diff(reach)[0], 0.52)
+
+
+def test_commanded_limits_are_the_models(model):
+    limits = commanded_limits(model)
+    assert set(limits) == set(COMMANDED_JOINTS)
+    assert (limits["lift_joint"].upper, limits["lift_joint"].velocity) == (1.2, 0.5)
+    assert limits["arm_joint"].upper == pytest.approx(0.52)
+    assert limits["arm_joint"].velocity == pytest.approx(2.8)
+
+
+def test_lidars_are_found_under_their_older_names(model):
+    assert lidar_links(model) == list(LIDAR_LINKS)
+    older = parse_urdf(
+        '<robot name="r"><link name="a"/><link name="link_lidar_right"/><link name="link_lidar_left"/>'
+        + "".join(
+            f'<joint name="{side}" type="fixed"><parent link="a"/><child link="link_lidar_{side}"/></joint>'
+            for side in ("left", "right")
+        )
+        + "</robot>"
+    )
+    assert lidar_links(older) == ["link_lidar_left", "link_lidar_right"]
+
+
+@pytest.mark.parametrize("tool", available_tools())
+def test_every_tool_has_a_free_stow_and_home(tool):
+    model = load_model(nominal_description(tool))
+    limits, collision = commanded_limits(model), SelfCollision(model, floor=0.0)
+    home = {name: value for name, value in HOME.items() if name in limits}
+    for commanded in (stow_positions(model), home):
+        assert all(limits[name].lower <= value <= limits[name].upper for name, value in commanded.items())
+        assert collision.colliding_pairs(joint_positions(model, commanded)) == []
+
+
+def test_stowed_the_tool_is_over_the_base(model):
+    surfaces = robot_surfaces(model)
+    frames = link_transforms(model, joint_positions(model, STOW))
+    reach = {k: np.hypot(*surfaces[k].moved(frames[k]).vertices[:, :2].T).max() for k in surfaces}
+    assert max(reach.values()) < reach["base_link"] + 0.01
+
+
+def test_an_unknown_tool_is_named_with_the_known_ones():
+    with pytest.raises(InputError, match="eoa_wrist_dw4_tool_sg4"):
+        nominal_description("eoa_wrist_dw4_tool_sg5")
+
+
+def test_descriptions_are_reproducible():
+    assert nominal_description() == nominal_description()
+    assert simulated_description() == simulated_description()
+
+
+@pytest.mark.parametrize("tool", available_tools())
+def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
+    nominal = load_model(nominal_description(tool))
+    simulated = load_model(simulated_description(tool=tool))
+    ours, theirs = link_transforms(simulated), link_transforms(nominal)
+    for link in nominal.links:
+        assert np.abs(ours[link] - theirs[link]).max() < 1e-12
+        assert simulated.links[link].collisions == () or simulated.links[link].collisions[0].path.is_file()
+    for true, believed in zip(TRUE_LIDAR_LINKS, LIDAR_LINKS, strict=True):
+        assert np.abs(ours[true] - ours[believed]).max() < 1e-12
+    assert simulated.root == FLOOR_LINK
+    assert set(simulated.links) - set(nominal.links) == {FLOOR_LINK, *TRUE_LIDAR_LINKS}
+
+
+def test_errors_act_in_the_frame_of_what_they_move():
+    left, right = from_xyz_rpy((0.002, -0.001, 0.003), (0.01, -0.02, 0.03)), from_xyz_rpy((-0.003, 0, 0), (0, 0.1, 0))
+    text = simulated_description(left, right, (0.003, 0.007, -0.005))
+    model = load_model(text)
+    nominal = load_model(nominal_description())
+    for link, believed, lidar_error in zip(TRUE_LIDAR_LINKS, LIDAR_LINKS, (left, right), strict=True):
+        base_from_believed = link_transform(nominal, {}, believed, "base_link")
+        assert np.allclose(link_transform(model, {}, link, "base_link"), base_from_believed @ lidar_error, atol=1e-12)
+        assert np.allclose(link_transform(model, {}, believed, "base_link"), base_from_believed, atol=1e-12)
+    base_ref = nominal.joints["base_ref"].parent_from_joint
+    floor_from_base = base_ref @ from_xyz_rpy((0, 0, 0.003), (0.007, -0.005, 0))
+    assert np.allclose(link_transforms(model)["base_link"], floor_from_base, atol=1e-12)
+
+
+def test_payload_boxes_hang_where_they_are_bolted():
+    box = PayloadBox("lift_link", (0.1, 0.2, 0.3), (0.0, 0.1, 0.2), (0.0, 0.0, np.pi / 2))
+    model = load_model(simulated_description(payload=[box, PayloadBox("base_link", (0.1, 0.1, 0.1))]))
+    surface = robot_surfaces(model)["payload_0_link"]
+    assert np.allclose(np.ptp(surface.vertices, axis=0), [0.1, 0.2, 0.3])
+    lift_from_box = link_transform(model, {"lift_joint": 0.7}, "payload_0_link", "lift_link")
+    assert np.allclose(lift_from_box, from_xyz_rpy(box.xyz, box.rpy))
+    assert model.joints["payload_1_joint"].parent == "base_link"
+
+
+def test_the_gazebo_form_has_efforts_sensors_and_no_box_around_the_lidars():
+    text = simulated_description(simulator="gazebo", payload=[PayloadBox("base_link", (0.1, 0.1, 0.1))])
+    model = load_model(text)
+    assert all(joint.limit.effort > 0 for joint in model.moving_joints() if joint.limit)
+    assert model.links["head_link"].collisions == ()
+    assert text.count("<sensor ") == 2
+    assert "<sensor " not in simulated_description()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mentions"),
+    [
+        ({"simulator": "ode"}, "embedded, gazebo"),
+        ({"tool": "hammer"}, "no tool"),
+        ({"payload": [PayloadBox("bse_link", (1, 1, 1))]}, "did you mean base_link"),
+        ({"payload": [PayloadBox("base_link", (1, 1, 0))]}, "greater than 0"),
+        ({"lidar_left_error": np.diag([2.0, 1, 1, 1])}, "lidar left: is not a rigid transform"),
+    ],
+)
+def test_what_cannot_be_simulated_is_named(arguments, mentions):
+    with pytest.raises(InputError, match=mentions):
+        simulated_description(**arguments)
+
+
+def test_a_gripper_in_the_base_the_arm_or_the_floor_is_seen(model):
+    collision = SelfCollision(model, floor=0.0)
+    down = joint_positions(model, STOW | {"lift_joint": 0.0, "wrist_yaw_joint": 3.14})
+    assert any("base_link" in pair for pair in collision.colliding_pairs(down))
+    assert not collision.is_free(down)
+    pointing_down = joint_positions(model, HOME | {"lift_joint": 0.1, "arm_joint": 0.5, "wrist_pitch_joint": 1.5})
+    assert {link for link, other in collision.colliding_pairs(pointing_down) if other == FLOOR} >= {
+        "gripper_fingertip_left_link"
+    }
+    assert SelfCollision(model).is_free(pointing_down)
+    folded = joint_positions(model, HOME | {"wrist_pitch_joint": -1.1})
+    assert ("wrist_link", "gripper_camera_link") in SelfCollision(model, margin=0.05).colliding_pairs(folded)
+
+
+def test_what_is_close_by_design_is_not_reported(model):
+    collision = SelfCollision(model)
+    ignored = {frozenset(pair) for pair in collision.ignored_pairs()}
+    for pair in (
+        ("base_link", "wheel_0_link"),
+        ("arm_l1_link", "arm_l3_link"),
+        ("gripper_fingertip_left_link", "gripper_fingertip_right_link"),
+        ("wrist_yaw_link", "wrist_pitch_link"),
+    ):
+        assert frozenset(pair) in ignored
+    for pair in (("base_link", "gripper_fingertip_left_link"), ("mast_link", "gripper_finger_left_link")):
+        assert frozenset(pair) not in ignored
+
+
+def test_two_boxes_collide_exactly_within_the_margin():
+    box = '<collision><geometry><box size="0.2 0.2 0.2"/></geometry></collision>'
+    text = '<robot name="r">' + "".join(f'<link name="{n}">{box if n != "m" else ""}</link>' for n in "amb")
+    limit = '<limit lower="-5" upper="5" velocity="1" effort="1"/>'
+    text += f'<joint name="x" type="prismatic"><parent link="a"/><child link="m"/><axis xyz="1 0 0"/>{limit}</joint>'
+    text += f'<joint name="y" type="prismatic"><parent link="m"/><child link="b"/><axis xyz="0 1 0"/>{limit}</joint>'
+    text += "</robot>"
+    collision = SelfCollision(parse_urdf(text), margin=0.05)
+    assert collision.colliding_pairs({"x": 0.249}) == [("a", "b")]
+    assert collision.colliding_pairs({"x": 0.251}) == []
+    assert collision.colliding_pairs({"x": 0.234, "y": 0.234}) == [("a", "b")]
+    assert collision.colliding_pairs({"x": 0.236, "y": 0.236}) == []
+    touching = SelfCollision(parse_urdf(text), margin=0.0)
+    assert touching.is_free({"x": 0.201})
+    assert not touching.is_free({"x": 0.199})
+    with pytest.raises(InputError, match="margin"):
+        SelfCollision(parse_urdf(text), margin=-1.0)
+
+
+def test_inverse_errors_cancel():
+    lidar_error = from_xyz_rpy((0.01, 0.02, 0.03), (0.1, 0.2, 0.3))
+    model = load_model(simulated_description(lidar_error, inverse(lidar_error)))
+    frames = link_transforms(model)
+    back = frames["lidar_left_true_link"] @ inverse(lidar_error)
+    assert np.allclose(back, frames["lidar_left_link"], atol=1e-12)

@@ -1,0 +1,114 @@
+"""Surfaces: primitives and meshes as triangles, and a head that does not blind its own lidars."""
+
+import numpy as np
+import pytest
+import trimesh
+from embreex import rtcore_scene
+from embreex.mesh_construction import TriangleMesh
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
+from stretch_sim_cal.robot.stretch import HEAD_LINK, LIDAR_LINKS, nominal_description
+from stretch_sim_cal.robot.surfaces import Surface, joined, lidar_housings, link_surfaces, robot_surfaces
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model(nominal_description())
+
+
+def one_shape(shape: str, origin: str = "") -> Surface:
+    text = f'<robot name="r"><link name="a"><collision>{origin}<geometry>{shape}</geometry></collision></link></robot>'
+    return link_surfaces(parse_urdf(text))["a"]
+
+
+def volume(surface: Surface) -> float:
+    return trimesh.Trimesh(surface.vertices, surface.faces).volume
+
+
+def test_primitives_are_as_large_as_they_say():
+    assert np.isclose(volume(one_shape('<box size="1 2 3"/>')), 6.0)
+    assert np.isclose(volume(one_shape('<cylinder radius="0.5" length="2"/>')), np.pi / 2, rtol=2e-3)
+    assert np.isclose(volume(one_shape('<sphere radius="0.5"/>')), np.pi / 6, rtol=2e-2)
+    sphere = one_shape('<sphere radius="0.5"/>')
+    assert np.allclose(np.linalg.norm(sphere.vertices, axis=1), 0.5)
+    assert np.linalg.norm(sphere.triangles.mean(axis=1), axis=1).min() > 0.5 * (1 - 0.006)
+    cylinder = one_shape('<cylinder radius="0.5" length="2"/>')
+    assert np.allclose(np.ptp(cylinder.vertices, axis=0), [1, 1, 2])
+
+
+def test_a_shape_is_moved_by_its_origin():
+    box = one_shape('<box size="2 0.2 0.2"/>', '<origin xyz="1 0 0" rpy="0 0 1.5707963267948966"/>')
+    assert np.allclose(box.vertices.min(axis=0), [0.9, -1.0, -0.1])
+    assert np.allclose(box.vertices.max(axis=0), [1.1, 1.0, 0.1])
+
+
+def test_a_mirrored_mesh_keeps_its_outside_outside(model):
+    mesh = model.links["base_link"].collisions[0].path
+    plain, mirrored = (one_shape(f'<mesh filename="{mesh}" scale="{scale}"/>') for scale in ("1 1 1", "1 -1 1"))
+    assert volume(plain) > 0
+    assert np.isclose(volume(mirrored), volume(plain))
+    assert np.allclose(mirrored.vertices, plain.vertices * [1, -1, 1])
+
+
+def test_only_collision_and_visual_shapes_exist(model):
+    with pytest.raises(InputError, match="collision, visual"):
+        link_surfaces(model, "inertial")
+
+
+def test_surfaces_are_joined_and_moved_without_losing_a_triangle(model):
+    surfaces = link_surfaces(model)
+    both = joined([surfaces["base_link"], surfaces["lift_link"]])
+    expected = np.concatenate([surfaces["base_link"].triangles, surfaces["lift_link"].triangles])
+    assert np.array_equal(both.triangles, expected)
+    moved = both.moved(from_xyz_rpy((1, 2, 3), (0.1, 0.2, 0.3)))
+    assert np.allclose(moved.triangles[7, 1], apply(from_xyz_rpy((1, 2, 3), (0.1, 0.2, 0.3)), expected[7])[1])
+    some = both.with_faces(np.array([3, 5]))
+    assert np.array_equal(some.triangles, expected[[3, 5]])
+    assert len(some.vertices) <= 6
+
+
+def test_the_head_is_its_visual_shape_without_the_lidars_housings(model):
+    shell, housings = robot_surfaces(model)[HEAD_LINK], lidar_housings(model)
+    visual = link_surfaces(model, "visual")[HEAD_LINK]
+    assert list(housings) == list(LIDAR_LINKS)
+    removed = len(visual.faces) - len(shell.faces) - sum(len(housing.faces) for housing in housings.values())
+    assert 0 < removed < 200  # the lids of the shell under the domes
+    for link, housing in housings.items():
+        in_lidar = apply(inverse(link_transform(model, {}, link, HEAD_LINK)), housing.vertices)
+        assert np.allclose(in_lidar[:, 2].max(), 0.025, atol=1e-3)
+        assert np.hypot(in_lidar[:, 0], in_lidar[:, 1]).max() < 0.041
+    # Everything else of the head is still there.
+    assert np.allclose(shell.vertices.min(axis=0)[:2], visual.vertices.min(axis=0)[:2], atol=2e-3)
+    assert np.allclose(shell.vertices.max(axis=0), visual.vertices.max(axis=0), atol=2e-3)
+
+
+@pytest.mark.parametrize("lidar", LIDAR_LINKS)
+def test_a_lidar_looks_out_of_the_head_over_the_collar_around_its_dome(model, lidar):
+    elevation, azimuth = np.meshgrid(np.radians(np.arange(-3.5, 90, 0.5)), np.radians(np.arange(0, 360, 2)))
+    elevation, azimuth = elevation.ravel(), azimuth.ravel()
+    directions = np.stack(
+        [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)], axis=1
+    )
+    frames = link_transforms(model)
+    surfaces = robot_surfaces(model)
+    scene = rtcore_scene.EmbreeScene()
+    TriangleMesh(scene, joined(s.moved(frames[link]) for link, s in surfaces.items()).triangles.astype(np.float32))
+    rotation, origin = frames[lidar][:3, :3], frames[lidar][:3, 3]
+    rays = (directions @ rotation.T).astype(np.float32)
+    hits = scene.run(np.repeat(origin[None], len(rays), axis=0).astype(np.float32), rays, output=True)
+    near = (hits["primID"] >= 0) & (hits["tfar"] < 0.1)
+    # The collar is 4 mm high, 30 mm away: it hides less than 8 degrees above the x-y plane, and nothing else is near.
+    assert near[elevation < np.radians(5)].all()
+    assert not near[elevation > np.radians(8)].any()
+    assert (hits["primID"] >= 0)[elevation > np.radians(8)].mean() < 0.05  # mast, lift, arm and base
+
+
+def test_a_robot_without_lidars_is_its_collision_shapes():
+    text = '<robot name="r"><link name="head_link"><visual><geometry><sphere radius="1"/></geometry></visual>'
+    text += '<collision><geometry><box size="1 1 1"/></geometry></collision></link></robot>'
+    model = parse_urdf(text)
+    assert len(robot_surfaces(model)["head_link"].faces) == 12
+    assert lidar_housings(model) == {}
