@@ -1,0 +1,143 @@
+"""What speaks for and against a calibration file: do its parts agree, is it plausible, how sure and how old is it?"""
+
+import datetime
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, FOOTPRINT_ALIAS, RIGHT_TO_LEFT, CalibrationFile, Entry
+from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint
+from stretch_sim_cal.geometry.transforms import error, inverse
+
+# Real robots were found 43 mm and 0.6 deg from their description; far beyond that something else is wrong.
+FAR_TRANSLATION, FAR_ROTATION = 0.1, float(np.deg2rad(10.0))
+FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
+# What a user of the calibration may expect of it.
+SURE_TRANSLATION, SURE_ROTATION = 0.001, float(np.deg2rad(0.02))
+OLD = datetime.timedelta(days=365)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the robot's description says: `right_to_left` (4, 4) and `footprint_from_base` (4, 4); None where it does not."""
+
+    right_to_left: np.ndarray | None = None
+    footprint_from_base: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two calibrations of one thing are apart: `distance` (m), `angle` (rad)."""
+
+    what: str
+    distance: float
+    angle: float
+
+    def within(self, distance: float, angle: float) -> bool:
+        """Return whether neither bound is exceeded."""
+        return self.distance <= distance and self.angle <= angle
+
+
+def problems(calibration: CalibrationFile, described: Described | None = None) -> list[str]:
+    """Return one sentence for each reason not to use the calibration."""
+    found = list(calibration.contradictions)
+    if calibration.right_to_left is None and calibration.floor_plane is None:
+        found.append("holds neither an alignment of the lidars nor a floor")
+    found += _problems_of_frames(calibration, described or Described())
+    robots = sorted({entry.robot_id for entry in calibration.entries.values() if entry.robot_id})
+    if len(robots) > 1:
+        found.append(f"its entries are of different robots: {', '.join(robots)}")
+    for key, entry in calibration.entries.items():
+        if entry.covariance is not None and not _is_covariance(entry.covariance):
+            found.append(f"{key}: its covariance is not one (not symmetric, or a negative variance)")
+    return found
+
+
+def _problems_of_frames(calibration: CalibrationFile, described: Described) -> list[str]:
+    found = []
+    if calibration.right_to_left is not None and described.right_to_left is not None:
+        far = Difference("", *error(described.right_to_left, calibration.right_to_left))
+        swapped = Difference("", *error(inverse(described.right_to_left), calibration.right_to_left))
+        if not far.within(FAR_TRANSLATION, FAR_ROTATION):
+            looks = "; it looks like left_to_right: left and right are swapped" if swapped.within(FAR_TRANSLATION, FAR_ROTATION) else ""
+            found.append(
+                f"{RIGHT_TO_LEFT} is {far.distance * 1e3:.0f} mm and {np.degrees(far.angle):.1f} deg from the description{looks}"
+            )
+    plane = calibration.floor_plane
+    if plane is None:
+        return found
+    if plane.offset < 0:
+        found.append(f"base_link lies {-plane.offset * 1e3:.1f} mm below the floor; the transform may be inverted")
+    elif plane.normal[2] < 0.5:
+        found.append("base_link's z does not point up from the floor; the transform is of other frames")
+    elif described.footprint_from_base is not None:
+        far = floor_difference(floor_of_footprint(described.footprint_from_base), plane)
+        if not far.within(FAR_HEIGHT, FAR_TILT):
+            found.append(f"the floor is {far.distance * 1e3:.0f} mm and {np.degrees(far.angle):.1f} deg from the description")
+    return found
+
+
+def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str | None = None) -> list[str]:
+    """Return one sentence for each thing a user should know, none of which forbids using the calibration."""
+    found = []
+    for key, entry in calibration.entries.items():
+        if entry.timestamp is not None:
+            age = _age(entry, now)
+            if age < -datetime.timedelta(days=1):
+                found.append(f"{key}: is from the future ({entry.timestamp:%Y-%m-%d}); a clock is wrong")
+            elif age > OLD:
+                found.append(f"{key}: is {age.days} days old; 'stretch-sim-cal verify' says whether it still holds")
+        if entry.robot_id and robot_id and entry.robot_id != robot_id:
+            found.append(f"{key}: is of robot {entry.robot_id}, this one is {robot_id}")
+    alignment = calibration.entries.get(RIGHT_TO_LEFT)
+    floor = calibration.entries.get(FOOTPRINT) or calibration.entries.get(FOOTPRINT_ALIAS) or calibration.entries.get(FLOOR)
+    if alignment and floor and alignment.timestamp and floor.timestamp and _age(alignment, now) < _age(floor, now):
+        found.append("the floor was found before the alignment, so with another one; find the floor again")
+    found += _concerns_of_sureness(alignment, "the alignment") + _concerns_of_sureness(floor, "the floor")
+    return found
+
+
+def _concerns_of_sureness(entry: Entry | None, what: str) -> list[str]:
+    if entry is None:
+        return []
+    if entry.covariance is None:
+        return [f"{what} does not say how sure it is (no covariance: found by another program)"]
+    translation, rotation = deviations(entry)
+    if translation > SURE_TRANSLATION or rotation > SURE_ROTATION:
+        return [f"{what} is not sure: standard deviation {translation * 1e3:.2f} mm, {np.degrees(rotation):.3f} deg"]
+    return []
+
+
+def deviations(entry: Entry) -> tuple[float, float]:
+    """Return the largest standard deviations of an entry's covariance: of lengths (m) and of angles (rad)."""
+    lengths = len(entry.covariance) // 2 if len(entry.covariance) == 6 else 1
+    variances = [np.linalg.eigvalsh(block)[-1] for block in (entry.covariance[:lengths, :lengths], entry.covariance[lengths:, lengths:])]
+    return float(np.sqrt(max(variances[0], 0.0))), float(np.sqrt(max(variances[1], 0.0)))
+
+
+def floor_difference(first: Plane, second: Plane) -> Difference:
+    """Return how far two floors are apart: in height at base_link's origin, and between their normals."""
+    up = np.array([0.0, 0.0, 1.0])
+    first, second = first.facing(up), second.facing(up)
+    angle = np.arctan2(np.linalg.norm(np.cross(first.normal, second.normal)), first.normal @ second.normal)
+    return Difference("floor", abs(first.offset - second.offset), float(angle))
+
+
+def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]:
+    """Return how far two files are apart in what both of them hold."""
+    found = []
+    if first.right_to_left is not None and second.right_to_left is not None:
+        found.append(Difference("alignment", *error(first.right_to_left, second.right_to_left)))
+    if first.floor_plane is not None and second.floor_plane is not None:
+        found.append(floor_difference(first.floor_plane, second.floor_plane))
+    return found
+
+
+def _is_covariance(matrix: np.ndarray) -> bool:
+    scale = np.abs(matrix).max() or 1.0
+    return bool(np.allclose(matrix, matrix.T, atol=1e-9 * scale) and np.linalg.eigvalsh(matrix)[0] >= -1e-9 * scale)
+
+
+def _age(entry: Entry, now: datetime.datetime) -> datetime.timedelta:
+    """Return an entry's age; times without a zone are local."""
+    return now.astimezone() - entry.timestamp.astimezone()

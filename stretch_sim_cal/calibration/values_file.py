@@ -1,0 +1,197 @@
+"""The robot's own `stretch_calibration_values.yaml`: calibrated origins of joints, which its description takes over.
+
+This is the lasting way of a calibration into TF: robot_state_publisher then publishes the calibrated frames itself. The
+entries are written by the vendor's own function where it is installed, but on a copy that replaces the file only when
+complete; the file before is kept as a backup.
+"""
+
+import datetime
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from stretch_sim_cal import files
+from stretch_sim_cal.calibration import backups
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, to_xyz_rpy
+
+FILE_NAME = "stretch_calibration_values.yaml"
+FORMAT_VERSION = "2.0"
+JOINTS = "joint_calibration"
+
+LEFT_JOINT, RIGHT_JOINT, BASE_JOINT = "lidar_left_joint", "lidar_right_joint", "base_ref"
+
+
+@dataclass(frozen=True)
+class JointOrigin:
+    """A fixed joint of the description: `parent_from_child` (4, 4) is its origin."""
+
+    name: str
+    parent: str
+    child: str
+    parent_from_child: np.ndarray
+
+    @property
+    def xyz(self) -> str:
+        """The origin's translation as a URDF writes it."""
+        return _numbers_text(to_xyz_rpy(self.parent_from_child)[0])
+
+    @property
+    def rpy(self) -> str:
+        """The origin's rotation as a URDF writes it (fixed axes)."""
+        return _numbers_text(to_xyz_rpy(self.parent_from_child)[1])
+
+
+def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
+    """Return where the robot keeps its values: `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/`, with `~/stretch_user` as the path
+    where that is unset. Raises `InputError` where `HELLO_FLEET_ID` is not set."""
+    environment = os.environ if environment is None else environment
+    fleet_id = environment.get("HELLO_FLEET_ID")
+    if not fleet_id:
+        raise InputError(f"{FILE_NAME}: HELLO_FLEET_ID is not set, so the robot's folder is unknown; set it or give a path")
+    return Path(environment.get("HELLO_FLEET_PATH") or "~/stretch_user").expanduser() / fleet_id / FILE_NAME
+
+
+def calibrated_joints(
+    calibration: CalibrationFile, left: JointOrigin | None, right: JointOrigin | None, base: JointOrigin | None
+) -> list[JointOrigin]:
+    """Return the joints with calibrated origins for what the calibration holds.
+
+    `left`, `right`, `base` are the joints as the description has them, both lidars' with the same parent; the left lidar
+    stays where it is (the gauge), the right one follows it. A None leaves its joint out (the left goes with the right).
+    """
+    joints = []
+    if calibration.right_to_left is not None and left is not None and right is not None:
+        calibrated = left.parent_from_child @ calibration.right_to_left
+        joints += [left, JointOrigin(right.name, right.parent, right.child, calibrated)]
+    if calibration.footprint_from_base is not None and base is not None:
+        joints.append(JointOrigin(base.name, base.parent, base.child, calibration.footprint_from_base))
+    return joints
+
+
+def lidar_joints(head_from_left: np.ndarray, right_to_left: np.ndarray, parent: str = "head_link") -> list[JointOrigin]:
+    """Return the Stretch's lidar joints: the left one where it is, the right one where the alignment puts it."""
+    return [
+        JointOrigin(LEFT_JOINT, parent, "lidar_left_link", head_from_left),
+        JointOrigin(RIGHT_JOINT, parent, "lidar_right_link", head_from_left @ right_to_left),
+    ]
+
+
+def base_joint(footprint_from_base: np.ndarray) -> JointOrigin:
+    """Return the Stretch's joint between base_footprint and base_link with the calibrated floor."""
+    return JointOrigin(BASE_JOINT, "base_footprint", "base_link", footprint_from_base)
+
+
+def read_values(path: str | Path) -> dict[str, JointOrigin]:
+    """Return the joints in a values file of format 2 by name. Raises `InputError` naming what cannot be read."""
+    data = files.read_yaml(path)
+    joints = data.get(JOINTS)
+    if not isinstance(joints, dict):
+        raise InputError(f"{path}: has no mapping '{JOINTS}' (format {data.get('version', 'unknown')}; 2.0 is read)")
+    return {str(name): _joint(str(name), entry, path) for name, entry in joints.items()}
+
+
+def record_joints(
+    path: str | Path,
+    joints: Sequence[JointOrigin],
+    robot_id: str,
+    timestamp: datetime.datetime | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Path | None:
+    """Write joints into a values file, all or none; other joints stay. Return the backup of what was there, if any.
+
+    `extra` goes into every entry (how it was found, how sure it is). Raises `InputError` for a file that cannot be
+    read, which is then left as it is, or cannot be written.
+    """
+    path = Path(path)
+    when = (timestamp or datetime.datetime.now()).isoformat()
+    text = values_text(path, joints, robot_id, when, extra)
+    backup = backups.keep_backup(path)
+    files.write_text(path, text)
+    return backup
+
+
+def values_text(
+    path: str | Path, joints: Sequence[JointOrigin], robot_id: str, timestamp: str, extra: Mapping[str, Any] | None = None
+) -> str:
+    """Return what the values file at `path` (which need not exist) would hold with the joints recorded."""
+    path = Path(path)
+    old = _existing(path)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / FILE_NAME
+        if old:
+            files.write_yaml(copy, old)
+        record = _recorder(old, path)
+        for joint in joints:
+            record(
+                joint_name=joint.name, xyz=joint.xyz, rpy=joint.rpy, parent=joint.parent, child=joint.child,
+                robot_id=str(robot_id), timestamp=timestamp, extra=dict(extra or {}), filepath=str(copy),
+            )  # fmt: skip
+        data = files.read_yaml(copy) if copy.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
+    # The vendor's function keeps only what it knows; what others put beside it stays.
+    unknown = {key: value for key, value in old.items() if key not in ("version", JOINTS, "robot_calibration", *data)}
+    return yaml.safe_dump({**data, **unknown}, sort_keys=False, width=200)
+
+
+def rollback(path: str | Path) -> Path:
+    """Bring back what the file held before its last save; see `backups.rollback`."""
+    return backups.rollback(path)
+
+
+def _existing(path: Path) -> dict[str, Any]:
+    """Return the mapping in a values file, {} where there is none. The vendor's reader would go on without it."""
+    if not path.exists() or not files.read_text(path).strip():
+        return {}
+    data = files.read_yaml(path)
+    for key in (JOINTS, "robot_calibration"):
+        if key in data and not isinstance(data[key], dict):
+            raise InputError(f"{path}: '{key}' is not a mapping; repair the file or move it away")
+    return data
+
+
+def _recorder(old: dict[str, Any], path: Path):
+    """Return the vendor's function that records a joint, or ours for format 2 where it is not installed."""
+    try:
+        from stretch4_urdf.utils.calibration_utils import record_joint_calibration
+    except ImportError as error:
+        if JOINTS not in old and old:
+            raise InputError(f"{path}: is of an older format; install hello-robot-stretch4-urdf to convert it") from error
+        return _record_joint
+    return record_joint_calibration
+
+
+def _record_joint(joint_name, xyz, rpy, parent, child, robot_id, timestamp, extra, filepath) -> None:
+    """Record one joint in a file of format 2."""
+    path = Path(filepath)
+    data = files.read_yaml(path) if path.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
+    entry = {"data": {"xyz": xyz, "rpy": rpy, "parent": parent, "child": child}, "robot_id": robot_id, "timestamp": timestamp}
+    data[JOINTS][joint_name] = entry | extra
+    files.write_yaml(path, data)
+
+
+def _joint(name: str, entry: Any, path) -> JointOrigin:
+    try:
+        data = entry["data"]
+        xyz, rpy = (_numbers(data[key]) for key in ("xyz", "rpy"))
+        return JointOrigin(name, str(data["parent"]), str(data["child"]), from_xyz_rpy(xyz, rpy))
+    except (KeyError, TypeError, ValueError) as problem:
+        raise InputError(f"{path}: joint '{name}': needs data with xyz, rpy (three numbers each), parent and child") from problem
+
+
+def _numbers(text: Any) -> list[float]:
+    numbers = [float(x) for x in (text.split() if isinstance(text, str) else text)]
+    if len(numbers) != 3 or not all(math.isfinite(x) for x in numbers):
+        raise ValueError("three finite numbers were expected")
+    return numbers
+
+
+def _numbers_text(values: np.ndarray) -> str:
+    return " ".join(repr(float(value)) for value in values)

@@ -1,0 +1,187 @@
+"""`stretch-sim-cal check [FILE [OTHER]]`: what a calibration file holds, how old, how sure, and whether its parts agree."""
+
+import argparse
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration import checks
+from stretch_sim_cal.calibration.calibration_file import (
+    FLOOR,
+    FOOTPRINT,
+    FOOTPRINT_ALIAS,
+    RIGHT_TO_LEFT,
+    CalibrationFile,
+    Entry,
+    default_path,
+)
+from stretch_sim_cal.commands.described import MODEL_HELP, described, load_description
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import floor_of_footprint
+from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
+
+NAME = "check"
+HELP = "Say what a calibration file holds, how old, how sure, and whether its parts agree; or compare two files."
+EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
+    parser.add_argument("other", nargs="?", type=Path, help="another calibration file, to compare it with")
+    parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
+    parser.add_argument("--tolerance-mm", type=float, default=1.0, help="two files agree within this length (default: 1.0)")
+    parser.add_argument("--tolerance-deg", type=float, default=0.02, help="two files agree within this angle (default: 0.02)")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings. The exit code is 0 for a file to be used (two that agree), 1 for one with a problem."""
+    for name in ("tolerance_mm", "tolerance_deg"):
+        if not getattr(args, name) > 0:
+            raise InputError(f"--{name.replace('_', '-')}: {getattr(args, name)} must be greater than zero")
+    path = args.file or default_path()
+    calibration = CalibrationFile.load(path)
+    model, note = _model(args.model)
+    now = datetime.datetime.now()
+    findings = {
+        "file": str(path),
+        **_contents(calibration, model, now),
+        "problems": checks.problems(calibration, model),
+        "concerns": checks.concerns(calibration, now, os.environ.get("HELLO_FLEET_ID")) + note,
+    }
+    if args.other:
+        findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
+    agreed = all(part["agrees"] for part in findings.get("comparison", {}).get("parts", []))
+    findings["usable"] = not findings["problems"]
+    print(json.dumps(findings, indent=1) if args.json else "\n".join(_lines(findings)))
+    return 0 if findings["usable"] and agreed else 1
+
+
+def _model(path: str | None) -> tuple[checks.Described, list[str]]:
+    """Return what the description says; without one of its own and without the vendor's, nothing, and a note."""
+    try:
+        return described(load_description(path)), []
+    except InputError as problem:
+        if path:
+            raise
+        return checks.Described(), [f"not held against a description: {problem}"]
+
+
+def _contents(calibration: CalibrationFile, model: checks.Described, now: datetime.datetime) -> dict[str, Any]:
+    contents: dict[str, Any] = {"alignment": None, "floor": None}
+    if calibration.right_to_left is not None:
+        xyz, rpy = to_xyz_rpy(calibration.right_to_left)
+        contents["alignment"] = {
+            "xyz_m": xyz.tolist(),
+            "rpy_deg": np.degrees(rpy).tolist(),
+            **_source(calibration.entries.get(RIGHT_TO_LEFT), now),
+        }
+        if model.right_to_left is not None:
+            distance, angle = error(model.right_to_left, calibration.right_to_left)
+            contents["alignment"]["from_description"] = {"mm": distance * 1e3, "deg": float(np.degrees(angle))}
+    if calibration.floor_plane is not None:
+        normal, offset = calibration.floor_plane.normal, calibration.floor_plane.offset
+        keys = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
+        entry = next((calibration.entries[key] for key in keys if key in calibration.entries), None)
+        contents["floor"] = {
+            "base_link_height_m": float(offset),
+            "tilt_deg": {"about_x": float(np.degrees(-normal[1])), "about_y": float(np.degrees(normal[0]))},
+            **_source(entry, now),
+        }
+        if model.footprint_from_base is not None:
+            far = checks.floor_difference(floor_of_footprint(model.footprint_from_base), calibration.floor_plane)
+            contents["floor"]["from_description"] = {"mm": far.distance * 1e3, "deg": float(np.degrees(far.angle))}
+    return contents
+
+
+def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
+    """Return where an entry comes from and how sure it is, None for what it does not say."""
+    if entry is None:
+        return {}
+    sure = None
+    if entry.covariance is not None:
+        length, angle = checks.deviations(entry)
+        sure = {"mm": length * 1e3, "deg": float(np.degrees(angle))}
+    return {
+        "robot_id": entry.robot_id,
+        "timestamp": entry.timestamp.isoformat() if entry.timestamp else None,
+        "age_days": round((now.astimezone() - entry.timestamp.astimezone()).total_seconds() / 86400, 2) if entry.timestamp else None,
+        "fit_method": entry.fit_method,
+        "num_frames": entry.num_frames,
+        "rmse_mm": None if entry.rmse is None else entry.rmse * 1e3,
+        "standard_deviation": sure,
+    }
+
+
+def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.Namespace) -> dict[str, Any]:
+    differences = checks.compare(first, second)
+    if not differences:
+        raise InputError(f"{args.other}: holds nothing that {args.file} holds too, there is nothing to compare")
+    bounds = args.tolerance_mm * 1e-3, float(np.radians(args.tolerance_deg))
+    return {
+        "other": str(args.other),
+        "tolerance": {"mm": args.tolerance_mm, "deg": args.tolerance_deg},
+        "parts": [
+            {
+                "what": part.what,
+                "mm": part.distance * 1e3,
+                "deg": float(np.degrees(part.angle)),
+                "agrees": part.within(*bounds),
+            }
+            for part in differences
+        ],
+    }
+
+
+def _lines(findings: dict[str, Any]) -> list[str]:
+    lines = [findings["file"]]
+    alignment, floor = findings["alignment"], findings["floor"]
+    if alignment:
+        lines += [
+            "alignment (right_to_left)",
+            f"  xyz {_listed(alignment['xyz_m'], 5)} m, rpy {_listed(alignment['rpy_deg'], 4)} deg",
+            *_source_lines(alignment),
+        ]
+    if floor:
+        tilt = floor["tilt_deg"]
+        lines += [
+            "floor",
+            f"  base_link {floor['base_link_height_m'] * 1e3:.2f} mm above it,"
+            f" tilt about base x {tilt['about_x']:.4f} deg, about base y {tilt['about_y']:.4f} deg",
+            *_source_lines(floor),
+        ]
+    for part in findings.get("comparison", {}).get("parts", []):
+        verdict = "agrees with" if part["agrees"] else "differs from"
+        lines.append(f"{part['what']} {verdict} {findings['comparison']['other']}: {part['mm']:.3f} mm, {part['deg']:.4f} deg")
+    lines += [f"problem: {sentence}" for sentence in findings["problems"]]
+    lines += [f"note: {sentence}" for sentence in findings["concerns"]]
+    lines.append("usable" if findings["usable"] else "not to be used")
+    return lines
+
+
+def _source_lines(part: dict[str, Any]) -> list[str]:
+    lines = []
+    found = [
+        f"by {part['fit_method']}" if part.get("fit_method") else "",
+        f"from {part['num_frames']} pairs of scans" if part.get("num_frames") is not None else "",
+        f"rmse {part['rmse_mm']:.2f} mm" if part.get("rmse_mm") is not None else "",
+        f"of robot {part['robot_id']}" if part.get("robot_id") else "",
+        f"on {part['timestamp'][:16].replace('T', ' ')} ({part['age_days']:.1f} days ago)" if part.get("timestamp") else "",
+    ]
+    if any(found):
+        lines.append("  found " + ", ".join(text for text in found if text))
+    sure = part.get("standard_deviation")
+    lines.append(f"  standard deviation {sure['mm']:.3f} mm, {sure['deg']:.4f} deg" if sure else "  does not say how sure it is")
+    if "from_description" in part:
+        far = part["from_description"]
+        lines.append(f"  {far['mm']:.2f} mm and {far['deg']:.3f} deg from the description")
+    return lines
+
+
+def _listed(values: list[float], digits: int) -> str:
+    return " ".join(f"{value:.{digits}f}" for value in values)

@@ -1,0 +1,46 @@
+"""What a robot description says of the frames that a calibration is about: shared by commands that read both."""
+
+from stretch_sim_cal.calibration.checks import Described
+from stretch_sim_cal.calibration.values_file import JointOrigin
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.description import RobotModel, load_model
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, lidar_links, nominal_description
+
+MODEL_HELP = "robot description to hold it against: a URDF or xacro file (default: the vendor's Stretch 4)"
+
+
+def load_description(path: str | None) -> RobotModel:
+    """Return the model at `path`, or the vendor's Stretch 4. Raises `InputError` where neither can be read."""
+    return load_model(path) if path else load_model(nominal_description())
+
+
+def described(model: RobotModel) -> Described:
+    """Return where the description has the lidars to each other, and base_footprint; None for what it does not have."""
+    lidars = lidar_links(model)
+    right_to_left = link_transform(model, {}, lidars[1], lidars[0]) if len(lidars) == 2 else None
+    has_footprint = BASE_LINK in model.links and FOOTPRINT_LINK in model.links
+    footprint = link_transform(model, {}, BASE_LINK, FOOTPRINT_LINK) if has_footprint else None
+    return Described(right_to_left, footprint)
+
+
+def lidar_origins(model: RobotModel) -> tuple[JointOrigin, JointOrigin]:
+    """Return the two lidars' joints as the description has them, the right one's origin in the left one's parent.
+
+    Raises `InputError` where the description does not have two lidars on one link.
+    """
+    lidars = lidar_links(model)
+    if len(lidars) != 2:
+        raise InputError(f"robot '{model.name}' has {len(lidars)} lidar links; lidar_left_link and lidar_right_link are needed")
+    left, right = (model.parent_joint(link) for link in lidars)
+    if left is None or right is None or left.parent != right.parent or left.variables or right.variables:
+        raise InputError(f"robot '{model.name}': the lidars are not fixed to one link; their joints cannot be written")
+    return tuple(JointOrigin(j.name, j.parent, j.child, j.parent_from_joint) for j in (left, right))
+
+
+def base_origin(model: RobotModel) -> JointOrigin | None:
+    """Return the joint between base_footprint and base_link, None where the description has no such joint."""
+    joint = model.parent_joint(BASE_LINK) if BASE_LINK in model.links else None
+    if joint is None or joint.parent != FOOTPRINT_LINK or joint.variables:
+        return None
+    return JointOrigin(joint.name, joint.parent, joint.child, joint.parent_from_joint)

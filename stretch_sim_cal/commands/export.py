@@ -1,0 +1,185 @@
+"""`stretch-sim-cal export FILE --as ...`: what of a calibration to put where."""
+
+import argparse
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from stretch_sim_cal import files
+from stretch_sim_cal.calibration import values_file
+from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_path, default_robot_id
+from stretch_sim_cal.calibration.checks import problems
+from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
+from stretch_sim_cal.commands.described import MODEL_HELP, base_origin, lidar_origins, load_description
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
+from stretch_sim_cal.robot.description import RobotModel, load_urdf_text
+from stretch_sim_cal.robot.stretch import BASE_LINK, nominal_description
+from stretch_sim_cal.robot.urdf import parse_xml
+
+NAME = "export"
+HELP = "Say what of a calibration to put where: a URDF's joints, static transforms, or the robot's own values file."
+EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transform"
+
+RIGHT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "floor_plane"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
+    parser.add_argument("--as", dest="form", required=True, choices=("urdf", "static-transform", "calibration-values"))
+    parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE",
+        help="write it there instead of printing it; as urdf: the whole description with its joints replaced",
+    )  # fmt: skip
+    parser.add_argument("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
+    parser.add_argument("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
+    parser.add_argument("--rollback", action="store_true", help="as calibration-values: bring back the values before the last write")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write the calibration in the form asked for."""
+    if args.rollback:
+        return _roll_back(args)
+    for option, form in (("launch", "static-transform"), ("record", "calibration-values")):
+        if getattr(args, option) and args.form != form:
+            raise InputError(f"--{option} goes with --as {form} only")
+    path = args.file or default_path()
+    calibration = CalibrationFile.load(path)
+    found = problems(calibration)
+    if found:
+        raise Refused(f"{path}: {'; '.join(found)}")
+    export = {"urdf": _urdf, "static-transform": _static_transforms, "calibration-values": _values}[args.form]
+    return export(calibration, args)
+
+
+def _joints(calibration: CalibrationFile, model: RobotModel) -> list[JointOrigin]:
+    """Return the description's joints with their calibrated origins."""
+    left, right = lidar_origins(model) if calibration.right_to_left is not None else (None, None)
+    base = base_origin(model)
+    if base is None and calibration.footprint_from_base is not None:
+        raise InputError(f"robot '{model.name}' has no fixed joint from base_footprint to base_link; the floor has no place in it")
+    return calibrated_joints(calibration, left, right, base)
+
+
+def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:
+    joints = _joints(calibration, load_description(args.model))
+    if args.out:
+        files.write_text(args.out, _description_with(joints, args.model))
+        print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
+    elif args.json:
+        print(json.dumps({joint.name: _as_json(joint) for joint in joints}, indent=1))
+    else:
+        print("<!-- replace the joints of these names in the description -->")
+        for joint in joints:
+            print(
+                f'<joint name="{joint.name}" type="fixed">\n  <origin xyz="{joint.xyz}" rpy="{joint.rpy}"/>\n'
+                f'  <parent link="{joint.parent}"/>\n  <child link="{joint.child}"/>\n</joint>'
+            )
+    return 0
+
+
+def _description_with(joints: list[JointOrigin], model: str | None) -> str:
+    """Return the description's URDF text with the origins of the joints replaced."""
+    from xml.etree import ElementTree
+
+    root = parse_xml(load_urdf_text(model) if model else nominal_description(), model or "the vendor's description")
+    by_name = {joint.name: joint for joint in joints}
+    for element in root.findall("joint"):
+        joint = by_name.get(element.get("name"))
+        if joint is not None:
+            origin = element.find("origin")
+            origin = ElementTree.SubElement(element, "origin") if origin is None else origin
+            origin.set("xyz", joint.xyz)
+            origin.set("rpy", joint.rpy)
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> int:
+    transforms = []
+    if calibration.right_to_left is not None:
+        left = lidar_origins(load_description(args.model))[0].child
+        transforms.append((left, RIGHT_CALIBRATED, calibration.right_to_left))
+    if calibration.footprint_from_base is not None:
+        transforms.append((BASE_LINK, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
+    if args.json:
+        text = json.dumps([_transform_as_json(*transform) for transform in transforms], indent=1) + "\n"
+    elif args.launch:
+        text = "".join(_launch_node(*transform) for transform in transforms)
+    else:
+        text = "".join(_publisher_line(*transform) for transform in transforms)
+    _print_or_write(text, args.out)
+    return 0
+
+
+def _arguments(parent: str, child: str, parent_from_child) -> list[str]:
+    xyz, quaternion = to_xyz_quaternion(parent_from_child)
+    names = ("--x", "--y", "--z", "--qx", "--qy", "--qz", "--qw")
+    numbers = [text for name, value in zip(names, [*xyz, *quaternion], strict=True) for text in (name, f"{value:.9f}")]
+    return [*numbers, "--frame-id", parent, "--child-frame-id", child]
+
+
+def _publisher_line(parent: str, child: str, parent_from_child) -> str:
+    return "ros2 run tf2_ros static_transform_publisher " + " ".join(_arguments(parent, child, parent_from_child)) + "\n"
+
+
+def _launch_node(parent: str, child: str, parent_from_child) -> str:
+    arguments = ", ".join(f'"{argument}"' for argument in _arguments(parent, child, parent_from_child))
+    return (
+        'Node(\n    package="tf2_ros",\n    executable="static_transform_publisher",\n'
+        f'    name="{child}_publisher",\n    arguments=[{arguments}],\n),\n'
+    )
+
+
+def _transform_as_json(parent: str, child: str, parent_from_child) -> dict[str, Any]:
+    xyz, quaternion = to_xyz_quaternion(parent_from_child)
+    return {"parent": parent, "child": child, "xyz": xyz.tolist(), "quaternion_xyzw": quaternion.tolist()}
+
+
+def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
+    if args.out and args.record:
+        raise InputError("--record writes the robot's own values file, --out another one: give one of them")
+    joints = _joints(calibration, load_description(args.model))
+    if args.json:
+        print(json.dumps({joint.name: _as_json(joint) for joint in joints}, indent=1))
+    robot_id = _robot_id(calibration)
+    target = default_values_path() if args.record else args.out
+    if target is None:
+        if not args.json:
+            now = datetime.datetime.now().isoformat()
+            print(values_file.values_text(Path("(new file)"), joints, robot_id, now), end="")
+        return 0
+    backup = values_file.record_joints(target, joints, robot_id)
+    if not args.json:
+        kept = f"; the values before are in {backup}" if backup else ""
+        print(f"{target}: recorded {', '.join(joint.name for joint in joints)}{kept}")
+    return 0
+
+
+def _roll_back(args: argparse.Namespace) -> int:
+    if args.form != "calibration-values":
+        raise InputError("--rollback goes with --as calibration-values only")
+    target = args.out or default_values_path()
+    backup = values_file.rollback(target)
+    print(f"{target}: brought back from {backup.name}; what it held is in {target.name}.rolled_back")
+    return 0
+
+
+def _robot_id(calibration: CalibrationFile) -> str:
+    entry = calibration.entries.get(RIGHT_TO_LEFT) or next(iter(calibration.entries.values()), None)
+    return entry.robot_id if entry and entry.robot_id else default_robot_id()
+
+
+def _as_json(joint: JointOrigin) -> dict[str, str]:
+    return {"parent": joint.parent, "child": joint.child, "xyz": joint.xyz, "rpy": joint.rpy}
+
+
+def _print_or_write(text: str, out: Path | None) -> None:
+    if out:
+        files.write_text(out, text)
+        print(f"{out}: written")
+    else:
+        print(text, end="")

@@ -1,0 +1,142 @@
+"""`stretch-sim-cal check`: what it says of good files, published ones and such that contradict themselves."""
+
+import argparse
+import datetime
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+
+from stretch_sim_cal import command
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.checks import concerns
+from stretch_sim_cal.commands import check
+from stretch_sim_cal.commands.described import described, load_description
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.transforms import exp, inverse
+
+
+@pytest.fixture(scope="module")
+def right_to_left():
+    return described(load_description(None)).right_to_left
+
+
+@pytest.fixture
+def good(tmp_path, right_to_left):
+    """A file as a calibration of this package writes it."""
+    plane = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
+    alignment = SimpleNamespace(
+        right_to_left=exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ right_to_left, covariance=np.eye(6) * 1e-9,
+        rmse=0.01, num_frames=20, method="planes", refusals=[],
+    )  # fmt: skip
+    floor = SimpleNamespace(
+        plane=plane, footprint_from_base=footprint_from_base(plane), covariance=np.eye(3) * 1e-9, rmse=0.007, num_frames=10,
+        method="support", refusals=[],
+    )  # fmt: skip
+    now = datetime.datetime.now()
+    calibration = CalibrationFile().with_alignment(alignment, "se4-1", now - datetime.timedelta(minutes=1))
+    path = tmp_path / "good.yaml"
+    calibration.with_floor(floor, "se4-1", now).save(path)
+    return path
+
+
+def run(*arguments) -> int:
+    parser = argparse.ArgumentParser()
+    check.add_arguments(parser)
+    parsed = parser.parse_args([str(argument) for argument in arguments])
+    return command.run(lambda: check.run(parsed))
+
+
+def edited(path, change):
+    data = yaml.safe_load(path.read_text())
+    change(data)
+    other = path.with_name("edited.yaml")
+    other.write_text(yaml.safe_dump(data))
+    return other
+
+
+def test_a_good_file_is_usable_and_says_how_sure_it_is(good, capsys):
+    assert run(good) == 0
+    printed = capsys.readouterr().out
+    assert "usable" in printed and "by planes, from 20 pairs of scans" in printed
+    assert "base_link 29.50 mm above it" in printed
+    assert "standard deviation 0.032 mm, 0.0018 deg" in printed
+    assert "problem" not in printed and "note" not in printed
+
+
+def test_the_findings_are_there_for_machines(good, capsys):
+    assert run(good, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["usable"] is True and found["problems"] == []
+    assert found["floor"]["base_link_height_m"] == pytest.approx(0.0295, abs=1e-5)
+    assert found["alignment"]["from_description"]["mm"] < 10
+    assert found["alignment"]["num_frames"] == 20
+
+
+@pytest.mark.parametrize(
+    ("what", "change", "expected"),
+    [
+        ("plane", lambda data: data[FLOOR]["data"].update(distance=-0.0295), "floors"),
+        ("floor above", lambda data: (data.pop(FLOOR), data[FOOTPRINT]["data"][2].__setitem__(3, -0.0295)), "below the floor"),
+        ("far floor", lambda data: (data.pop(FLOOR), data[FOOTPRINT]["data"][2].__setitem__(3, 0.75)), "from the description"),
+        ("robots", lambda data: data[RIGHT_TO_LEFT].update(robot_id="se4-2"), "different robots: se4-1, se4-2"),
+        ("covariance", lambda data: data[FOOTPRINT].update(covariance=[[1, 0, 0], [0, -1, 0], [0, 0, 1]]), "covariance"),
+        ("nothing", lambda data: data.clear() or data.update(note="empty"), "neither"),
+    ],
+)
+def test_contradictions_are_problems(good, capsys, what, change, expected):
+    assert run(edited(good, change)) == 1
+    printed = capsys.readouterr().out
+    assert expected in printed and "not to be used" in printed
+
+
+def test_left_and_right_swapped_is_recognised(good, right_to_left, capsys):
+    def swap(data):
+        data[RIGHT_TO_LEFT]["data"] = inverse(right_to_left).tolist()
+
+    assert run(edited(good, swap)) == 1
+    assert "left and right are swapped" in capsys.readouterr().out
+
+
+def test_two_files_are_compared(good, capsys):
+    def turn(data):
+        data[RIGHT_TO_LEFT]["data"] = (exp([0, 0, 0.002, 0, 0, 0]) @ np.array(data[RIGHT_TO_LEFT]["data"])).tolist()
+
+    other = edited(good, turn)
+    assert run(good, good) == 0
+    assert run(good, other) == 1
+    assert "alignment differs from" in capsys.readouterr().out
+    assert run(good, other, "--tolerance-mm", "3") == 0
+    assert run(good, other, "--json") == 1
+    part = json.loads(capsys.readouterr().out.split("usable\n")[-1])["comparison"]["parts"][0]
+    assert part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
+
+
+def test_files_that_cannot_be_used_are_one_line(tmp_path, good, capsys):
+    torn = tmp_path / "torn.yaml"
+    torn.write_text(good.read_text()[:200])
+    assert run(torn) == 2
+    assert run(tmp_path / "none.yaml") == 2
+    assert run(good, tmp_path / "none.yaml") == 2
+    assert run(good, "--tolerance-mm", "-1") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 4 and all(line.startswith("error: ") for line in lines)
+
+
+def test_age_and_origin_are_told(good):
+    calibration = CalibrationFile.load(good)
+    later = datetime.datetime.now() + datetime.timedelta(days=500)
+    assert any("500 days old" in sentence for sentence in concerns(calibration, later))
+    earlier = datetime.datetime.now() - datetime.timedelta(days=30)
+    assert any("from the future" in sentence for sentence in concerns(calibration, earlier))
+    assert any("of robot se4-1, this one is se4-9" in s for s in concerns(calibration, datetime.datetime.now(), "se4-9"))
+
+
+def test_a_floor_older_than_the_alignment_is_told(good):
+    def reorder(data):
+        data[FOOTPRINT]["timestamp"] = "2020-01-01T00:00:00"
+
+    calibration = CalibrationFile.load(edited(good, reorder))
+    assert any("floor was found before the alignment" in s for s in concerns(calibration, datetime.datetime.now()))

@@ -1,0 +1,133 @@
+"""`stretch-sim-cal export`: what it prints and writes puts the calibration where it belongs."""
+
+import argparse
+import json
+import shlex
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import yaml
+
+from stretch_sim_cal import command
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.values_file import read_values
+from stretch_sim_cal.commands import export
+from stretch_sim_cal.commands.described import described, load_description
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_quaternion, inverse
+
+PLANE = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
+
+
+@pytest.fixture(scope="module")
+def right_to_left():
+    return exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ described(load_description(None)).right_to_left
+
+
+@pytest.fixture
+def calibration(tmp_path, right_to_left):
+    alignment = SimpleNamespace(
+        right_to_left=right_to_left, covariance=np.eye(6) * 1e-9, rmse=0.01, num_frames=20, method="planes", refusals=[]
+    )
+    floor = SimpleNamespace(
+        plane=PLANE, footprint_from_base=footprint_from_base(PLANE), covariance=np.eye(3) * 1e-9, rmse=0.007, num_frames=10,
+        method="support", refusals=[],
+    )  # fmt: skip
+    path = tmp_path / "dual_lidar_calibration.yaml"
+    CalibrationFile().with_alignment(alignment, "se4-1").with_floor(floor, "se4-1").save(path)
+    return path
+
+
+def run(*arguments) -> int:
+    parser = argparse.ArgumentParser()
+    export.add_arguments(parser)
+    parsed = parser.parse_args([str(argument) for argument in arguments])
+    return command.run(lambda: export.run(parsed))
+
+
+def check_description(path, right_to_left):
+    found = described(load_description(str(path)))
+    np.testing.assert_allclose(found.right_to_left, right_to_left, atol=1e-9)
+    np.testing.assert_allclose(found.footprint_from_base, footprint_from_base(PLANE), atol=1e-9)
+
+
+def test_a_whole_description_is_written_with_calibrated_joints(calibration, right_to_left, tmp_path):
+    assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 0
+    check_description(tmp_path / "robot.urdf", right_to_left)
+    # Exported once more from the calibrated description, nothing changes: the left joint stays, the right one follows it.
+    assert run(calibration, "--as", "urdf", "--model", tmp_path / "robot.urdf", "--out", tmp_path / "again.urdf") == 0
+    check_description(tmp_path / "again.urdf", right_to_left)
+
+
+def test_the_printed_joints_are_urdf(calibration, capsys):
+    assert run(calibration, "--as", "urdf") == 0
+    root = ElementTree.fromstring(f"<robot>{capsys.readouterr().out}</robot>")
+    joints = {joint.get("name"): joint for joint in root.findall("joint")}
+    assert list(joints) == ["lidar_left_joint", "lidar_right_joint", "base_ref"]
+    assert float(joints["base_ref"].find("origin").get("xyz").split()[2]) == pytest.approx(PLANE.offset)
+
+
+def test_a_published_transform_is_the_calibrated_one(calibration, right_to_left, capsys):
+    assert run(calibration, "--as", "static-transform") == 0
+    lines = capsys.readouterr().out.splitlines()
+    frames, transforms = [], []
+    for line in lines:
+        words = shlex.split(line)
+        assert words[:4] == ["ros2", "run", "tf2_ros", "static_transform_publisher"]
+        given = dict(zip(words[4::2], words[5::2], strict=True))
+        frames.append((given["--frame-id"], given["--child-frame-id"]))
+        numbers = [float(given[f"--{name}"]) for name in ("x", "y", "z", "qx", "qy", "qz", "qw")]
+        transforms.append(from_xyz_quaternion(numbers[:3], numbers[3:]))
+    # Frames that robot_state_publisher owns are not given a second parent.
+    assert frames == [("lidar_left_link", "lidar_right_calibrated"), ("base_link", "floor_plane")]
+    np.testing.assert_allclose(transforms[0], right_to_left, atol=1e-8)
+    np.testing.assert_allclose(inverse(transforms[1]), footprint_from_base(PLANE), atol=1e-8)
+
+
+def test_the_launch_snippet_is_python(calibration, capsys):
+    assert run(calibration, "--as", "static-transform", "--launch") == 0
+    nodes = eval(f"[{capsys.readouterr().out}]", {"Node": dict})  # noqa: S307 - our own output
+    assert [node["executable"] for node in nodes] == ["static_transform_publisher"] * 2
+    assert nodes[0]["arguments"][-1] == "lidar_right_calibrated"
+
+
+def test_values_are_recorded_and_brought_back(calibration, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path / "fleet"))
+    monkeypatch.setenv("HELLO_FLEET_ID", "se4-1")
+    path = tmp_path / "fleet" / "se4-1" / "stretch_calibration_values.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("version: '2.0'\njoint_calibration: {}\n")
+    assert run(calibration, "--as", "calibration-values") == 0
+    assert set(yaml.safe_load(capsys.readouterr().out)["joint_calibration"]) == {"lidar_left_joint", "lidar_right_joint", "base_ref"}
+    assert read_values(path) == {}
+    assert run(calibration, "--as", "calibration-values", "--record") == 0
+    np.testing.assert_allclose(read_values(path)["base_ref"].parent_from_child, footprint_from_base(PLANE), atol=1e-12)
+    assert run("--as", "calibration-values", "--rollback") == 0
+    assert read_values(path) == {}
+    assert run("--as", "calibration-values", "--rollback") == 2
+
+
+def test_a_file_with_only_a_floor_exports_only_that(calibration, capsys):
+    data = yaml.safe_load(calibration.read_text())
+    data.pop("right_to_left_transform")
+    calibration.write_text(yaml.safe_dump(data))
+    assert run(calibration, "--as", "urdf", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["base_ref"]
+
+
+def test_a_file_that_contradicts_itself_is_not_exported(calibration, tmp_path, capsys):
+    data = yaml.safe_load(calibration.read_text())
+    data["floor_model_params"]["data"]["distance"] = 0.1
+    calibration.write_text(yaml.safe_dump(data))
+    assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 1
+    assert "name floors" in capsys.readouterr().err
+    assert not (tmp_path / "robot.urdf").exists()
+
+
+def test_options_that_do_not_go_together_are_told(calibration, tmp_path):
+    assert run(calibration, "--as", "urdf", "--launch") == 2
+    assert run(calibration, "--as", "urdf", "--record") == 2
+    assert run("--as", "urdf", "--rollback") == 2
+    assert run(tmp_path / "none.yaml", "--as", "urdf") == 2

@@ -1,0 +1,67 @@
+"""Planes and the footprint they define."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.geometry.planes import Plane, fit_plane, floor_of_footprint, footprint_from_base
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+
+TILTED = Plane.from_coefficients([0.02, -0.03, 1.0], 0.03)
+
+
+def test_coefficients_of_any_length_give_the_same_plane():
+    plane = Plane.from_coefficients([0.0, 0.0, -4.0], 2.0)
+    np.testing.assert_allclose(plane.normal, [0, 0, -1])
+    assert plane.offset == pytest.approx(0.5)
+    assert plane.facing(np.array([0, 0, 1.0])).offset == pytest.approx(-0.5)
+
+
+def test_distances_are_positive_on_the_normals_side():
+    np.testing.assert_allclose(Plane(np.array([0, 0, 1.0]), 0.5).distance(np.array([[3, 2, 1.0], [0, 0, -0.5]])), [1.5, 0.0])
+
+
+def test_a_plane_moves_with_its_points():
+    rng = np.random.default_rng(1)
+    target_from_source = from_xyz_rpy([1.0, -2.0, 0.5], [0.3, -0.2, 1.0])
+    points = rng.normal(size=(20, 3))
+    before, after = TILTED.distance(points), TILTED.moved(target_from_source).distance(apply(target_from_source, points))
+    np.testing.assert_allclose(after, before, atol=1e-12)
+
+
+def test_a_fit_finds_the_plane_through_points():
+    rng = np.random.default_rng(2)
+    points = np.column_stack([rng.uniform(-2, 2, (500, 2)), np.zeros(500)])
+    points[:, 2] = -(points[:, :2] @ TILTED.normal[:2] + TILTED.offset) / TILTED.normal[2]
+    plane, variances = fit_plane(points)
+    plane = plane.facing(TILTED.normal)
+    np.testing.assert_allclose(plane.normal, TILTED.normal, atol=1e-12)
+    assert plane.offset == pytest.approx(TILTED.offset)
+    assert variances[0] < 1e-20 < variances[1] <= variances[2]
+
+
+def test_weights_of_zero_leave_points_out():
+    points = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0.5, 0.5, 7.0]])
+    plane, _ = fit_plane(points, np.array([1, 1, 1, 1, 0.0]))
+    assert abs(plane.normal[2]) == pytest.approx(1.0)
+
+
+def test_the_footprint_lies_on_the_floor_below_base_link():
+    footprint_from_base_link = footprint_from_base(TILTED)
+    base_from_footprint = inverse(footprint_from_base_link)
+    origin, x_axis, z_axis = base_from_footprint[:3, 3], base_from_footprint[:3, 0], base_from_footprint[:3, 2]
+    assert TILTED.distance(origin[None])[0] == pytest.approx(0.0, abs=1e-15)
+    np.testing.assert_allclose(np.cross(origin, TILTED.normal), 0.0, atol=1e-15)
+    np.testing.assert_allclose(z_axis, TILTED.normal)
+    assert x_axis[0] > 0.99 and x_axis[1] == pytest.approx(-TILTED.normal[1] * TILTED.normal[0], abs=1e-6)
+    assert np.linalg.det(footprint_from_base_link[:3, :3]) == pytest.approx(1.0)
+    assert footprint_from_base_link[2, 3] == pytest.approx(TILTED.offset)
+
+
+def test_a_normal_that_points_down_gives_the_same_footprint():
+    np.testing.assert_allclose(footprint_from_base(Plane(-TILTED.normal, -TILTED.offset)), footprint_from_base(TILTED))
+
+
+def test_floor_and_footprint_are_two_words_for_one_thing():
+    plane = floor_of_footprint(footprint_from_base(TILTED))
+    np.testing.assert_allclose(plane.normal, TILTED.normal)
+    assert plane.offset == pytest.approx(TILTED.offset)
