@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from stretch_sim_cal import __version__, command
 
 COMMANDS = (
-    "demo", "sim", "run", "calibrate", "check", "verify", "export",
-    "fk", "mobility", "workspace", "lint", "normalize", "doctor",
+    "demo", "run", "doctor",
 )  # fmt: skip
 
 

@@ -14,6 +14,9 @@ LEFT, RIGHT, TRUE, FIT = "#1f6fb4", "#e07b00", "#2b2b2b", "#c2182b"
 DRAWN_POINTS = 60_000
 SLICE = 0.05  # half thickness of the slices that are drawn, m
 ZOOM = 0.5  # width of the enlarged windows, m
+SLICE_HEIGHTS = (0.5, 0.8, 1.1, 1.4, 1.8)
+ENOUGH_TO_DRAW = 100
+NOT_THE_ROBOT = 1.0  # m from base_link
 
 
 def _png(figure) -> bytes:
@@ -35,7 +38,7 @@ def clouds_before_and_after(left: np.ndarray, right_before: np.ndarray, right_af
     lidars shows as two lines instead of one.
     """
     figure, axes = plt.subplots(3, 2, figsize=(11, 14.5))
-    height, spot = _telling_spot(left, right_after)
+    height, spot = _telling_spot(left, right_before, right_after)
     for column, (right, title) in enumerate([(right_before, "before: as described"), (right_after, "after: as calibrated")]):
         for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, "right lidar")]:
             drawn = _thinned(points)
@@ -59,22 +62,25 @@ def clouds_before_and_after(left: np.ndarray, right_before: np.ndarray, right_af
     return _png(figure)
 
 
-def _telling_spot(left: np.ndarray, right: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return a height and a place (x, y) where both lidars have many points far from the robot: a wall to enlarge."""
-    best = (0, 1.0, np.zeros(2))
-    for height in (0.5, 0.8, 1.1, 1.4):
-        cells = []
-        for points in (left, right):
-            near = points[(np.abs(points[:, 2] - height) < SLICE) & (np.hypot(points[:, 0], points[:, 1]) > 1.0)]
-            cells.append(np.floor(near[:, :2] / (ZOOM / 2)).astype(int))
-        names, owner = np.unique(np.concatenate(cells), axis=0, return_inverse=True)
-        if not len(names):
-            continue
-        owner = owner.ravel()
-        counts = [np.bincount(part, minlength=len(names)) for part in np.split(owner, [len(cells[0])])]
-        both = np.minimum(*counts)
-        if both.max() > best[0]:
-            best = (both.max(), height, (names[both.argmax()] + 0.5) * ZOOM / 2)
+def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return a height and a place (x, y) to enlarge: a wall that both lidars see, moved most across itself."""
+    best = (-1.0, 1.0, np.zeros(2))
+    for height in SLICE_HEIGHTS:
+        seen_left = left[np.abs(left[:, 2] - height) < SLICE, :2]
+        chosen = (np.abs(after[:, 2] - height) < SLICE) & (np.hypot(after[:, 0], after[:, 1]) > NOT_THE_ROBOT)
+        moved, seen_right = (after - before)[chosen, :2], after[chosen, :2]
+        cells = np.floor(seen_right / ZOOM).astype(int)
+        for cell in np.unique(cells, axis=0):
+            inside = (cells == cell).all(axis=1)
+            also_left = (np.floor(seen_left / ZOOM).astype(int) == cell).all(axis=1)
+            if min(inside.sum(), also_left.sum()) < ENOUGH_TO_DRAW:
+                continue
+            spread, axes = np.linalg.eigh(np.cov(seen_right[inside].T))
+            if spread[0] > 0.05 * spread[1]:
+                continue  # not a wall
+            across = float(np.abs(moved[inside] @ axes[:, 0]).mean())
+            if across > best[0]:
+                best = (across, height, seen_right[inside].mean(axis=0))
     return best[1], best[2]
 
 

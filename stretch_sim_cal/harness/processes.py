@@ -96,7 +96,7 @@ def simulator_process(files: RunFiles, simulator: str = "embedded", extra: tuple
 
 def calibration_processes(scenario: Scenario, files: RunFiles) -> list[Process]:
     """Return the calibration nodes of a scenario's stages, the same ones that run on the robot, in their order."""
-    processes = [Process("capture", "ros_capture_clouds", (str(files.clouds), *_ros()))]
+    processes = [Process("capture", "ros_capture_clouds", (str(files.clouds), *_ros(num_samples=3)))]
     if "alignment" in scenario.stages:
         options = scenario.stages["alignment"]
         parameters = _ros(num_samples=options["num_samples"], method=options["method"])

@@ -41,7 +41,7 @@ def run_scenario(
     """
     files = _fresh_folder(out, scenario)
     verdict = Verdict(scenario, simulator, versions=_versions())
-    truth, started = None, time.monotonic()
+    truth, outputs, started = None, {}, time.monotonic()
     with interruptible(), own_domain() as domain:
         with Runner(isolated_environment(domain) | files.environment, files.log, echo) as runner:
             try:
@@ -49,7 +49,10 @@ def run_scenario(
                 truth = load_truth(files.truth)
                 for process in processes(scenario, files):
                     finished = _step(runner, process, verdict)
-                    if finished is not None and finished.exit_code != 0:
+                    if finished is None:
+                        continue
+                    outputs[process.stage] = outputs.get(process.stage, "") + finished.output
+                    if finished.exit_code != 0:
                         _note_failure(verdict, finished)
                         break
             except RunFailure as failure:
@@ -58,6 +61,7 @@ def run_scenario(
     verdict.notes += runner.unclean
     verdict.seconds["total"] = round(time.monotonic() - started, 2)
     _judge(verdict, files, truth)
+    _check_reports(verdict, outputs)
     return verdict
 
 
@@ -121,6 +125,12 @@ def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
         verdict.reasons += _complaints(verdict)
     else:
         _expect_refusal(verdict)
+
+
+def _check_reports(verdict: Verdict, outputs: dict[str | None, str]) -> None:
+    for stage, text in verdict.scenario.reports.items():
+        if stage in outputs and text.lower() not in outputs[stage].lower():
+            verdict.reasons.append(f"{stage}: its output was expected to mention '{text}': {PRODUCERS[stage]} did not")
 
 
 def _complaints(verdict: Verdict) -> list[str]:

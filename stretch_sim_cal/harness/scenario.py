@@ -23,7 +23,7 @@ DEFAULT_TOLERANCES = {
     "floor": {"height_mm": 0.5, "tilt_deg": 0.02},
     "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10},
 }
-KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "tolerances"}
+KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Scenario:
     """One run of the harness, read from a YAML file in `scenarios/`.
 
     `stages` maps stage names to their options, `tolerances` stage names to bounds (the units are in the keys);
-    `refusal` says which stage has to refuse and what its message has to mention; `data` is the file's own content.
+    `refusal` says which stage has to refuse and what its message has to mention, `reports` what the output of a stage
+    has to mention in any case; `data` is the file's own content.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Scenario:
     stages: dict[str, dict[str, Any]]
     tolerances: dict[str, dict[str, float]]
     refusal: dict[str, str] = field(default_factory=dict)
+    reports: dict[str, str] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
 
 
@@ -60,6 +62,8 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     refusal = data.get("refusal") or {}
     if expected == "refused" and refusal.get("stage") not in stages:
         raise InputError(f"{path}: refusal: stage: has to name one of the stages that run ({', '.join(stages)})")
+    reports = data.get("reports") or {}
+    _only_known(reports, stages, f"{path}: reports")
     return Scenario(
         name=str(data.get("name", path.stem)),
         description=str(data.get("description", "")),
@@ -68,6 +72,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
         stages=stages,
         tolerances=_tolerances(data.get("tolerances", {}), path),
         refusal=refusal,
+        reports={stage: str(text) for stage, text in reports.items()},
         data=data,
     )
 

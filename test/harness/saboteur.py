@@ -30,7 +30,8 @@ def sabotage(how: str, file: Path, truth_file: Path) -> None:
         from stretch_sim_cal.calibration.body_model_file import load_body_shape_model, save_body_shape_model
 
         model = load_body_shape_model(file)
-        save_body_shape_model(dataclasses.replace(model, shapes=[shape.inflated(-0.02) for shape in model.shapes]), file)
+        smaller = [[shape.inflated(-0.02) for shape in row] for row in model.shapes]
+        save_body_shape_model(dataclasses.replace(model, shapes=smaller), file)
         return
     else:
         raise SystemExit(f"unknown sabotage {how}")
