@@ -72,12 +72,22 @@ class CloudPairs:
         self.topics = {"left": options.left_lidar_topic, "right": options.right_lidar_topic}
         if self.topics["left"] == self.topics["right"]:
             raise InputError(f"left_lidar_topic and right_lidar_topic are both {self.topics['left']}")
+        self._subscriptions = []
         for side in SIDES:
             subscription = MatchedSubscription(
                 context, PointCloud2, self.topics[side], lambda message, side=side: self._take(side, message), depth
             )
+            self._subscriptions.append(subscription)
             if watchdog:
                 watchdog.watch(self._silence(side), subscription.diagnose)
+
+    def close(self) -> None:
+        """Stop listening to the lidars, and watching for their silence."""
+        for subscription in self._subscriptions:
+            subscription.close()
+        if self._watchdog:
+            for name in (*map(self._silence, SIDES), self._no_pairs):
+                self._watchdog.forget(name)
 
     @property
     def counts(self):

@@ -155,6 +155,11 @@ class FrameListener:
             context, String, self.DESCRIPTION_TOPIC, self._take_description, depth=1, latched=True
         )
 
+    def close(self) -> None:
+        """Stop listening; what was heard stays known."""
+        for subscription in (self._static, self._moving, self._description):
+            subscription.close()
+
     def lookup(self, target: str, source: str) -> np.ndarray:
         """Return `target_from_source` from TF, else from /robot_description. Raises `InputError` (see `FrameTree`)."""
         try:

@@ -94,11 +94,11 @@ class NodeContext:
             self.spin_once()
         return True
 
-    def every(self, seconds: float, action: Callable[[], object]) -> None:
-        """Call `action` every so many seconds of wall time, also where /clock stands still."""
+    def every(self, seconds: float, action: Callable[[], object]) -> Any:
+        """Call `action` every so many seconds of wall time, also where /clock stands still; return the timer."""
         from rclpy.clock import Clock, ClockType
 
-        self.node.create_timer(seconds, action, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        return self.node.create_timer(seconds, action, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -37,7 +37,13 @@ class MatchedSubscription:
         self._latched = latched
         self._subscriptions: dict[tuple, Any] = {}
         self.refresh()
-        context.every(LOOK_EVERY, self.refresh)
+        self._timer = context.every(LOOK_EVERY, self.refresh)
+
+    def close(self) -> None:
+        """Stop listening for good."""
+        self._node.destroy_timer(self._timer)
+        while self._subscriptions:
+            self._node.destroy_subscription(self._subscriptions.popitem()[1])
 
     def refresh(self) -> None:
         """Look at the graph, and subscribe anew where the profiles there call for it."""
