@@ -1,10 +1,12 @@
 """How every command of this package ends: an exit code, and one line on stderr instead of a traceback."""
 
 import sys
+import traceback
 from collections.abc import Callable
 
 from stretch_sim_cal.errors import StretchSimCalError
 
+CRASHED = 3
 INTERRUPTED = 130
 
 
@@ -17,7 +19,8 @@ def run(action: Callable[[], int | None]) -> int:
     """Call `action` and return the exit code that its end stands for.
 
     `action` returns an exit code (None means 0). A `StretchSimCalError` becomes its exit code and one line on
-    stderr; Ctrl-C becomes 130. Any other exception is a defect of ours and is left to show its traceback.
+    stderr; Ctrl-C becomes 130. Any other exception is a defect (of ours, or of a plugged-in method): it shows its
+    traceback and becomes 3, since Python's own 1 would read as an honest no.
     """
     try:
         return action() or 0
@@ -27,3 +30,6 @@ def run(action: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr, flush=True)
         return INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        return CRASHED

@@ -90,7 +90,8 @@ def _note_failure(verdict: Verdict, finished: Finished) -> None:
     """Sort a step's bad end into an expected refusal, an unexpected one, or a broken run."""
     process, scenario = finished.process, verdict.scenario
     said = f"{process.name} ({process.executable}) ended with exit code {finished.exit_code}: {finished.last_line}"
-    if finished.exit_code != 1:
+    # Python ends with 1, too, when a program cannot even be imported: a refusal says that it is one.
+    if finished.exit_code != 1 or not finished.refused:
         verdict.broken = True
         verdict.reasons.append(said)
         return

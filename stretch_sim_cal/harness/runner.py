@@ -29,6 +29,11 @@ class Finished:
     output: str
 
     @property
+    def refused(self) -> bool:
+        """Whether it said why it refuses."""
+        return any(line.strip().lower().startswith("refused:") for line in self.output.splitlines())
+
+    @property
     def last_line(self) -> str:
         """The last line it printed that starts with `error:` or `refused:`, else its last line."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]

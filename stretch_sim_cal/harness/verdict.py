@@ -32,10 +32,11 @@ class Quantity:
 
     def line(self) -> str:
         """One line for the terminal: estimate, truth, error, tolerance, verdict."""
-        error = "not reached" if self.error is None else f"{self.error:.4g} {self.unit}"
+        if self.error is None:
+            return f"{self.label:<20} no result"
         return (
-            f"{self.label:<22} {'PASS' if self.passed else 'FAIL'}  error {error} (tolerance {self.tolerance:g} "
-            f"{self.unit})  estimate {self.estimate}  truth {self.truth}"
+            f"{self.label:<20} {'PASS' if self.passed else 'FAIL'}  estimate {self.estimate}  truth {self.truth}  "
+            f"error {self.error:.4g} {self.unit}".rstrip() + f"  tolerance {self.tolerance:g} {self.unit}".rstrip()
         )
 
 
