@@ -60,6 +60,11 @@ class EmbeddedSimulator:
         self._moving: tuple[dict[str, float], Scene] | None = None
 
     @property
+    def warnings(self) -> list[str]:
+        """What of the world is not simulated, or otherwise than one may think; one line each."""
+        return [*self.world.warnings, *self.world.notes]
+
+    @property
     def period(self) -> float:
         """The time a scan takes, in s."""
         return self.sensor.period
@@ -128,7 +133,7 @@ class EmbeddedSimulator:
         return self.geometry.in_base(self.joints.joint_positions if positions is None else positions)
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """Put the robot, with the floor frame that it stands in, at a pose (4, 4) in the world, as if it were pushed."""
+        """Put the robot, and the floor frame it stands in, at a pose (4, 4) in the world: as if it were pushed."""
         self._world_from_root = check_rigid(world_from_floor, "world_from_floor")
         self._static = None
 

@@ -12,16 +12,18 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.simulation.sdf import Element, pose_of
 
+MAX_CHAIN = 100
 ROOTS = {"world": "world", "model": "__model__"}
 
 
 class Scope:
     """A world or a model, in whose frame links, frames, joints and nested models have poses.
 
-    `element` is its `<world>` or `<model>`; `included` turns an `<include>` into the `<model>` that it stands for.
+    `element` is its `<world>` or `<model>`; `included` turns an `<include>` into the `<model>` that it stands for,
+    or None.
     """
 
-    def __init__(self, element: Element, included: Callable[[Element], Element]):
+    def __init__(self, element: Element, included: Callable[[Element], Element | None]):
         self.element = element
         self.root = ROOTS[element.tag]
         self.models: dict[str, Scope] = {}
@@ -31,7 +33,7 @@ class Scope:
         for child in element.children:
             if child.tag == "include":
                 child = included(child)
-            if child.tag not in ("link", "frame", "joint", "model"):
+            if child is None or child.tag not in ("link", "frame", "joint", "model"):
                 continue
             if child.name in self._named:
                 raise InputError(f"{child.where}: another element of the same scope is named '{child.name}'")
@@ -50,6 +52,8 @@ class Scope:
             raise InputError(f"{asked_by.where}: frame '{name}' is not known here")
         if name in self._being_resolved:
             raise InputError(f"{asked_by.where}: frames go in a circle: {' -> '.join([*self._being_resolved, name])}")
+        if len(self._being_resolved) >= MAX_CHAIN:
+            raise InputError(f"{asked_by.where}: frames depend on each other more than {MAX_CHAIN} deep")
         self._being_resolved.append(name)
         self._resolved[name] = self._pose_of_element(self._named[name])
         self._being_resolved.pop()

@@ -47,7 +47,8 @@ class Hits:
     """The first hit of each of N rays: `distances` (N,) float32 in m, inf where there is none."""
 
     def __init__(self, origin: np.ndarray, directions: np.ndarray, scenes: Sequence[Scene]):
-        """Cast rays from `origin` (3,) along unit `directions` (N, 3) float32 at all scenes, which are in one frame."""
+        """Cast rays from `origin` (3,) along unit `directions` (N, 3) at all scenes, which are in one frame."""
+        directions = np.ascontiguousarray(directions, dtype=np.float32)
         count = len(directions)
         self.names = [name for scene in scenes for name in scene.names]
         self.distances = np.full(count, np.inf, dtype=np.float32)

@@ -99,8 +99,10 @@ def pose_of(element: Element | None) -> np.ndarray:
 
     Raises `InputError` where it is not a pose.
     """
-    if element is None or not element.text:
+    if element is None or not (element.text or element.attributes.get("frame")):
         return np.eye(4)
+    if element.attributes.get("frame"):
+        raise InputError(f"{element.where}: frame='...' is of SDF before 1.7; write relative_to='...'")
     notation = element.attributes.get("rotation_format", "euler_rpy")
     if notation == "quat_xyzw":
         values = element.numbers(7)

@@ -66,7 +66,7 @@ class SimulationSetup:
     real_time_factor: float = 0.0
 
     @classmethod
-    def from_mapping(cls, data: Mapping[str, Any], source: str = "simulation") -> "SimulationSetup":
+    def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
         """Return the setup that the `simulation:` mapping of a scenario writes down; absent keys are defaults.
 
         Relative paths of world and sensor start at the folder of the file `source` where they exist there.
@@ -153,6 +153,7 @@ def _payload(value: Any, where: str) -> tuple[PayloadBox, ...]:
     for index, entry in enumerate(value):
         here = f"{where}[{index}]"
         data = validate.mapping(entry, {"link", "size", "xyz", "rpy_deg"}, here)
+        link = validate.text(data.get("link"), f"{here}: link")
         size = validate.numbers(data.get("size"), 3, f"{here}: size", 1e-4, 10.0)
-        boxes.append(PayloadBox(validate.text(data.get("link"), f"{here}: link"), size, _xyz(data, here), _rpy(data, here)))
+        boxes.append(PayloadBox(link, size, _xyz(data, here), _rpy(data, here)))
     return tuple(boxes)

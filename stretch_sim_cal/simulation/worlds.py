@@ -15,7 +15,6 @@ import trimesh
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.frames import Scope
@@ -23,6 +22,7 @@ from stretch_sim_cal.simulation.sdf import Element, read_sdf
 
 MESH_SUFFIXES = (".stl", ".obj", ".ply")
 MAX_INCLUDE_DEPTH = 20
+MAX_TRIANGLES = 5_000_000
 # What changes nothing that a lidar sees in a world without physics.
 IGNORED = {
     "world": {
@@ -77,6 +77,7 @@ class _WorldReader:
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self._including: list[Path] = [path.resolve()]
+        self._num_triangles = 0
         self._meshes: dict[Path, shapes.Mesh | None] = {}
 
     def read(self) -> World:
@@ -117,12 +118,15 @@ class _WorldReader:
             world_from_part = world_from_model @ scope.pose_relative(part, link.name)
             mesh = self._mesh(part.required("geometry"), infinite=part.tag == "collision")
             if mesh is not None:
-                self._add(f"{name}/{part.name}", mesh, world_from_part)
+                self._add(f"{name}/{part.name}", Surface(*mesh).moved(world_from_part), part)
 
-    def _add(self, name: str, mesh: shapes.Mesh, world_from_part: np.ndarray) -> None:
+    def _add(self, name: str, surface: Surface, element: Element) -> None:
+        self._num_triangles += len(surface.faces)
+        if self._num_triangles > MAX_TRIANGLES:
+            raise InputError(f"{element.where}: the world has more than {MAX_TRIANGLES} triangles with this one")
         while name in self.surfaces:  # sdformat demands unique names, other tools do not
             name += "'"
-        self.surfaces[name] = Surface(apply(world_from_part, mesh[0]), mesh[1])
+        self.surfaces[name] = surface
 
     def _mesh(self, geometry: Element, infinite: bool) -> shapes.Mesh | None:
         """Return the triangles of a `<geometry>`; None, with a warning, for a shape that is not supported."""
@@ -181,16 +185,24 @@ class _WorldReader:
         scale = shape.first("scale")
         return (vertices * scale.numbers(3) if scale is not None else vertices), faces
 
-    def _included(self, include: Element) -> Element:
-        """Return the `<model>` that an `<include>` stands for, with the name and pose that the include gives it."""
+    def _included(self, include: Element) -> Element | None:
+        """Return the `<model>` that an `<include>` stands for, with the name and pose that the include gives it.
+
+        None, where it stands for something else: a light is passed over, an actor is warned of.
+        """
         self._warn_unsupported(include)
         uri = include.required("uri")
         path = _model_file(self._find(uri.text, uri), uri)
         if path in self._including or len(self._including) >= MAX_INCLUDE_DEPTH:
             raise InputError(f"{include.where}: {path} includes itself, or includes go too deep")
-        model = read_sdf(path).first("model")
+        root = read_sdf(path)
+        model = root.first("model")
         if model is None:
-            raise InputError(f"{include.where}: {path} holds no <model>")
+            if (actor := root.first("actor")) is not None:
+                self._warn(actor, "is not supported and is left out")
+            elif root.first("light") is None:
+                raise InputError(f"{include.where}: {path} holds no <model>")
+            return None
         name, pose, static = (include.first(tag) for tag in ("name", "pose", "static"))
         children = [child for child in model.children if not (child.tag == "pose" and pose is not None)]
         if static is not None:
@@ -205,6 +217,7 @@ class _WorldReader:
         self._including.append(path)
         children = [self._included(child) if child.tag == "include" else child for child in children]
         self._including.pop()
+        children = [child for child in children if child is not None]
         return Element("model", attributes, model.file, model.line, children=children)
 
     def _find(self, uri: str, element: Element) -> Path:
@@ -253,10 +266,14 @@ def _model_file(path: Path, uri: Element) -> Path:
     entries = list(read_sdf(config, root="model").all("sdf"))
     if not entries:
         raise InputError(f"{config}: names no <sdf> file")
-    newest = max(entries, key=lambda entry: [int(n) for n in entry.attributes.get("version", "0").split(".") if n.isdigit()])
+    newest = max(entries, key=_version)
     if not (path / newest.text).is_file():
         raise InputError(f"{newest.where}: {path / newest.text}: no such file")
     return path / newest.text
+
+
+def _version(entry: Element) -> list[int]:
+    return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]
 
 
 def _load_mesh(path: Path, uri: Element) -> shapes.Mesh:

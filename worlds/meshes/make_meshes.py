@@ -1,6 +1,6 @@
 """Makes the meshes of the worlds; run it in this folder after changing it, the STL files are kept beside it.
 
-uneven_floor.stl: 12 m x 10 m, level within 0.4 m of the origin, elsewhere up to 4 cm above or below.
+uneven_floor.stl: 12 m x 10 m, level within 0.5 m of the origin, elsewhere up to 4 cm above or below.
 round_wall.stl: the inside of a cylinder of 3 m radius and 2.6 m height.
 """
 
@@ -9,9 +9,9 @@ import trimesh
 
 
 def uneven_height(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the height of the uneven floor in m: long waves that fade in between 0.4 m and 1 m from the origin."""
+    """Return the height of the uneven floor in m: long waves that fade in between 0.7 m and 1.3 m from the origin."""
     waves = 0.022 * np.sin(1.7 * x + 0.4) * np.cos(1.3 * y - 0.7) + 0.018 * np.sin(0.6 * x - 1.1 * y)
-    fade = np.clip((np.hypot(x, y) - 0.4) / 0.6, 0.0, 1.0)
+    fade = np.clip((np.hypot(x, y) - 0.7) / 0.6, 0.0, 1.0)
     return waves * fade * fade * (3.0 - 2.0 * fade)
 
 
@@ -30,8 +30,9 @@ def main() -> None:
     facets = 720
     angles = 2 * np.pi * np.arange(facets + 1) / facets
     radius = 3.0 * 2 / (1 + np.cos(np.pi / facets))  # facets cut the circle: right on average
-    rings = [np.stack([radius * np.cos(angles), radius * np.sin(angles), np.full(facets + 1, z)], -1) for z in (2.6, 0.0)]
-    trimesh.Trimesh(np.concatenate(rings), grid_faces(2, facets + 1), process=False).export("round_wall.stl")
+    circle = radius * np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=-1)
+    wall = np.concatenate([circle + [0.0, 0.0, 2.6], circle])
+    trimesh.Trimesh(wall, grid_faces(2, facets + 1), process=False).export("round_wall.stl")
 
 
 if __name__ == "__main__":

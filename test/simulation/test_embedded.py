@@ -1,0 +1,229 @@
+"""The embedded simulator: what the lidars see of robot and world, and the truth about it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.simulated import PayloadBox
+from stretch_sim_cal.robot.stretch import STOW
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.simulation import shapes
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
+from stretch_sim_cal.simulation.sensor import DEVICES
+from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+
+LEFT_ERROR = PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5])))
+RIGHT_ERROR = PoseError((-0.003, 0.002, 0.001), tuple(np.radians([-0.5, 0.6, -0.2])))
+BASE_ERROR = BaseError(0.003, *np.radians([0.4, -0.3]))
+SETUP = SimulationSetup(
+    sensor="jt128_sparse", lidar_left_error=LEFT_ERROR, lidar_right_error=RIGHT_ERROR, base_error=BASE_ERROR
+)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Return a simulator that tests do not change."""
+    return EmbeddedSimulator(SETUP)
+
+
+def seen(simulator, lidar="left", tick=0):
+    """Return points (M, 3) in base_link and the name of what each lies on."""
+    scan, labels, names = simulator.labelled_scan(lidar, tick)
+    return apply(simulator.base_from_lidar(lidar), xyz(scan)), np.array(names)[labels]
+
+
+def test_points_lie_on_the_true_floor_as_far_as_the_noise_lets_them(shared):
+    for lidar in DEVICES:
+        points, names = seen(shared, lidar)
+        on_floor = points[np.char.startswith(names, "floor/")]
+        distances = shared.floor_in_base.distance(on_floor)
+        assert len(on_floor) > 3000
+        assert abs(distances.mean()) < 5 * distances.std() / np.sqrt(len(distances))
+        assert 0.004 < distances.std() < 0.01
+
+
+def test_the_truth_is_what_the_setup_asked_for(shared):
+    truth = json.loads(json.dumps(shared.ground_truth()))
+    for lidar, asked in (("left", LEFT_ERROR), ("right", RIGHT_ERROR)):
+        nominal = np.array(truth[f"nominal_base_link_from_lidar_{lidar}"])
+        true = np.array(truth[f"base_link_from_lidar_{lidar}"])
+        np.testing.assert_allclose(inverse(nominal) @ true, asked.matrix, atol=1e-12)
+        described = parse_urdf(shared.nominal_description)
+        np.testing.assert_allclose(
+            nominal, link_transform(described, {}, f"lidar_{lidar}_link", "base_link"), atol=1e-9
+        )
+    np.testing.assert_allclose(
+        truth["lidar_left_from_lidar_right"],
+        inverse(np.array(truth["base_link_from_lidar_left"])) @ np.array(truth["base_link_from_lidar_right"]),
+        atol=1e-12,
+    )
+    # base_link stands 0.028 m above the floor and 3 mm more, turned by the base's error.
+    base_from_world = inverse(from_xyz_rpy((0, 0, 0.028 + BASE_ERROR.height), (BASE_ERROR.roll, BASE_ERROR.pitch, 0)))
+    normal = base_from_world[:3, 2]
+    np.testing.assert_allclose(truth["floor_in_base_link"]["normal"], normal, atol=1e-9)
+    assert truth["floor_in_base_link"]["offset"] == pytest.approx(0.031, abs=1e-7)
+    assert truth["world"] == "furnished_room" and truth["seed"] == 1
+
+
+def test_the_robot_believes_what_its_description_says(shared):
+    exact = EmbeddedSimulator(SimulationSetup(sensor="jt128_sparse"))
+    assert shared.nominal_description == exact.nominal_description
+    assert "true" not in shared.nominal_description
+
+
+def test_both_clouds_show_one_wall_only_through_the_true_transforms(shared):
+    world_from_base = inverse(link_transform(parse_urdf(shared.true_description), {}, "floor_link", "base_link"))
+    for lidar in DEVICES:
+        scan, labels, names = shared.labelled_scan(lidar, 0)
+        on_wall = xyz(scan)[np.array(names)[labels] == "walls/link/front_below_window"]
+        world_from_true, world_from_nominal = (
+            world_from_base @ shared.base_from_lidar(lidar, nominal) for nominal in (False, True)
+        )
+        on_wall = on_wall[apply(world_from_true, on_wall)[:, 2] < 0.85]  # not on the window sill
+        true, nominal = (apply(transform, on_wall)[:, 0] - 3.4 for transform in (world_from_true, world_from_nominal))
+        assert abs(true.mean()) < 0.002 and true.std() < 0.011
+        assert abs(nominal.mean()) > 0.003 or nominal.std() > 0.013
+
+
+def test_scans_repeat_whatever_was_scanned_and_moved_before():
+    first, second = EmbeddedSimulator(SETUP), EmbeddedSimulator(SETUP)
+    second.joints.place({"arm_joint": 0.4})
+    for tick in (5, 0, 3):
+        second.scan("right", tick)
+    second.joints.place(STOW)
+    for lidar in DEVICES:
+        assert np.array_equal(first.scan(lidar, 2), second.scan(lidar, 2))
+    assert not np.array_equal(first.scan("left", 2)[:100], first.scan("left", 3)[:100])
+    assert not np.array_equal(EmbeddedSimulator(SETUP.with_seed(2)).scan("left", 2)[:100], first.scan("left", 2)[:100])
+
+
+def test_a_lidar_does_not_see_its_own_housing(shared):
+    for lidar in DEVICES:
+        scan, labels, names = shared.labelled_scan(lidar, 0)
+        assert len(scan) > 0.85 * shared.sensor.num_rays
+        assert not [names[label] for label in np.unique(labels) if "lidar" in names[label]]
+        assert np.linalg.norm(xyz(scan), axis=1).min() > 0.1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lidar_sees_out_of_its_mount_wherever_that_is(seed):
+    rng = np.random.default_rng(seed)
+    directions = rng.standard_normal((2, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    shifted = PoseError(tuple(0.02 * directions[0]), tuple(np.radians(2.0) * directions[1]))
+    simulator = EmbeddedSimulator(
+        SimulationSetup(sensor="jt128_sparse", lidar_left_error=shifted, lidar_right_error=shifted)
+    )
+    for lidar in DEVICES:
+        assert len(simulator.scan(lidar, 0)) > 0.85 * simulator.sensor.num_rays
+
+
+def test_the_arm_is_seen_where_it_is():
+    simulator = EmbeddedSimulator(SETUP)
+    simulator.joints.place({"lift_joint": 0.6, "arm_joint": 0.5, "wrist_yaw_joint": 0.0})
+    for lidar in DEVICES:
+        points, names = seen(simulator, lidar)
+        hand = points[np.char.startswith(names, "gripper") | np.char.startswith(names, "quick")]
+        assert len(hand) > 10 and (hand[:, 0] > 0.6).all()
+        surfaces = simulator.true_surfaces()
+        for name in ("arm_l0_link", "lift_link", "mast_link"):
+            low, high = surfaces[name].vertices.min(axis=0), surfaces[name].vertices.max(axis=0)
+            on_link = points[names == name]
+            assert len(on_link) and (on_link > low - 0.05).all() and (on_link < high + 0.05).all()
+
+
+def test_moving_the_joints_changes_what_is_seen():
+    simulator = EmbeddedSimulator(SETUP)
+    before = seen(simulator)[1]
+    simulator.joints.command({"lift_joint": 0.9, "arm_joint": 0.5})
+    simulator.joints.step(2.0)
+    after = seen(simulator)[1]
+    assert (after == "arm_l4_link").sum() > (before == "arm_l4_link").sum()
+
+
+def test_payload_is_seen_and_belongs_to_the_true_robot_alone():
+    box = PayloadBox("base_link", (0.2, 0.3, 0.2), (0.1, 0.3, 0.4))
+    simulator = EmbeddedSimulator(SimulationSetup(sensor="jt128_sparse", payload=(box,)))
+    points, names = seen(simulator)
+    on_box = points[names == "payload_0_link"]
+    assert len(on_box) > 20
+    assert (np.abs(on_box - [0.1, 0.3, 0.4]) < np.array([0.1, 0.15, 0.1]) + 0.05).all()
+    assert "payload" not in simulator.nominal_description
+    assert "payload_0_link" in simulator.true_surfaces()
+
+
+def test_the_true_surfaces_stand_on_the_floor(shared):
+    surfaces = shared.true_surfaces()
+    corners = np.concatenate([surface.vertices for surface in surfaces.values()])
+    lowest = shared.floor_in_base.distance(corners).min()
+    assert -0.01 < lowest < 0.01
+
+
+def test_a_person_can_be_put_into_the_world_and_taken_out_again():
+    simulator = EmbeddedSimulator(SETUP)
+    before = simulator.scan("left", 0)
+    person = Surface(*shapes.cylinder(0.2, 1.7)).moved(from_xyz_rpy((1.3, 0.4, 0.85)))
+    simulator.add_surface("person", person)
+    points, names = seen(simulator)
+    on_person = apply(inverse(from_xyz_rpy((0, 0, -0.031))), points[names == "person"])
+    assert len(on_person) > 100
+    assert np.abs(np.hypot(on_person[:, 0] - 1.3, on_person[:, 1] - 0.4) - 0.2).max() < 0.1
+    simulator.add_surface("person", None)
+    assert np.array_equal(simulator.scan("left", 0), before)
+
+
+def test_a_pushed_robot_sees_the_room_shifted():
+    simulator = EmbeddedSimulator(SETUP)
+    wall = "walls/link/front_below_window"
+    points, names = seen(simulator)
+    before = points[names == wall][:, 0].mean()
+    simulator.move_base(from_xyz_rpy((0.1, 0.0, 0.0)))
+    points, names = seen(simulator)
+    assert points[names == wall][:, 0].mean() - before == pytest.approx(-0.1, abs=0.01)
+
+
+def test_scans_know_when_they_begin(shared):
+    assert shared.period == pytest.approx(0.1)
+    for lidar in DEVICES:
+        scan = shared.scan(lidar, 4)
+        start = shared.start_time(lidar, 4)
+        assert start <= scan["timestamp"].min() and scan["timestamp"].max() < start + shared.period
+    assert shared.start_time("left", 4) != shared.start_time("right", 4)
+
+
+def test_a_table_top_returns_more_rays_than_the_floor():
+    simulator = EmbeddedSimulator(SimulationSetup(world="tables", sensor="jt128_sparse"))
+    heights = np.concatenate([simulator.floor_in_base.distance(seen(simulator, lidar)[0]) for lidar in DEVICES])
+    assert (np.abs(heights - 0.75) < 0.05).sum() > 1.2 * (np.abs(heights) < 0.05).sum()
+
+
+def test_nothing_in_the_corridor_tells_how_far_along_it_one_is():
+    simulator = EmbeddedSimulator(SimulationSetup(world="long_corridor", sensor="jt128_sparse"))
+    scans = []
+    for along in (0.0, 3.0):
+        simulator.move_base(from_xyz_rpy((along, 0.0, 0.0)))
+        scans.append(simulator.scan("left", 0))
+    assert np.abs(xyz(scans[0]) - xyz(scans[1])).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "setup, mention",
+    [
+        (SimulationSetup(world="moon"), "moon"),
+        (SimulationSetup(sensor="sonar"), "sonar"),
+        (SimulationSetup(payload=(PayloadBox("tail_link", (1, 1, 1)),)), "tail_link"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(setup, mention):
+    with pytest.raises(InputError, match=mention):
+        EmbeddedSimulator(setup)
+
+
+def test_there_are_two_lidars(shared):
+    with pytest.raises(InputError, match="left, right"):
+        shared.scan("middle", 0)

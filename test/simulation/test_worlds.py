@@ -1,0 +1,254 @@
+"""Reading SDF worlds: where things are, what is left out and said so, and files that are no worlds."""
+
+import numpy as np
+import pytest
+import trimesh
+from scipy.spatial.transform import Rotation
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import share_directory
+from stretch_sim_cal.simulation.worlds import load_world
+
+OURS = sorted(path.stem for path in (share_directory() / "worlds").glob("*.sdf"))
+BOX = "<geometry><box><size>0.2 0.2 0.2</size></box></geometry>"
+
+
+@pytest.fixture
+def world_file(tmp_path):
+    """Return a function that writes a world with some content and returns its path."""
+
+    def write(content, name="world.sdf"):
+        path = tmp_path / name
+        path.write_text(f'<sdf version="1.9">\n<world name="w">\n{content}\n</world>\n</sdf>\n')
+        return path
+
+    return write
+
+
+def model(content, name="m", pose="", attributes=""):
+    return f'<model name="{name}" {attributes}><static>true</static>{pose}{content}</model>'
+
+
+def shape(geometry):
+    return model(link(f'<collision name="c"><geometry>{geometry}</geometry></collision>'))
+
+
+def link(content=f'<collision name="c">{BOX}</collision>', name="l"):
+    return f'<link name="{name}">{content}</link>'
+
+
+def centre(world, name):
+    vertices = world.surfaces[name].vertices
+    return (vertices.min(axis=0) + vertices.max(axis=0)) / 2
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_worlds_are_read_whole_and_have_their_floor_under_the_robot(name):
+    world = load_world(name)
+    assert world.warnings == [] and world.notes == []
+    floor = next(surface for surface_name, surface in world.surfaces.items() if surface_name.startswith("floor/"))
+    near = trimesh.Trimesh(floor.vertices, floor.faces, process=False)
+    locations, _, _ = near.ray.intersects_location([[0.21, 0.13, 1.0]], [[0.0, 0.0, -1.0]])
+    assert locations[:, 2].max() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_poses_add_up_through_models_links_and_shapes(world_file):
+    collision = f'<collision name="c"><pose>0 0 1 0 0 0</pose>{BOX}</collision>'
+    inner = model(link(f"<pose>1 0 0 0 0 0</pose>{collision}"), "inner", "<pose>0 2 0 0 0 0</pose>")
+    path = world_file(model(inner, "outer", '<pose degrees="true">10 0 0 0 0 90</pose>'))
+    # Turned by 90 deg about z: inner's y and the link's x become -x and y of the world.
+    np.testing.assert_allclose(centre(load_world(path), "outer/inner/l/c"), [8.0, 1.0, 1.0], atol=1e-9)
+
+
+def test_rotations_are_about_fixed_axes_or_quaternions(world_file):
+    geometry = "<geometry><box><size>1 2 3</size></box></geometry>"
+    content = model(link(f'<collision name="c"><pose>{{}}</pose>{geometry}</collision>'))
+    rpy = load_world(world_file(content.replace("{}", "0 0 0 0.3 -0.2 0.9")))
+    rotation = Rotation.from_euler("xyz", [0.3, -0.2, 0.9])
+    quaternion = " ".join(map(repr, rotation.as_quat().tolist()))
+    quat = load_world(
+        world_file(content.replace("<pose>{}", f'<pose rotation_format="quat_xyzw">0 0 0 {quaternion}'), "quat.sdf")
+    )
+    np.testing.assert_allclose(rpy.surfaces["m/l/c"].vertices, quat.surfaces["m/l/c"].vertices, atol=1e-12)
+    corner = rotation.apply([0.5, 1.0, 1.5])
+    assert np.linalg.norm(rpy.surfaces["m/l/c"].vertices - corner, axis=1).min() < 1e-12
+
+
+def test_poses_may_be_relative_to_named_frames(world_file):
+    content = (
+        '<frame name="corner"><pose>5 0 0 0 0 0</pose></frame>'
+        + model(link(), "a", '<pose relative_to="corner">1 0 0 0 0 0</pose>')
+        + model(link(), "b", '<pose relative_to="a">0 1 0 0 0 0</pose>')
+        + model(
+            link(name="base")
+            + '<frame name="up" attached_to="base"><pose>0 0 2 0 0 0</pose></frame>'
+            + link(f'<pose relative_to="up">0 0 1 0 0 0</pose><collision name="c">{BOX}</collision>', "top")
+            + link(f'<collision name="c"><pose relative_to="top">1 0 0 0 0 0</pose>{BOX}</collision>', "side"),
+            "c",
+        )
+        + model(link(), "d", '<pose relative_to="c::up">0 0 0 0 0 0</pose>')
+    )
+    world = load_world(world_file(content))
+    np.testing.assert_allclose(centre(world, "a/l/c"), [6, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(centre(world, "b/l/c"), [6, 1, 0], atol=1e-12)
+    np.testing.assert_allclose(centre(world, "c/top/c"), [0, 0, 3], atol=1e-12)
+    np.testing.assert_allclose(centre(world, "c/side/c"), [1, 0, 3], atol=1e-12)
+    np.testing.assert_allclose(centre(world, "d/l/c"), [0, 0, 2], atol=1e-12)
+
+
+def test_a_placement_frame_is_what_a_model_s_pose_places(world_file):
+    handle = '<frame name="handle"><pose>0 0 1 0 0 0</pose></frame>'
+    path = world_file(model(link() + handle, pose="<pose>3 0 0 0 0 0</pose>", attributes='placement_frame="handle"'))
+    np.testing.assert_allclose(centre(load_world(path), "m/l/c"), [3, 0, -1], atol=1e-12)
+
+
+def test_included_models_take_the_include_s_name_and_pose(world_file, tmp_path):
+    (tmp_path / "chair").mkdir()
+    (tmp_path / "chair" / "model.config").write_text(
+        '<?xml version="1.0"?><model><name>chair</name>'
+        '<sdf version="1.4">old.sdf</sdf><sdf version="1.10">new.sdf</sdf></model>'
+    )
+    (tmp_path / "chair" / "new.sdf").write_text(
+        f'<sdf version="1.10">{model(link(), "chair", "<pose>9 9 9 0 0 0</pose>")}</sdf>'
+    )
+    world = load_world(
+        world_file(
+            "<include><uri>model://chair</uri><name>left</name><pose>1 0 0 0 0 0</pose></include>"
+            "<include><uri>chair</uri><name>right</name><pose>2 0 0 0 0 0</pose></include>"
+            "<include><uri>chair/new.sdf</uri></include>"
+        )
+    )
+    np.testing.assert_allclose(centre(world, "left/l/c"), [1, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(centre(world, "right/l/c"), [2, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(centre(world, "chair/l/c"), [9, 9, 9], atol=1e-12)
+    assert world.warnings == []
+
+
+def test_meshes_are_scaled(world_file, tmp_path):
+    trimesh.creation.box(extents=[1, 1, 1]).export(tmp_path / "cube.stl")
+    geometry = "<geometry><mesh><uri>cube.stl</uri><scale>2 3 0.5</scale></mesh></geometry>"
+    world = load_world(world_file(model(link(f'<collision name="c">{geometry}</collision>'))))
+    np.testing.assert_allclose(np.ptp(world.surfaces["m/l/c"].vertices, axis=0), [2, 3, 0.5], atol=1e-6)
+
+
+def test_collision_shapes_are_what_is_seen_and_visuals_only_where_there_are_none(world_file):
+    visual = '<visual name="v"><geometry><sphere><radius>1</radius></sphere></geometry></visual>'
+    both = model(link(f'<collision name="c">{BOX}</collision>{visual}'), "both")
+    world = load_world(world_file(both + model(link(visual), "only")))
+    assert set(world.surfaces) == {"both/l/c", "only/l/v"}
+    assert [note for note in world.notes if "only/l" in note and "visual is used" in note]
+
+
+@pytest.mark.parametrize(
+    "content, tag",
+    [
+        ('<actor name="walker"></actor>', "actor"),
+        (shape("<heightmap></heightmap>"), "heightmap"),
+        (shape("<polyline></polyline>"), "polyline"),
+        (model(link('<particle_emitter name="p"></particle_emitter>')), "particle_emitter"),
+        ("<roadway></roadway>", "roadway"),
+    ],
+)
+def test_what_is_not_supported_is_named_with_its_line(world_file, content, tag):
+    path = world_file("\n" + content)
+    warnings = load_world(path).warnings
+    assert len(warnings) == 1
+    assert f"{path}:4: <{tag}>" in warnings[0] and "left out" in warnings[0]
+
+
+def test_what_no_lidar_sees_is_passed_over_in_silence(world_file):
+    world = load_world(
+        world_file(
+            "<gui/><scene/><physics name='p' type='ode'/><gravity>0 0 -9.8</gravity><plugin filename='f' name='n'/>"
+            "<light name='sun' type='point'/>"
+            + model(link(f"<inertial><mass>1</mass></inertial><collision name='c'>{BOX}<surface/></collision>"))
+        )
+    )
+    assert world.warnings == [] and world.notes == []
+
+
+def test_models_that_could_fall_are_noted(world_file):
+    world = load_world(world_file(f'<model name="ball">{link()}</model>'))
+    assert any("'ball' is not static" in note for note in world.notes)
+
+
+@pytest.mark.parametrize(
+    "content, mention",
+    [
+        (model(link('<collision name="c"/>')), "geometry"),
+        (model(link(f'<collision name="c"><pose>1 2 3</pose>{BOX}</collision>')), "6 numbers"),
+        (shape("<box><size>1 1 -1</size></box>"), "above 0"),
+        (shape("<sphere><radius>nan</radius></sphere>"), "radius"),
+        (shape("<sphere/>"), "radius"),
+        (model(link(), pose='<pose relative_to="nowhere"/>'), "nowhere"),
+        (model(link() + link()), "named 'l'"),
+        ("<model><static>true</static></model>", "no name"),
+        ("<include><uri>model://absent</uri></include>", "absent"),
+        ("<include><uri>https://fuel.gazebosim.org/1.0/chair</uri></include>", "https"),
+        (
+            model(link(), "a", '<pose relative_to="b"/>') + model(link(), "b", '<pose relative_to="a"/>'),
+            "circle",
+        ),
+        ("<include><uri>world.sdf</uri></include>", "includes itself"),
+        (shape("<mesh><uri>absent.stl</uri></mesh>"), "absent.stl"),
+        (model(link(f'<collision name="c"><pose frame="x">0 0 0 0 0 0</pose>{BOX}</collision>')), "relative_to"),
+        (
+            "".join(
+                model(link(), f"m{index}", f'<pose relative_to="m{index + 1}"/>' if index < 3000 else "")
+                for index in range(3001)
+            ),
+            "deep",
+        ),
+    ],
+)
+def test_a_wrong_world_is_refused_naming_file_and_line(world_file, content, mention):
+    path = world_file(content)
+    with pytest.raises(InputError, match=mention) as error:
+        load_world(path)
+    assert f"{path}:" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text, mention",
+    [
+        ("", "no element"),
+        ("<sdf><world>", "XML"),
+        ("hello", "XML"),
+        ("<robot name='r'/>", "sdf"),
+        ("<sdf version='1.9'/>", "neither"),
+        ('<!DOCTYPE sdf SYSTEM "other.dtd"><sdf/>', "document type"),
+        (
+            '<!DOCTYPE sdf [<!ENTITY a "aaaaaaaaaa">'
+            + "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(9))
+            + "]><sdf>&a9;</sdf>",
+            "document type",
+        ),
+        ('<!DOCTYPE sdf [<!ENTITY f SYSTEM "file:///etc/passwd">]><sdf>&f;</sdf>', "document type"),
+        ("<sdf>" + "<a>" * 5000, "nested"),
+        ("<?xml version='1.0' encoding='utf-7'?><sdf/>", "XML"),
+    ],
+)
+def test_hostile_and_torn_files_are_refused_in_one_line(tmp_path, text, mention):
+    path = tmp_path / "hostile.sdf"
+    path.write_text(text)
+    with pytest.raises(InputError, match=mention) as error:
+        load_world(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_torn_mesh_is_refused_naming_it(world_file, tmp_path):
+    (tmp_path / "torn.stl").write_bytes(b"\x00" * 90)
+    path = world_file(shape("<mesh><uri>torn.stl</uri></mesh>"))
+    with pytest.raises(InputError, match="torn.stl"):
+        load_world(path)
+
+
+def test_a_mesh_of_another_format_is_left_out_with_a_warning(world_file, tmp_path):
+    (tmp_path / "chair.dae").write_text("<COLLADA/>")
+    path = world_file(shape("<mesh><uri>chair.dae</uri></mesh>"))
+    assert "chair.dae" in load_world(path).warnings[0]
+
+
+def test_an_unknown_world_lists_the_known_ones():
+    with pytest.raises(InputError, match="furnished_room"):
+        load_world("furnished_rom")
