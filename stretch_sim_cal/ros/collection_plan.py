@@ -56,10 +56,18 @@ class Plan:
     way_back: tuple[Pose, ...] = ()
     skipped: list[Skipped] = field(default_factory=list)
 
+    @property
+    def tour(self) -> list[Pose]:
+        """All poses from the start to the end, one joint moving from each to the next."""
+        return [self.start, *itertools.chain.from_iterable(visit.path for visit in self.visits), *self.way_back]
+
     def moving_time(self, speeds: Sequence[float]) -> float:
         """Return the seconds of simulated or real time that the moves take at these speeds (per joint, m/s or rad/s)."""
-        poses = [self.start, *itertools.chain.from_iterable(visit.path for visit in self.visits), *self.way_back]
-        return sum(travel_time(a, b, speeds) + LATENCY for a, b in itertools.pairwise(poses))
+        return sum(travel_time(a, b, speeds) + LATENCY for a, b in itertools.pairwise(self.tour))
+
+    def after(self, number: int) -> "Plan":
+        """Return what is left of the plan after its first `number` visits."""
+        return Plan(self.visits[number - 1].pose, self.visits[number:], self.way_back)
 
 
 def travel_time(a: Pose, b: Pose, speeds: Sequence[float]) -> float:

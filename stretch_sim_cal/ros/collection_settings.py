@@ -37,12 +37,17 @@ class CollectionSettings:
 
 
 def load_settings(
-    name: str | Path, plan: str, grids: Mapping[str, str], speed_factor: float, limits: Mapping[str, Limit]
+    name: str | Path,
+    plan: str,
+    grids: Mapping[str, str],
+    speed_factor: float,
+    limits: Mapping[str, Limit],
+    frames: int | None = None,
 ) -> CollectionSettings:
     """Return the settings of the file `name` (in `config/`, or a path) for one of its plans.
 
     `grids` (texts, see `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model
-    by commanded joint. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
+    by commanded joint; `frames` replaces the file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
     """
     path = find_shared("config", name, ".yaml")
     data = read_yaml(path)
@@ -54,6 +59,9 @@ def load_settings(
         if key not in {"plans", "speeds", *NUMBERS, *JOINTS}:
             raise InputError(f"{path}: unknown key '{key}'")
     speeds = _mapping(data.get("speeds"), f"{path}: speeds")
+    missing = [name for name in COMMANDED_NAMES.values() if name not in limits]
+    if missing:
+        raise InputError(f"the robot's description has no limits for {', '.join(missing)}; is it a Stretch?")
     values: dict[str, tuple[float, ...]] = {}
     for joint in JOINTS:
         limit = limits[COMMANDED_NAMES[joint]]
@@ -72,7 +80,7 @@ def load_settings(
         },
         margin=_number(data.get("margin"), f"{path}: margin", 0.0, 0.5),
         settle_time=_number(data.get("settle_time"), f"{path}: settle_time", 0.0, 60.0),
-        frames=int(_number(data.get("frames"), f"{path}: frames", 1, 1000)),
+        frames=frames or int(_number(data.get("frames"), f"{path}: frames", 1, 1000)),
         crop_radius=_number(data.get("crop_radius"), f"{path}: crop_radius", 0.5, 20.0),
         crop_height=_number(data.get("crop_height"), f"{path}: crop_height", 0.5, 20.0),
         cell=_number(data.get("cell"), f"{path}: cell", 1e-4, 0.01),

@@ -1,0 +1,104 @@
+"""Capturing what the lidars see of the arm in one pose: a few pairs of clouds, cropped around the robot and thinned."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.geometry.voxels import voxel_keys
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.collection_settings import CollectionSettings
+from stretch_sim_cal.ros.motion_state import ArmState
+
+BELOW_FLOOR = 0.5
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where base_link and both lidars are by the calibration, in the calibrated footprint: 4x4 each."""
+
+    footprint_from_base: np.ndarray
+    footprint_from_left: np.ndarray
+    footprint_from_right: np.ndarray
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What was seen: `points` (N, 3) in the calibrated footprint, and as `left` and `right` in their lidar's own frame.
+
+    All are float32 and hold the same returns, `points` the left ones first. `actual` are the arm's joints at that
+    time, `joints` all of the description's.
+    """
+
+    points: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    actual: dict[str, float]
+    joints: dict[str, float]
+
+
+class Captures:
+    """Takes captures; listens to the lidars only while it does, since clouds are expensive to send and to simulate."""
+
+    def __init__(self, context: Any, options: Any, state: ArmState, watchdog: Any, settings: CollectionSettings):
+        self._context = context
+        self._options = options
+        self._state = state
+        self._watchdog = watchdog
+        self._settings = settings
+
+    def take(self, placement: Placement) -> Capture:
+        """Wait until the arm stands still, and capture. Raises `RunFailure` (watchdog) where no clouds come."""
+        self._wait_until_settled()
+        pairs: list[CloudPair] = []
+        clouds = CloudPairs(self._context, self._options, self._watchdog, on_pair=pairs.append)
+        try:
+            return self._capture(pairs, placement)
+        finally:
+            clouds.close()
+
+    def _capture(self, pairs: list[CloudPair], placement: Placement) -> Capture:
+        """Return the capture from the first pairs that were scanned after the arm had settled."""
+        settled = self._settled_at
+        positions: list[dict[str, float]] = []
+        used: list[CloudPair] = []
+        while len(used) < self._settings.frames:
+            self._context.spin_once(timeout=0.05)
+            self._watchdog.tick()
+            if self._settled_at != settled:  # it moved after all: what was scanned meanwhile is not of one pose
+                settled = self._settled_at
+                used.clear()
+                positions.clear()
+            fresh = [pair for pair in pairs if pair.stamp >= settled]
+            pairs.clear()
+            used += fresh
+            positions += [dict(self._state.positions) for _ in fresh]
+        left, right = (np.concatenate([getattr(pair, side) for pair in used]) for side in ("left", "right"))
+        left = thinned(cropped(left, placement.footprint_from_left, self._settings), self._settings.cell)
+        right = thinned(cropped(right, placement.footprint_from_right, self._settings), self._settings.cell)
+        points = np.concatenate([apply(placement.footprint_from_left, left), apply(placement.footprint_from_right, right)])
+        joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
+        return Capture(points, left, right, self._state.arm, joints)
+
+    @property
+    def _settled_at(self) -> int:
+        return self._state.still_since + round(self._settings.settle_time * 1e9)
+
+    def _wait_until_settled(self) -> None:
+        while self._state.stamp < self._settled_at:
+            self._context.spin_once(timeout=0.05)
+            self._watchdog.tick()
+
+
+def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:
+    """Return the points (N, 3) of a lidar's frame that lie around the robot, in that frame still."""
+    seen = apply(footprint_from_lidar, points)
+    near = np.hypot(seen[:, 0], seen[:, 1]) <= settings.crop_radius
+    return points[near & (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)]
+
+
+def thinned(points: np.ndarray, cell: float) -> np.ndarray:
+    """Return one of the points (N, 3) in every cube of edge `cell`, the first one; points are kept or left, not moved."""
+    _, first = np.unique(voxel_keys(points, cell), return_index=True)
+    return points[np.sort(first)]
