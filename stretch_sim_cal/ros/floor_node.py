@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration import calibration_file
+from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.floor_result import FloorResult
 from stretch_sim_cal.calibration.floor_settings import FloorSettings
@@ -36,6 +37,7 @@ COMMAND = NodeCommand(
         Option("fit_method", "", "the same under its published name; how that one fitted a plane (svd) is not offered"),
         Option("mode", "accumulate_points", "as of the published node; frames are always fitted together"),
         Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
+        Option("values_file", "", "where to record base_ref; default: the robot's own, where calibration_file is too"),
         TIMEOUT_OPTION,
     ),
 )
@@ -46,6 +48,7 @@ def find_floor(context: NodeContext) -> int:
     options = context.options
     path = options.calibration_file or calibration_file.default_path()
     file = _aligned(path)
+    values_path = _values_path(context)
     method_class = _method(context)
 
     watchdog = Watchdog(options.timeout, context.log.warning)
@@ -61,10 +64,16 @@ def find_floor(context: NodeContext) -> int:
     result = method.solve()
     numbers = _numbers(result, nominal_footprint_from_base)
     robot_id = calibration_file.default_robot_id()
-    return finish(
+    code = finish(
         context, result, "floor", _lines(result, numbers), numbers,
         lambda: CalibrationFile.load_or_empty(path).with_floor(result, robot_id), path,
     )  # fmt: skip
+    if result.accepted and values_path:
+        joint = values_file.base_joint(result.footprint_from_base)
+        extra = {"fit_method": result.method, "rmse": float(result.rmse), "num_frames": result.num_frames}
+        values_file.record_joints(values_path, [joint], robot_id, extra=extra)
+        context.log.info(f"joint {joint.name} recorded in {values_path}")
+    return code
 
 
 def _aligned(path) -> CalibrationFile:
@@ -73,6 +82,22 @@ def _aligned(path) -> CalibrationFile:
     if file.right_to_left is None:
         raise InputError(f"{path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
     return file
+
+
+def _values_path(context: NodeContext) -> Path | None:
+    """Return the file for joint base_ref, None where there is none. Raises `InputError` where it cannot be updated."""
+    options = context.options
+    if options.values_file:
+        path = Path(options.values_file).expanduser()
+    elif options.calibration_file:
+        return None  # a calibration that is kept elsewhere is not to change the robot's description
+    elif calibration_file.default_robot_id() == "unknown":
+        context.log.warning("HELLO_FLEET_ID is not set: base_ref is not recorded in the robot's values file")
+        return None
+    else:
+        path = values_file.default_values_path()
+    values_file.values_text(path, [], "", "")
+    return path
 
 
 def _method(context: NodeContext):
@@ -125,7 +150,7 @@ def _lines(result: FloorResult, numbers: dict) -> list[str]:
         f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation"
         f" {numbers['height_standard_deviation_mm']:.3f} mm"
         f" ({numbers['higher_than_described_mm']:+.2f} mm against the description)",
-        f"  tilt about base x, y: {listed(numbers['tilt_deg'], 4)} deg, standard deviation"
+        f"  tilt of the floor about base x, y: {listed(numbers['tilt_deg'], 4)} deg, standard deviation"
         f" {listed(numbers['tilt_standard_deviation_deg'], 4)} deg",
         f"  returns scatter {numbers['rmse_mm']:.2f} mm (rms) about the plane",
     ]

@@ -1,6 +1,7 @@
 """How a calibration node ends: the result in words or JSON, then the file written, or every reason why not."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,16 +41,19 @@ def finish(
             what: numbers, "accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals,
             "file": str(path) if result.accepted else None,
         }  # fmt: skip
-        print(json.dumps(outcome, default=_plain), flush=True)
+        print(json.dumps(_plain(outcome)), flush=True)
     return 0 if result.accepted else Refused.exit_code
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
+    """Return `value` in what JSON has; it has no infinity, so an unbounded deviation becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_plain(item) for item in value]
     if isinstance(value, np.generic):
-        return value.item()
-    return str(value)
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def listed(values: Sequence[float], digits: int) -> str:

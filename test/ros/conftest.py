@@ -10,3 +10,29 @@ def graph(tmp_path):
 
     with own_domain() as domain:
         yield Graph(domain, tmp_path)
+
+
+@pytest.fixture
+def ros(monkeypatch):
+    """A node under test (`ros.context`) and the drivers' node (`ros.drivers`) in this process, over DDS all the same."""
+    from types import SimpleNamespace
+
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
+    from stretch_sim_cal.harness.domain import isolated_environment
+    from stretch_sim_cal.ros.node_main import NodeContext
+
+    with own_domain() as domain:
+        for name, value in isolated_environment(domain).items():
+            monkeypatch.setenv(name, value)
+        rclpy.init()
+        try:
+            node, drivers = rclpy.create_node("under_test"), rclpy.create_node("drivers")
+            executor = SingleThreadedExecutor()
+            executor.add_node(node)
+            yield SimpleNamespace(context=NodeContext(node, executor, SimpleNamespace(), None), drivers=drivers)
+            node.destroy_node()
+            drivers.destroy_node()
+        finally:
+            rclpy.try_shutdown()

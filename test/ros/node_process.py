@@ -88,9 +88,9 @@ class Graph:
         )
 
 
-def wait_for_line(process: subprocess.Popen, text: str) -> str:
+def wait_for_line(process: subprocess.Popen, text: str, stream: str = "stdout") -> str:
     """Return the first line of the process's output that holds `text`; fails where it ends before."""
-    for line in process.stdout:
+    for line in getattr(process, stream):
         if text in line:
             return line
     raise AssertionError(f"ended without '{text}': {process.stderr.read()}")

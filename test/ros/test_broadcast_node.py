@@ -1,0 +1,105 @@
+"""The broadcaster as a process, heard by a node in the test."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import yaml
+from fake_drivers import true_right_to_left
+from node_process import Graph, stop
+
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.ros import broadcast_node
+from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.simulator.messages import transforms_message
+
+NORMAL = np.array([0.01, -0.005, 1.0]) / np.linalg.norm([0.01, -0.005, 1.0])
+
+
+@pytest.fixture
+def shared(ros, tmp_path):
+    """A graph for processes that shares its domain with the nodes of this process."""
+    return Graph(int(os.environ["ROS_DOMAIN_ID"]), tmp_path)
+
+
+def write_calibration(path, height: float) -> np.ndarray:
+    """Write a calibration file, and return its base_link_from_floor_plane."""
+    transform = footprint_from_base(Plane(NORMAL, height))
+    entries = {
+        "right_to_left_transform": {"data": true_right_to_left().tolist()},
+        FOOTPRINT: {"data": transform.tolist()},
+        FLOOR: {"data": {"normal": NORMAL.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replacement = path.with_suffix(".new")
+    replacement.write_text(yaml.safe_dump(entries))
+    replacement.replace(path)
+    return inverse(transform)
+
+
+def publish_robot(node, footprint: bool):
+    from rclpy.qos import DurabilityPolicy, QoSProfile
+    from tf2_msgs.msg import TFMessage
+
+    profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    publisher = node.create_publisher(TFMessage, "/tf_static", profile)
+    edges = [("base_link", "link_lidar_left")] + [("base_footprint", "base_link")] * footprint
+    publisher.publish(transforms_message({edge: np.eye(4) for edge in edges}, 0))
+
+
+def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_file(ros, shared):
+    base_from_floor = write_calibration(shared.calibration_file, 0.03)
+    publish_robot(ros.drivers, footprint=True)
+    frames = FrameListener(ros.context)
+    with shared.running("broadcast_node", ready="broadcasting") as process:
+        tree = frames.tree
+        assert ros.context.spin_until(lambda: tree.known("floor_plane") and tree.known("base_footprint"), timeout=10.0)
+        assert np.allclose(tree.lookup("base_link", "floor_plane"), base_from_floor, atol=1e-9)
+        # An older robot's name of the left lidar's frame is the parent, once it has been heard.
+        connected = lambda: tree.parent("lidar_right_calibrated") == "link_lidar_left"  # noqa: E731
+        assert ros.context.spin_until(connected, timeout=10.0)
+        assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
+
+        shared.calibration_file.write_text("right_to_left_transform: {data: [[1")
+        time.sleep(1.5)
+        moved = write_calibration(shared.calibration_file, 0.05)
+        follows = lambda: np.allclose(tree.lookup("base_link", "floor_plane"), moved, atol=1e-9)  # noqa: E731
+        assert ros.context.spin_until(follows, timeout=10.0)
+        assert tree.parent("base_footprint") is None and tree.parent("base_link") == "base_footprint"
+        assert stop(process) == 0
+        assert "what was read before stays in use" in process.stderr.read()
+
+
+def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
+    base_from_floor = write_calibration(shared.calibration_file, 0.03)
+    publish_robot(ros.drivers, footprint=False)
+    frames = FrameListener(ros.context)
+    with shared.running("broadcast_node", ready="base_link -> base_footprint") as process:
+        assert ros.context.spin_until(lambda: frames.tree.known("base_footprint"), timeout=10.0)
+        assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
+        publish_robot(ros.drivers, footprint=True)
+        assert ros.context.spin_until(lambda: frames.tree.parent("base_link") == "base_footprint", timeout=10.0)
+        time.sleep(1.0)
+        assert stop(process, signal.SIGTERM) == 0
+        assert "base_link -> base_footprint is published by another node now" in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [(None, "no calibration yet"), ("{}", "holds no calibration"), ("a: [", "line 1"), ("contradiction", "contradicts")],
+)
+def test_a_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_path, capfd):
+    path = tmp_path / "dual_lidar_calibration.yaml"
+    if content == "contradiction":
+        write_calibration(path, 0.03)
+        data = yaml.safe_load(path.read_text())
+        data[FLOOR]["data"]["distance"] = 0.2
+        content = yaml.safe_dump(data)
+    if content is not None:
+        path.write_text(content)
+    assert broadcast_node.main(["--calibration-file", str(path)]) == 2
+    assert named in capfd.readouterr().err

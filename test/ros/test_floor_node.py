@@ -1,0 +1,49 @@
+"""The floor node as a process: it needs an alignment, finds the tilted floor, and keeps both files up to date."""
+
+import fake_drivers
+import numpy as np
+import yaml
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.values_file import read_values
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
+from stretch_sim_cal.ros import floor_node
+
+TILT_DEG, HEIGHT = [0.5, -0.3], 0.031
+FLOOR_FROM_BASE = from_xyz_rpy((0.0, 0.0, HEIGHT), np.radians([*TILT_DEG, 0.0]))
+
+
+def write_alignment(path) -> None:
+    """Write a calibration file that holds the true alignment, and something else."""
+    entry = {"data": fake_drivers.true_right_to_left().tolist(), "robot_id": "stretch-test"}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump({"right_to_left_transform": entry, "other": {"kept": True}}))
+
+
+def test_finds_the_floor_and_writes_both_files(graph):
+    write_alignment(graph.calibration_file)
+    with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
+        ended = graph.run("floor_node", "--num-samples", "8", "--fit-method", "svd", "--mode", "average_transforms")
+    assert ended.code == 0, ended.err
+    assert "fit_method 'svd' is not offered" in ended.err and "mode 'average_transforms'" in ended.err
+    file = CalibrationFile.load(graph.calibration_file)
+    height = file.floor_plane.offset - FLOOR_FROM_BASE[2, 3]
+    tilt = np.arccos(min(1.0, file.floor_plane.normal @ FLOOR_FROM_BASE[2, :3]))
+    assert abs(height) < 0.0005 and np.degrees(tilt) < 0.03
+    assert file.data["other"] == {"kept": True} and file.right_to_left is not None
+    recorded = read_values(graph.folder / "fleet" / "stretch-test" / "stretch_calibration_values.yaml")["base_ref"]
+    assert error(file.footprint_from_base, recorded.parent_from_child)[0] < 1e-9
+    assert (recorded.parent, recorded.child) == ("base_footprint", "base_link")
+
+
+def test_without_an_alignment_it_says_what_to_run_first(tmp_path, capfd):
+    assert floor_node.main(["--calibration-file", str(tmp_path / "none.yaml")]) == 2
+    assert "run ros_align_dual_lidar first" in capfd.readouterr().err
+
+
+def test_a_values_file_that_cannot_be_updated_is_named_before_anything_is_collected(tmp_path, capfd):
+    calibration, values = tmp_path / "calibration.yaml", tmp_path / "values.yaml"
+    write_alignment(calibration)
+    values.write_text("joint_calibration: [1, 2]\n")
+    assert floor_node.main(["--calibration-file", str(calibration), "--values-file", str(values)]) == 2
+    assert "values.yaml: 'joint_calibration' is not a mapping" in capfd.readouterr().err

@@ -1,0 +1,226 @@
+"""What comes over DDS is heard whatever its quality of service; what does not come is named. Nodes in one process."""
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fake_drivers import edge_transform, nominal_pose
+
+from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.recording.clouds import DRIVER_DTYPE
+from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, CloudPairs
+from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.simulator.messages import cloud_message, transforms_message
+from stretch_sim_cal.ros.subscription import MatchedSubscription
+from stretch_sim_cal.ros.watchdog import Watchdog
+
+POINTS = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
+LEFT, RIGHT = "/lidar_points_left", "/lidar_points_right"
+
+
+def options(**changed) -> SimpleNamespace:
+    return SimpleNamespace(**({option.name: option.default for option in CLOUD_OPTIONS} | changed))
+
+
+def cloud(side: str, milliseconds: float, points: np.ndarray = POINTS, frame: str | None = None):
+    records = np.zeros(len(points), DRIVER_DTYPE)
+    records["x"], records["y"], records["z"] = points.T
+    return cloud_message(records, frame or f"lidar_{side}_link", round(milliseconds * 1e6))
+
+
+def profile(reliable: bool = True, latched: bool = False):
+    from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+    return QoSProfile(
+        depth=5, reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+        durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
+    )  # fmt: skip
+
+
+class Lidars:
+    """Two publishers of clouds, fed by the test one tick (100 ms of stamps) after the other."""
+
+    def __init__(self, node, **quality):
+        from sensor_msgs.msg import PointCloud2
+
+        self._publishers = {
+            side: node.create_publisher(PointCloud2, topic, profile(**quality))
+            for side, topic in (("left", LEFT), ("right", RIGHT))
+        }
+        self._tick = 0
+
+    def publish(self, offset: float = 10.0, left: dict | None = None, right: dict | None = None) -> None:
+        self._tick += 1
+        self._publishers["left"].publish(cloud("left", 1000 + self._tick * 100, **(left or {})))
+        self._publishers["right"].publish(cloud("right", 1000 + self._tick * 100 + offset, **(right or {})))
+
+
+def collect(context, pairs: CloudPairs, count: int, feed, seconds: float = 5.0) -> list:
+    """Return `count` pairs, feeding the lidars meanwhile."""
+    found = []
+    deadline = time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < deadline:
+        feed()
+        context.spin_until(pairs._has_pair, timeout=0.1)
+        while pairs._pairs:
+            found.append(pairs._pairs.popleft())
+    return found
+
+
+def hear(context, pairs: CloudPairs, lidars: Lidars, **content) -> None:
+    """Feed the lidars until the first pair is heard, and forget what has come so far."""
+    assert collect(context, pairs, 1, lambda: lidars.publish(**content))
+    context.spin_until(lambda: False, timeout=0.3)
+    pairs._pairs.clear()
+
+
+@pytest.mark.parametrize("reliable", [True, False])
+def test_pairs_come_from_any_driver(ros, reliable):
+    lidars = Lidars(ros.drivers, reliable=reliable)
+    pairs = CloudPairs(ros.context, options())
+    (pair, *_) = collect(ros.context, pairs, 1, lidars.publish)
+    assert np.array_equal(pair.left, POINTS) and np.array_equal(pair.right, POINTS)
+
+
+def test_a_driver_that_comes_back_with_another_quality_of_service_is_heard_again(ros):
+    pairs = CloudPairs(ros.context, options())
+    for reliable in (True, False):
+        lidars = Lidars(ros.drivers, reliable=reliable)
+        assert len(collect(ros.context, pairs, 2, lidars.publish)) >= 2
+        for publisher in lidars._publishers.values():
+            ros.drivers.destroy_publisher(publisher)
+        ros.context.spin_until(lambda: False, timeout=0.6)
+
+
+def test_points_that_are_not_finite_and_clouds_without_points_are_left_out(ros):
+    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options())
+    holed = POINTS.copy()
+    holed[::2] = np.nan
+    empty = {"points": np.full((5, 3), np.inf, np.float32)}
+    hear(ros.context, pairs, lidars)
+    for content in (empty, {"points": holed}):
+        lidars.publish(left=content)
+    (pair, *_) = collect(ros.context, pairs, 1, lambda: None)
+    assert len(pair.left) == 25 and len(pair.right) == 50
+    assert pairs.empty == {"left": 1, "right": 0}
+    assert "empty: 1 left" in pairs.summary()
+
+
+def test_a_consumer_slower_than_the_lidars_still_gets_whole_pairs(ros):
+    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options(), depth=3)
+    hear(ros.context, pairs, lidars)
+    for _ in range(12):  # nobody spins meanwhile
+        lidars.publish()
+    found = collect(ros.context, pairs, 3, lambda: None, seconds=1.0)
+    assert len(found) == 3
+    assert all(pair.right_message.header.stamp.nanosec - pair.stamp % 10**9 == 10_000_000 for pair in found)
+
+
+def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):
+    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options())
+    hear(ros.context, pairs, lidars, left={"frame": "hesai_lidar"})
+    assert "comes in frame 'hesai_lidar', 'lidar_left_link' was expected" in capfd.readouterr().err
+    with pytest.raises(InputError, match="swapped"):
+        collect(ros.context, pairs, 1, lambda: lidars.publish(left={"frame": "link_lidar_right"}))
+
+
+@pytest.mark.parametrize(
+    ("arrange", "feed", "named"),
+    [
+        (lambda node: None, None, [f"no messages on {LEFT} for", "nobody publishes it", "ROS_DOMAIN_ID"]),
+        (lambda node: create(node, "LaserScan", LEFT), None, ["LaserScan by /drivers", "PointCloud2 was expected"]),
+        (lambda node: create(node, "PointCloud2", "/points"), None, ["topics with sensor_msgs/msg/PointCloud2 are /points"]),
+        (lambda node: Lidars(node, reliable=False), None, ["/drivers (best effort, volatile)", "no message comes"]),
+        (Lidars, {"offset": 60.0, "jump": 300}, ["no pair of clouds", "never closer than", "max_time_difference"]),
+        (Lidars, {"empty": True}, ["no pair of clouds", "held no return at all"]),
+        (Lidars, {"stand": True}, ["no pair of clouds", "repeat the stamp"]),
+    ],
+)  # fmt: skip
+def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, named):
+    said = []
+    lidars = arrange(ros.drivers)
+    watchdog = Watchdog(1.2, said.append)
+    pairs = CloudPairs(ros.context, options(), watchdog)
+
+    def publish():
+        if feed is None:
+            return
+        content = {"points": POINTS[:0]} if "empty" in feed else {}
+        if "stand" in feed:
+            lidars._tick = 0
+        lidars._tick += 2 if "jump" in feed else 0
+        lidars.publish(offset=feed.get("offset", 10.0), left=content)
+
+    with pytest.raises(RunFailure) as raised:
+        if feed and "stand" in feed:
+            collect(ros.context, pairs, 1, lidars.publish)
+        while True:
+            collect(ros.context, pairs, 1, publish, seconds=0.5)
+    assert all(words in str(raised.value) for words in named), raised.value
+    assert said
+
+
+def create(node, kind: str, topic: str):
+    import sensor_msgs.msg
+
+    return node.create_publisher(getattr(sensor_msgs.msg, kind), topic, 10)
+
+
+def publish_frames(node, edges, topic="/tf_static", latched=True):
+    from tf2_msgs.msg import TFMessage
+
+    publisher = node.create_publisher(TFMessage, topic, profile(latched=latched))
+    publisher.publish(transforms_message({edge: edge_transform(*edge) for edge in edges}, 0))
+    return publisher
+
+
+def test_frames_of_several_publishers_latched_or_not_form_one_tree(ros):
+    frames = FrameListener(ros.context)
+    publish_frames(ros.drivers, [("base_link", "head_link")])
+    publish_frames(ros.drivers, [("head_link", "lidar_left_link")])
+    late = publish_frames(ros.drivers, [], "/tf", latched=False)
+
+    def keep_sending():
+        late.publish(transforms_message({("head_link", "lidar_right_link"): nominal_pose("right")}, 0))
+        return len(frames.tree.frames) == 4
+
+    assert ros.context.spin_until(keep_sending, timeout=5.0)
+    (found,) = frames.wait_for(("base_link", "lidar_right_link"), watchdog=Watchdog(5.0, print))
+    assert np.allclose(found, nominal_pose("right"), atol=1e-6)
+
+
+def test_a_bad_transform_and_a_second_parent_are_warnings(ros, capfd):
+    frames = FrameListener(ros.context)
+    publish_frames(ros.drivers, [("base_link", "lidar_left_link")])
+    assert ros.context.spin_until(lambda: frames.tree.known("lidar_left_link"), timeout=5.0)
+    publish_frames(ros.drivers, [("odom", "lidar_left_link")])
+    assert ros.context.spin_until(lambda: frames.tree.known("odom"), timeout=5.0)
+    assert "'lidar_left_link' has two parents" in capfd.readouterr().err
+    message = transforms_message({("base_link", "imu"): np.eye(4)}, 0)
+    message.transforms[0].transform.rotation.w = 0.0
+    frames._take(message)
+    assert "TF of 'imu' below 'base_link' is not a transform" in capfd.readouterr().err
+    assert not frames.tree.known("imu")
+
+
+def test_frames_that_stay_missing_are_an_error_that_says_what_there_is(ros, monkeypatch):
+    monkeypatch.setattr(FrameListener, "GRACE", 0.3)
+    publish_frames(ros.drivers, [("base_link", "lidar_left_link")])
+    with pytest.raises(InputError, match="'lidar_right_link' is unknown; TF has lidar_left_link, base_link"):
+        FrameListener(ros.context).wait_for(("base_link", "lidar_right_link"), watchdog=Watchdog(5.0, print))
+
+
+def test_no_frames_at_all_end_in_a_failure(ros):
+    with pytest.raises(RunFailure, match="no frames from /tf_static or /robot_description"):
+        FrameListener(ros.context).wait_for(("a", "b"), watchdog=Watchdog(0.5, print))
+
+
+def test_a_latched_message_is_heard_however_late_one_comes(ros):
+    from std_msgs.msg import String
+
+    heard = []
+    publisher = ros.drivers.create_publisher(String, "/robot_description", profile(latched=True))
+    publisher.publish(String(data="<robot/>"))
+    MatchedSubscription(ros.context, String, "/robot_description", heard.append, latched=True)
+    assert ros.context.spin_until(lambda: heard, timeout=5.0)
