@@ -72,7 +72,7 @@ class CloudPairs:
         self.topics = {"left": options.left_lidar_topic, "right": options.right_lidar_topic}
         if self.topics["left"] == self.topics["right"]:
             raise InputError(f"left_lidar_topic and right_lidar_topic are both {self.topics['left']}")
-        context.log.info(f"listening to {self.topics['left']} and {self.topics['right']}")
+        context.log.info(f"listening to {self.topics['left']} and {self.topics['right']}", once=True)
         self._subscriptions = []
         for side in SIDES:
             subscription = MatchedSubscription(
