@@ -26,13 +26,13 @@ def shared(ros, tmp_path):
     return Graph(int(os.environ["ROS_DOMAIN_ID"]), tmp_path)
 
 
-def write_calibration(path, height: float) -> np.ndarray:
+def write_calibration(path, height: float, normal: np.ndarray = NORMAL) -> np.ndarray:
     """Write a calibration file, and return its base_link_from_floor_plane."""
-    transform = footprint_from_base(Plane(NORMAL, height))
+    transform = footprint_from_base(Plane(normal, height))
     entries = {
         "right_to_left_transform": {"data": true_right_to_left().tolist()},
         FOOTPRINT: {"data": transform.tolist()},
-        FLOOR: {"data": {"normal": NORMAL.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
+        FLOOR: {"data": {"normal": normal.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     replacement = path.with_suffix(".new")

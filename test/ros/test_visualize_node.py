@@ -1,0 +1,78 @@
+"""The calibration's picture as a process: what it publishes, and that the RViz files show it."""
+
+import os
+
+import numpy as np
+import pytest
+import yaml
+from fake_drivers import Drivers
+from node_process import PACKAGE_ROOT, Graph, stop
+from test_broadcast_node import write_calibration
+
+from stretch_sim_cal.recording.clouds import fields_from_message, points_from_message
+
+
+@pytest.fixture
+def shared(ros, tmp_path):
+    """A graph for processes that shares its domain with the nodes of this process."""
+    return Graph(int(os.environ["ROS_DOMAIN_ID"]), tmp_path)
+
+
+def listen(context, *topics: str) -> dict:
+    """Return a dict that holds the latest cloud of each topic, as it comes."""
+    from sensor_msgs.msg import PointCloud2
+
+    heard: dict = {}
+    for topic in topics:
+        context.node.create_subscription(PointCloud2, topic, lambda m, topic=topic: heard.__setitem__(topic, m), 2)
+    return heard
+
+
+def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
+    from rcl_interfaces.srv import SetParameters
+    from rclpy.parameter import Parameter
+
+    drivers = Drivers()
+    write_calibration(shared.calibration_file, drivers.height, normal=np.array([0.0, 0.0, 1.0]))
+    topics = ("/lidar_combined", "/lidar_floor_inliers", "/lidar_off_floor")
+    heard = listen(ros.context, *topics)
+    with shared.drivers(), shared.running("visualize_node", ready="visualizing") as process:
+        assert ros.context.spin_until(lambda: len(heard) == 3, timeout=15.0)
+        combined, floor, off_floor = (points_from_message(heard[topic]) for topic in topics)
+        assert all(message.header.frame_id == "floor_plane" for message in heard.values())
+        assert set(fields_from_message(heard["/lidar_combined"], ["lidar"])["lidar"]) == {0.0, 1.0}
+        # Right-lidar points lie where they are only by the calibrated alignment: walls of the room are not doubled.
+        ceiling = combined[np.abs(combined[:, 2] - 2.6) < 0.1]
+        assert len(ceiling) > 100 and ceiling[:, 2].std() < 0.02
+        assert np.abs(floor[:, 2]).max() <= 0.05 < np.abs(off_floor[:, 2]).min() + 1e-6
+        assert len(floor) + len(off_floor) == pytest.approx(len(combined), abs=3000)
+
+        client = ros.context.node.create_client(SetParameters, "/visualize_calibration/set_parameters")
+        assert ros.context.spin_until(client.service_is_ready, timeout=10.0)
+        for value, accepted in ((-1.0, False), (1, True)):
+            threshold = Parameter("floor_vertical_distance_threshold", value=value).to_parameter_msg()
+            answer = client.call_async(SetParameters.Request(parameters=[threshold]))
+            assert ros.context.spin_until(answer.done, timeout=10.0)
+            assert answer.result().results[0].successful == accepted, answer.result().results[0].reason
+        higher = lambda: points_from_message(heard["/lidar_floor_inliers"])[:, 2].max() > 0.9  # noqa: E731
+        assert ros.context.spin_until(higher, timeout=10.0)
+        assert stop(process) == 0
+        assert "run ros_broadcast_calibration" in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("name", "topics"),
+    [
+        ("dual_lidar_calibration", {"/lidar_combined", "/lidar_floor_inliers", "/lidar_off_floor"}),
+        (
+            "body_shape_calibration",
+            {"/lidar_combined", "/body_points", "/obstacles_positive", "/obstacles_negative", "/obstacle_markers",
+             "/body_outline"},
+        ),
+    ],
+)  # fmt: skip
+def test_rviz_files_show_what_the_nodes_publish(name, topics):
+    manager = yaml.safe_load((PACKAGE_ROOT / "rviz" / f"{name}.rviz").read_text())["Visualization Manager"]
+    shown = {display["Topic"]["Value"] for display in manager["Displays"] if "Topic" in display}
+    assert shown == topics
+    assert manager["Global Options"]["Fixed Frame"] == "floor_plane"
