@@ -2,11 +2,16 @@
 
 import os
 
+import hypothesis
 import pytest
 
 from stretch_sim_cal.harness.domain import isolated_environment, own_domain
 
 os.environ["MPLBACKEND"] = "Agg"
+
+# The same examples on every machine, however slow: a run that fails here fails elsewhere too.
+hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("reproducible")
 
 
 def pytest_configure(config: pytest.Config) -> None:
