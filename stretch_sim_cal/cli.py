@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from stretch_sim_cal import __version__, command
 
 COMMANDS = (
-    "demo", "run", "doctor",
+    "demo", "run", "sim", "check", "export", "doctor",
 )  # fmt: skip
 
 

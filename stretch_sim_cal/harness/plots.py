@@ -104,8 +104,13 @@ def outlines(poses: list[dict], columns: int = 4) -> bytes:
 
     Each pose is a mapping with `title`, `truth` (K, 2), `points` (N, 2), `shape` (M, 2) and `protrusion` in m.
     """
-    rows = -(-len(poses) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(3.6 * columns, 3.3 * rows), squeeze=False, sharex=True, sharey=True)
+    everything = np.vstack([np.vstack([pose["truth"], pose["shape"]]) for pose in poses])
+    low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
+    rows, width = -(-len(poses) // columns), 3.6
+    height = width * (high - low)[1] / (high - low)[0] + 0.5
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, sharex=True, sharey=True
+    )
     for axis in axes.flat[len(poses) :]:
         axis.set_visible(False)
     for axis, pose in zip(axes.flat, poses, strict=False):
@@ -116,8 +121,6 @@ def outlines(poses: list[dict], columns: int = 4) -> bytes:
         axis.plot(ring[:, 0], ring[:, 1], c=FIT, linewidth=1.4)
         axis.set_title(f"{pose['title']}\nprotrusion {1e3 * pose['protrusion']:.2f} mm", fontsize=9)
         axis.set_aspect("equal")
-    everything = np.vstack([np.vstack([pose["truth"], pose["shape"]]) for pose in poses])
-    low, high = everything.min(axis=0) - 0.1, everything.max(axis=0) + 0.1
     axes[0, 0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     figure.tight_layout()
     return _png(figure)
