@@ -148,8 +148,13 @@ class EmbeddedSimulator:
         """Return a scan's points (M,), the rays (M,) that they are of, and what all rays hit."""
         device = self._lidar(lidar)
         directions = device.directions(tick)
-        hits = self._cast(self._root_from_link[self._true_links[lidar]], directions)
-        points, rays = device.measure(tick, directions, hits.distances, hits.incidence_cosines())
+        root_from_lidar = self._root_from_link[self._true_links[lidar]]
+        hits = self._cast(root_from_lidar, directions)
+        distances = hits.distances
+        if self.sensor.beam_divergence:
+            edge = self._cast(root_from_lidar, device.beam_edge(tick, directions))
+            distances = device.mixed(tick, distances, edge.distances)
+        points, rays = device.measure(tick, directions, distances, hits.incidence_cosines())
         return points, rays, hits
 
     def _cast(self, root_from_lidar: np.ndarray, directions: np.ndarray) -> Hits:

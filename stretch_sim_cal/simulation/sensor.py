@@ -5,8 +5,9 @@ elevation e fires at azimuth a along (cos e cos a, cos e sin a, sin e).
 
 What is modelled: uneven channel elevations, channels that lead or lag in azimuth, range limits, Gaussian range noise
 along the ray, a range bias per channel, random drop-outs, an intensity from incidence and range, a spin that is not
-locked to the mount and drifts, a clock phase per device, and a time for every point. What is not: the beam's width (no
-mixed pixels), multiple returns, rolling motion within a scan, materials.
+locked to the mount and drifts, a clock phase per device, a time for every point, and, where a sensor file asks for it,
+a beam of some width with the mixed pixels that it leaves at edges. What is not: multiple returns, motion within a scan,
+materials.
 """
 
 from dataclasses import dataclass
@@ -19,10 +20,13 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.simulation import validate
 
 DEVICES = ("left", "right")
+PURPOSES = ("device", "spin", "scan", "beam", "mix")  # of random numbers
 # The layout of the vendor's driver: 26 bytes per point, little-endian, without padding; `timestamp` in s.
 POINT_DTYPE = np.dtype(
     [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
 )
+# Echoes of one pulse that are nearer to each other than this merge into one, somewhere between them.
+PULSE_LENGTH = 0.5
 MAX_RAYS = 2_000_000
 KEYS = {
     "rate",
@@ -34,6 +38,7 @@ KEYS = {
     "range_noise",
     "range_biases",
     "drop_out_rate",
+    "beam_divergence_deg",
     "reflectivity",
     "spin_drift_deg_per_scan",
     "spin_jitter_deg",
@@ -58,6 +63,7 @@ class Sensor:
     range_noise: float
     range_biases: np.ndarray
     drop_out_rate: float
+    beam_divergence: float
     reflectivity: float
     spin_drift: float
     spin_jitter: float
@@ -108,6 +114,7 @@ def load_sensor(name: str | Path) -> Sensor:
         range_noise=value("range_noise", None, 0.0, 1.0),
         range_biases=per_channel("range_biases", -1.0, 1.0),
         drop_out_rate=value("drop_out_rate", 0.0, 0.0, 1.0),
+        beam_divergence=np.radians(value("beam_divergence_deg", 0.0, 0.0, 10.0)),
         reflectivity=value("reflectivity", 0.5, 0.0, 1.0),
         spin_drift=np.radians(value("spin_drift_deg_per_scan", 0.0, 0.0, 360.0)),
         spin_jitter=np.radians(value("spin_jitter_deg", 0.0, 0.0, 10.0)),
@@ -167,6 +174,24 @@ class Lidar:
         turn = np.array([[np.cos(phase), np.sin(phase), 0], [-np.sin(phase), np.cos(phase), 0], [0, 0, 1]])
         return (self._base_directions @ turn).astype(np.float32)
 
+    def beam_edge(self, tick: int, directions: np.ndarray) -> np.ndarray:
+        """Return, for each of `directions(tick)`, one random unit direction (N, 3) float32 within the beam's width."""
+        rng = self._generator("beam", tick)
+        offsets = rng.standard_normal(directions.shape, dtype=np.float32)
+        offsets *= np.float32(self.sensor.beam_divergence / 4)  # the full width is four standard deviations
+        within = directions + offsets
+        return within / np.linalg.norm(within, axis=1, keepdims=True)
+
+    def mixed(self, tick: int, centre: np.ndarray, edge: np.ndarray) -> np.ndarray:
+        """Return ranges (N,) of pulses that hit at `centre` and, with part of the beam, at `edge` (both (N,), or inf).
+
+        Echoes closer than `PULSE_LENGTH` merge at a random share, others do not, and that of the centre is reported.
+        """
+        shares = self._generator("mix", tick).random(len(centre), dtype=np.float32)
+        both = np.isfinite(centre) & np.isfinite(edge)
+        apart = np.where(both, edge, 0.0) - np.where(both, centre, 0.0)
+        return np.where(np.abs(apart) < PULSE_LENGTH, centre + shares * apart, centre).astype(np.float32)
+
     def measure(
         self, tick: int, directions: np.ndarray, distances: np.ndarray, incidence_cosines: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -204,6 +229,6 @@ class Lidar:
         return np.rint(255.0 * self.sensor.reflectivity * incidence_cosines * fading)
 
     def _generator(self, purpose: str, tick: int = 0) -> np.random.Generator:
-        """Return the generator for one purpose (device, spin, scan) and tick; independent of every other one."""
-        key = (("device", "spin", "scan").index(purpose), DEVICES.index(self.device), tick)
+        """Return the generator for one purpose and tick; independent of every other one."""
+        key = (PURPOSES.index(purpose), DEVICES.index(self.device), tick)
         return np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key)))

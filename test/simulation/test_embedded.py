@@ -1,5 +1,6 @@
 """The embedded simulator: what the lidars see of robot and world, and the truth about it."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -162,6 +163,13 @@ def test_the_true_surfaces_stand_on_the_floor(shared):
     corners = np.concatenate([surface.vertices for surface in surfaces.values()])
     lowest = shared.floor_in_base.distance(corners).min()
     assert -0.01 < lowest < 0.01
+
+
+def test_mixed_pixels_float_between_the_edges_of_things_where_a_sensor_has_them(shared):
+    wide = EmbeddedSimulator(SETUP, dataclasses.replace(shared.sensor, beam_divergence=np.radians(0.3)))
+    difference = np.linalg.norm(xyz(wide.scan("left", 0)), axis=1) - np.linalg.norm(xyz(shared.scan("left", 0)), axis=1)
+    assert np.median(np.abs(difference)) < 0.003
+    assert 0.001 < (np.abs(difference) > 0.05).mean() < 0.05
 
 
 def test_a_person_can_be_put_into_the_world_and_taken_out_again():

@@ -31,7 +31,7 @@ def main() -> None:
     angles = 2 * np.pi * np.arange(facets + 1) / facets
     radius = 3.0 * 2 / (1 + np.cos(np.pi / facets))  # facets cut the circle: right on average
     circle = radius * np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=-1)
-    wall = np.concatenate([circle + [0.0, 0.0, 2.6], circle])
+    wall = np.concatenate([circle, circle + [0.0, 0.0, 2.6]])  # in this order the faces look inward
     trimesh.Trimesh(wall, grid_faces(2, facets + 1), process=False).export("round_wall.stl")
 
 
