@@ -12,6 +12,8 @@ from stretch_sim_cal.ros.collection_settings import CollectionSettings
 from stretch_sim_cal.ros.motion_state import ArmState
 
 BELOW_FLOOR = 0.5
+# Heights (m) up to which a point is floor, well below where an outline begins to count (0.06 m).
+FLOOR_WITHIN = 0.04
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,8 @@ class Captures:
             used += fresh
             positions += [dict(self._state.positions) for _ in fresh]
         left, right = (np.concatenate([getattr(pair, side) for pair in used]) for side in ("left", "right"))
-        left = thinned(cropped(left, placement.footprint_from_left, self._settings), self._settings.cell)
-        right = thinned(cropped(right, placement.footprint_from_right, self._settings), self._settings.cell)
+        left = cropped(left, placement.footprint_from_left, self._settings)
+        right = cropped(right, placement.footprint_from_right, self._settings)
         points = np.concatenate([apply(placement.footprint_from_left, left), apply(placement.footprint_from_right, right)])
         joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
         return Capture(points, left, right, self._state.arm, joints)
@@ -92,13 +94,20 @@ class Captures:
 
 
 def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:
-    """Return the points (N, 3) of a lidar's frame that lie around the robot, in that frame still."""
+    """Return what of a lidar's points (N, 3) lies around the robot, in the lidar's frame still, thinned.
+
+    Points are kept or left out, never moved: one in every cube of edge `cell`, of the floor, which is most of what is
+    seen and none of the outline, one in every cube of edge `floor_cell`.
+    """
     seen = apply(footprint_from_lidar, points)
     near = np.hypot(seen[:, 0], seen[:, 1]) <= settings.crop_radius
-    return points[near & (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)]
+    near &= (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)
+    points, height = points[near], seen[near, 2]
+    floor = np.abs(height) < FLOOR_WITHIN
+    kept = [_one_per_cell(points[floor], settings.floor_cell), _one_per_cell(points[~floor], settings.cell)]
+    return np.concatenate(kept)
 
 
-def thinned(points: np.ndarray, cell: float) -> np.ndarray:
-    """Return one of the points (N, 3) in every cube of edge `cell`, the first one; points are kept or left, not moved."""
+def _one_per_cell(points: np.ndarray, cell: float) -> np.ndarray:
     _, first = np.unique(voxel_keys(points, cell), return_index=True)
     return points[np.sort(first)]

@@ -17,7 +17,7 @@ from stretch_sim_cal.robot.model import Limit
 COMMANDED_NAMES = {joint: f"{joint}_joint" for joint in JOINTS}
 MAX_VALUES = 200
 LIMIT_TOLERANCE = 1e-9
-NUMBERS = {"margin", "settle_time", "frames", "crop_radius", "crop_height", "cell", "clearance"}
+NUMBERS = {"margin", "settle_time", "frames", "crop_radius", "crop_height", "cell", "floor_cell", "clearance"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class CollectionSettings:
     crop_radius: float
     crop_height: float
     cell: float
+    floor_cell: float
     clearance: float
 
 
@@ -84,6 +85,7 @@ def load_settings(
         crop_radius=_number(data.get("crop_radius"), f"{path}: crop_radius", 0.5, 20.0),
         crop_height=_number(data.get("crop_height"), f"{path}: crop_height", 0.5, 20.0),
         cell=_number(data.get("cell"), f"{path}: cell", 1e-4, 0.01),
+        floor_cell=_number(data.get("floor_cell"), f"{path}: floor_cell", 1e-4, 0.1),
         clearance=_number(data.get("clearance"), f"{path}: clearance", 0.0, 2.0),
     )  # fmt: skip
 
