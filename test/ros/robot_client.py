@@ -1,0 +1,105 @@
+"""A client of the robot's drivers, in a ROS graph of its own, for tests: hears topics, sends goals, calls services."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import rclpy
+from control_msgs.action import FollowJointTrajectory
+from rcl_interfaces.srv import SetParameters
+from rclpy.action import ActionClient
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from sensor_msgs.msg import JointState
+from trajectory_msgs.msg import JointTrajectoryPoint
+
+PATIENCE = 20.0
+
+
+class RobotClient:
+    """One node; every call spins it until what it waits for is there, and fails where it does not come."""
+
+    def __init__(self, node: Node, executor: SingleThreadedExecutor):
+        self.node = node
+        self._executor = executor
+        self._action = ActionClient(node, FollowJointTrajectory, "/follow_joint_trajectory")
+        self.feedback: list = []
+        self.positions: dict[str, float] = {}
+        node.create_subscription(JointState, "/joint_states", self._take, 10)
+
+    def _take(self, message) -> None:
+        self.positions |= zip(message.name, message.position)
+
+    def spin_until(self, condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what or condition} did not come"
+            self._executor.spin_once(timeout_sec=0.1)
+
+    def spin_for(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._executor.spin_once(timeout_sec=0.02)
+
+    def take(self, kind: type, topic: str, count: int = 1, latched: bool = False) -> list:
+        """Return the next `count` messages on a topic."""
+        messages: list = []
+        durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+        profile = QoSProfile(depth=max(10, count), durability=durability)
+        subscription = self.node.create_subscription(kind, topic, messages.append, profile)
+        self.spin_until(lambda: len(messages) >= count, topic)
+        self.node.destroy_subscription(subscription)
+        return messages[:count]
+
+    def send(self, names: list[str], *points, velocities: list[float] | None = None):
+        """Send a goal and return its handle."""
+        self.spin_until(self._action.server_is_ready, "the action")
+        goal = FollowJointTrajectory.Goal()
+        goal.trajectory.joint_names = names
+        goal.trajectory.points = [JointTrajectoryPoint(positions=p, velocities=velocities or []) for p in points]
+        sent = self._action.send_goal_async(goal, feedback_callback=lambda m: self.feedback.append(m.feedback))
+        self.spin_until(sent.done, "the answer to a goal")
+        return sent.result()
+
+    def result(self, handle):
+        """Return (status, error_code, error_string) of an accepted goal."""
+        asked = handle.get_result_async()
+        self.spin_until(asked.done, "a goal's result")
+        return asked.result().status, asked.result().result.error_code, asked.result().result.error_string
+
+    def cancel(self, handle) -> None:
+        canceled = handle.cancel_goal_async()
+        self.spin_until(canceled.done, "a cancel's answer")
+
+    def call(self, kind: type, service: str, **request):
+        """Call a service and return its response."""
+        client = self.node.create_client(kind, service)
+        self.spin_until(client.service_is_ready, service)
+        asked = client.call_async(kind.Request(**request))
+        self.spin_until(asked.done, service)
+        self.node.destroy_client(client)
+        return asked.result()
+
+    def set_mode(self, mode: str):
+        parameter = Parameter("mode", value=mode).to_parameter_msg()
+        return self.call(SetParameters, "/stretch_simulator/set_parameters", parameters=[parameter]).results[0]
+
+
+@contextlib.contextmanager
+def robot_client(domain: int) -> Iterator[RobotClient]:
+    """Yield a client in a ROS domain."""
+    context = Context()
+    rclpy.init(context=context, domain_id=domain)
+    node = Node("test_client", context=context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    try:
+        yield RobotClient(node, executor)
+    finally:
+        executor.shutdown()
+        node.destroy_node()
+        context.try_shutdown()

@@ -1,0 +1,320 @@
+"""The simulator as a process: it looks like the robot's drivers, moves like them, and keeps the truth to itself."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+from node_process import Graph, stop, wait_for_line
+from robot_client import robot_client
+from rosbags.highlevel import AnyReader
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Bool, String
+from std_srvs.srv import SetBool, Trigger
+from tf2_msgs.msg import TFMessage
+
+from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.harness.domain import own_domain
+from stretch_sim_cal.harness.truth import load_truth
+from stretch_sim_cal.recording.clouds import DRIVER_DTYPE, fields_from_message, layout, message_bytes, points_from_message
+from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.ros.frames import FrameTree, transform_of_message, tree_of_description
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+
+SENSOR = "jt128_sparse"
+LEFT_ERROR = "0.01,0.005,-0.01,1.0,-0.5,0.8"
+ARGUMENTS = ("--world", "furnished_room", "--sensor", SENSOR, "--seed", "3", "--lidar-left-error", LEFT_ERROR)
+SUCCEEDED, CANCELED, ABORTED = 4, 5, 6
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """A running simulator: a client in its graph, and the file with its truth."""
+    with own_domain() as domain:
+        graph = Graph(domain, tmp_path_factory.mktemp("simulated"))
+        truth = graph.folder / "truth.json"
+        with (
+            graph.running("simulator_node", *ARGUMENTS, "--truth", str(truth), ready="simulator ready"),
+            robot_client(domain) as client,
+        ):
+            yield client, truth
+
+
+@pytest.fixture(scope="module")
+def truth_file(simulated):
+    return simulated[1]
+
+
+@pytest.fixture
+def client(simulated):
+    """The client, with the driver as it was at the start: in position mode, runstop off."""
+    robot = simulated[0]
+    yield robot
+    robot.call(SetBool, "/runstop", data=False)
+    robot.set_mode("position")
+
+
+def seconds(stamp):
+    return stamp.sec + 1e-9 * stamp.nanosec
+
+
+def static_tree(client):
+    tree = FrameTree()
+    for transform in client.take(TFMessage, "/tf_static", latched=True)[0].transforms:
+        tree.connect(transform.header.frame_id, transform.child_frame_id, transform_of_message(transform.transform))
+    return tree
+
+
+def test_topics_have_the_drivers_names_and_types(client):
+    expected = {
+        "/lidar_points_left": "sensor_msgs/msg/PointCloud2",
+        "/lidar_points_right": "sensor_msgs/msg/PointCloud2",
+        "/robot_description": "std_msgs/msg/String",
+        "/tf": "tf2_msgs/msg/TFMessage",
+        "/tf_static": "tf2_msgs/msg/TFMessage",
+        "/joint_states": "sensor_msgs/msg/JointState",
+        "/clock": "rosgraph_msgs/msg/Clock",
+        "/stretch_simulator/ground_truth": "std_msgs/msg/String",
+    }
+
+    def there():
+        topics = dict(client.node.get_topic_names_and_types())
+        return all(topics.get(topic) == [kind] for topic, kind in expected.items())
+
+    client.spin_until(there)
+
+
+def test_what_never_changes_is_heard_by_late_comers(client):
+    description = client.take(String, "/robot_description", latched=True)[0].data
+    static, described = static_tree(client), tree_of_description(description)
+    for lidar in stretch.LIDAR_LINKS:
+        assert error(described.lookup("base_link", lidar), static.lookup("base_link", lidar))[0] < 1e-9
+    assert static.parent("base_link") == "base_footprint"
+
+
+def test_the_robot_believes_its_description_and_not_the_truth(client, truth_file):
+    truth = load_truth(truth_file)
+    left = static_tree(client).lookup("base_link", "lidar_left_link")
+    assert error(truth.nominal_base_link_from_lidar_left, left)[0] < 1e-9
+    assert error(truth.base_link_from_lidar_left, left)[0] == pytest.approx(0.015, abs=1e-6)
+    latched = client.take(String, "/stretch_simulator/ground_truth", latched=True)[0].data
+    assert json.loads(latched)["base_link_from_lidar_left"] == json.loads(truth_file.read_text())["base_link_from_lidar_left"]
+    assert truth.description_file.is_file()
+
+
+def test_moving_frames_follow_the_joints(client):
+    client.result(client.send(["lift_joint"], [0.7]))
+    client.spin_until(lambda: abs(client.positions["lift_joint"] - 0.7) < 1e-6)
+    moved = {t.child_frame_id: t for t in client.take(TFMessage, "/tf", 3)[-1].transforms}
+    lift = transform_of_message(moved["lift_link"].transform)
+    tree = tree_of_description(client.take(String, "/robot_description", latched=True)[0].data)
+    assert lift[2, 3] - tree.lookup("mast_link", "lift_link")[2, 3] == pytest.approx(0.7)
+
+
+def test_clouds_are_those_of_the_drivers(client):
+    for side in ("left", "right"):
+        clouds = client.take(PointCloud2, f"/lidar_points_{side}", 3)
+        assert {cloud.header.frame_id for cloud in clouds} == {f"lidar_{side}_link"}
+        assert all((cloud.height, cloud.point_step, cloud.is_bigendian) == (1, 26, False) for cloud in clouds)
+        assert [(f.name, f.offset, f.datatype, f.count) for f in clouds[0].fields] == [tuple(f) for f in layout()]
+        stamps = np.array([seconds(cloud.header.stamp) for cloud in clouds])
+        ticks = np.diff(stamps) / 0.1
+        np.testing.assert_allclose(ticks, np.round(ticks), atol=1e-6)
+        times = fields_from_message(clouds[0], ["timestamp"])["timestamp"]
+        assert stamps[0] <= times.min()
+        assert times.max() < stamps[0] + 0.1 + 1e-6
+        assert len(points_from_message(clouds[0])) > 1000
+
+
+def test_a_cloud_depends_only_on_seed_tick_and_joints(client):
+    client.result(client.send(list(stretch.STOW), list(stretch.STOW.values())))
+    client.spin_for(0.3)
+    setup = SimulationSetup(
+        sensor=SENSOR, seed=3, lidar_left_error=PoseError((0.01, 0.005, -0.01), tuple(np.radians((1.0, -0.5, 0.8))))
+    )
+    simulation = EmbeddedSimulator(setup)
+    simulation.joints.place(stretch.STOW)
+    cloud = client.take(PointCloud2, "/lidar_points_left", 4)[-1]
+    tick = round((seconds(cloud.header.stamp) - simulation.start_time("left", 0)) / simulation.period)
+    assert bytes(cloud.data) == message_bytes(simulation.scan("left", tick)).tobytes()
+
+
+def test_time_goes_on_and_goals_move_the_arm(client):
+    before = seconds(client.take(Clock, "/clock")[0].clock)
+    client.feedback.clear()
+    handle = client.send(["lift_joint", "arm_joint"], [0.5, 0.4], [0.6, 0.2], velocities=[0.2, 0.2])
+    assert client.result(handle) == (SUCCEEDED, 0, "")
+    client.spin_until(lambda: abs(client.positions["lift_joint"] - 0.6) < 1e-6)
+    assert sum(client.positions[name] for name in stretch.ARM_SEGMENTS) == pytest.approx(0.2)
+    assert seconds(client.take(Clock, "/clock")[0].clock) > before + 1.0
+    assert client.feedback
+    feedback = client.feedback[0]
+    assert list(feedback.joint_names) == ["lift_joint", "arm_joint"]
+    np.testing.assert_allclose(
+        np.add(feedback.actual.positions, feedback.error.positions), feedback.desired.positions, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "points"),
+    [
+        (["elbow_joint"], [[0.1]]),
+        (["lift_joint"], [[1.5]]),
+        (["wrist_yaw_joint"], [[-3.0]]),
+        (["lift_joint"], []),
+        ([], []),
+    ],
+)
+def test_goals_that_the_robot_cannot_follow_are_rejected(client, names, points):
+    assert not client.send(names, *points).accepted
+
+
+def test_a_goal_can_be_canceled(client):
+    client.result(client.send(["lift_joint"], [0.2]))
+    handle = client.send(["lift_joint"], [1.1], velocities=[0.02])
+    client.spin_for(0.1)
+    client.cancel(handle)
+    assert client.result(handle)[0] == CANCELED
+    client.spin_for(0.2)
+    stopped = client.positions["lift_joint"]
+    client.spin_for(0.3)
+    assert client.positions["lift_joint"] == stopped
+    assert stopped < 1.0
+
+
+def test_a_new_goal_takes_the_place_of_a_running_one(client):
+    first = client.send(["lift_joint"], [0.2 if client.positions["lift_joint"] > 0.6 else 1.0], velocities=[0.02])
+    second = client.send(["arm_joint"], [0.1])
+    assert client.result(second)[0] == SUCCEEDED
+    status, code, text = client.result(first)
+    assert (status, code) == (ABORTED, -1)
+    assert "newer" in text
+
+
+def test_the_runstop_stops_and_keeps_stopped(client):
+    handle = client.send(["lift_joint"], [0.2 if client.positions["lift_joint"] > 0.6 else 1.0], velocities=[0.02])
+    assert client.call(SetBool, "/runstop", data=True).success
+    status, code, text = client.result(handle)
+    assert (status, code) == (ABORTED, -4)
+    assert "runstop" in text
+    assert not client.send(["lift_joint"], [0.5]).accepted
+    assert not client.call(Trigger, "/home_the_robot").success
+    client.spin_until(lambda: client.take(Bool, "/is_runstopped")[0].data)
+    client.call(SetBool, "/runstop", data=False)
+    assert client.send(["lift_joint"], [0.5]).accepted
+
+
+def test_the_mode_decides_whether_goals_are_taken(client):
+    assert client.set_mode("trajectory").successful
+    assert not client.send(["lift_joint"], [0.5]).accepted
+    assert not client.set_mode("dancing").successful
+    assert client.set_mode("navigation").successful
+    assert client.send(["lift_joint"], [0.5]).accepted
+
+
+def test_services_move_the_robot(client):
+    for service, pose in (("/home_the_robot", stretch.HOME), ("/stow_the_robot", stretch.STOW)):
+        assert client.call(Trigger, service).success
+        for joint in ("lift_joint", "wrist_yaw_joint"):
+            client.spin_until(lambda: abs(client.positions[joint] - pose[joint]) < 1e-6)
+    handle = client.send(["lift_joint"], [1.0], velocities=[0.02])
+    assert client.call(Trigger, "/stop_the_robot").success
+    assert client.result(handle)[0] == ABORTED
+
+
+# What follows needs simulators of its own.
+
+
+def recorded_clouds(folder, side="left"):
+    """Return {stamp: data} of one lidar's clouds in a recording."""
+    with AnyReader([folder]) as reader:
+        wanted = [c for c in reader.connections if c.topic == f"/lidar_points_{side}"]
+        messages = (reader.deserialize(raw, c.msgtype) for c, _, raw in reader.messages(wanted))
+        return {seconds_of(m): m.data.tobytes() for m in messages}
+
+
+def seconds_of(message):
+    return message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec
+
+
+def test_a_recording_is_whole_and_the_same_at_any_speed(graph):
+    for name, *arguments in (("fast",), ("slow", "--real-time-factor", "3", "--storage", "sqlite3")):
+        folder = graph.folder / name
+        ended = graph.run("simulator_node", *ARGUMENTS, "--record", str(folder), "--duration", "0.5", *arguments)
+        assert ended.code == 0, ended.err
+        assert "real-time factor" in ended.out
+        truth = load_truth(graph.folder / f"{name}.truth.json")
+        assert truth.description_file.is_file()
+    fast, slow = (recorded_clouds(graph.folder / name) for name in ("fast", "slow"))
+    assert len(fast) >= 4
+    assert fast == slow
+    assert len(next(iter(fast.values()))) % DRIVER_DTYPE.itemsize == 0
+    with AnyReader([graph.folder / "fast"]) as reader:
+        topics = {connection.topic for connection in reader.connections}
+    assert {"/lidar_points_right", "/tf", "/tf_static", "/robot_description", "/joint_states"} <= topics
+    assert not {topic for topic in topics if "truth" in topic or topic == "/clock"}
+
+
+def test_scans_that_nobody_takes_are_not_cast(graph):
+    ended = graph.run("simulator_node", *ARGUMENTS, "--duration", "2")
+    assert ended.code == 0
+    assert "0 left and 0 right clouds" in ended.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly_with_its_recording(graph, number):
+    process = graph.start("simulator_node", *ARGUMENTS, "--record", str(graph.folder / "bag"))
+    wait_for_line(process, "simulator ready")
+    assert stop(process, number) == 0
+    assert "Traceback" not in process.stderr.read()
+    with AnyReader([graph.folder / "bag"]) as reader:
+        assert reader.message_count > 0
+
+
+def test_faults_show_in_what_is_published(graph):
+    faults = "silent_left,drop_half_right,stamp_offset:0.25,push:6"
+    ended = graph.run("simulator_node", *ARGUMENTS, "--fault", faults, "--record", str(graph.folder / "bag"), "--duration", "1.3")
+    assert ended.code == 0, ended.err
+    assert recorded_clouds(graph.folder / "bag", "left") == {}
+    right = recorded_clouds(graph.folder / "bag", "right")
+    simulation = EmbeddedSimulator(SimulationSetup(sensor=SENSOR, seed=3))
+    start = simulation.start_time("right", 0) + 0.25
+    ticks = [round((stamp - start) / simulation.period) for stamp in right]
+    np.testing.assert_allclose(list(right), start + np.array(ticks) * simulation.period, atol=1e-6)
+    assert ticks[:5] == [0, 2, 4, 6, 8]
+    before, after = (np.frombuffer(right[list(right)[i]], DRIVER_DTYPE) for i in (1, 4))
+    simulation.joints.place(stretch.STOW)
+    np.testing.assert_array_equal(before["x"], simulation.scan("right", 2)["x"])
+    assert not np.array_equal(after["x"], simulation.scan("right", 8)["x"])
+
+
+def test_a_stuck_joint_and_an_unhomed_robot_refuse(graph):
+    domain = int(graph.environment["ROS_DOMAIN_ID"])
+    arguments = (*ARGUMENTS, "--fault", "stuck:arm_joint,not_homed")
+    with graph.running("simulator_node", *arguments, ready="simulator ready"), robot_client(domain) as client:
+        assert not client.send(["lift_joint"], [0.5]).accepted
+        client.call(Trigger, "/home_the_robot")
+        status, code, text = client.result(client.send(["arm_joint"], [0.3]))
+        assert (status, code) == (ABORTED, -5)
+        assert "arm_joint by +0.3" in text
+
+
+def test_a_crash_is_a_crash(graph):
+    ended = graph.run("simulator_node", *ARGUMENTS, "--fault", "crash:0.5")
+    assert ended.code == 70
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--world", "atlantis"], "'atlantis' is not known in worlds/"),
+        (["--fault", "stuck:elbow_joint"], "joint 'elbow_joint'"),
+        (["--record", "."], "exists already"),
+    ],
+)
+def test_bad_input_gets_one_line(graph, arguments, says):
+    ended = graph.run("simulator_node", *arguments)
+    assert ended.code == 2
+    assert says in ended.error
