@@ -36,12 +36,14 @@ class Scene:
         # Embree writes the distances that it finds into the limits.
         return self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
 
-    def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray:
-        """Return the indices of the rays that pass the sphere around the surfaces."""
+    def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
+        """Return the indices of the rays that pass the sphere around the surfaces; None for all, from inside it."""
         to_centre = (self._centre - origin).astype(np.float32)
-        ahead = directions @ to_centre
         beside = float(to_centre @ to_centre) - self._radius**2
-        return np.flatnonzero((beside <= 0) | ((ahead > 0) & (ahead * ahead >= beside)))
+        if beside <= 0:
+            return None
+        ahead = directions @ to_centre
+        return np.flatnonzero((ahead > 0) & (ahead * ahead >= beside))
 
 
 class Hits:
@@ -76,9 +78,12 @@ class Hits:
     def _add(self, origin: np.ndarray, scene: Scene) -> None:
         """Take the hits of one more scene where they are nearer."""
         rays = scene.within_reach(origin, self._directions)
-        found = scene.intersect(origin, self._directions.take(rays, axis=0), self.distances.take(rays))
+        if rays is None:
+            found = scene.intersect(origin, self._directions, self.distances)
+        else:
+            found = scene.intersect(origin, self._directions.take(rays, axis=0), self.distances.take(rays))
         hit = np.flatnonzero(found["primID"] >= 0)
-        nearer = rays.take(hit)
+        nearer = hit if rays is None else rays.take(hit)
         self.distances[nearer] = found["tfar"].take(hit)
         self._normals[nearer] = found["Ng"].take(hit, axis=0)
         self._triangles[nearer] = found["primID"].take(hit) + (self._ends[-1] if len(self._ends) else 0)
