@@ -1,6 +1,6 @@
 """Whether a robot, in a configuration, comes closer to itself or to the floor than a margin."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 import fcl
@@ -42,6 +42,10 @@ class SelfCollision:
         surfaces = link_surfaces(model, "collision")
         self.links = [link for link in model.order if link in surfaces]
         self._shapes = [_Shape(surfaces[link]) for link in self.links]
+        if not self._shapes:
+            raise InputError(f"robot '{model.name}' has no collision shapes, so nothing can be said about collisions")
+        self._centres = np.array([shape.centre for shape in self._shapes])
+        self._halves = np.array([shape.half for shape in self._shapes])
         self._pairs = self._pairs_to_check(rest)
         self._above_floor = self._links_to_hold_against_floor()
 
@@ -50,14 +54,22 @@ class SelfCollision:
 
         A link too close to the floor makes a pair with `FLOOR`. Raises `InputError` as `link_transforms` does.
         """
-        frames = self._frames(positions)
+        frames = self._frames(positions)[0]
         found = [(self.links[a], self.links[b]) for a, b in self._close(frames, self._pairs)]
-        return found + [(self.links[index], FLOOR) for index in self._on_floor(frames)]
+        return found + [(self.links[index], FLOOR) for index in np.flatnonzero(self._on_floor(frames))]
 
     def is_free(self, positions: Positions) -> bool:
-        """Return whether nothing is closer than the margin; cheaper than listing the pairs."""
+        """Return whether nothing is closer than the margin in one configuration; cheaper than listing the pairs."""
+        return bool(self.free(positions)[0])
+
+    def free(self, positions: Positions) -> np.ndarray:
+        """Return in which of N configurations nothing is closer than the margin (N,); positions as of
+        `link_transforms`, numbers or (N,) arrays."""
         frames = self._frames(positions)
-        return not self._on_floor(frames) and next(iter(self._close(frames, self._pairs)), None) is None
+        result = ~self._on_floor(frames).any(axis=-1)
+        for index in np.flatnonzero(result):
+            result[index] = next(iter(self._close(frames[index], self._pairs)), None) is None
+        return result
 
     def ignored_pairs(self) -> list[tuple[str, str]]:
         """Return the pairs of links that are never reported, see the class."""
@@ -66,15 +78,16 @@ class SelfCollision:
         return [(self.links[a], self.links[b]) for a, b in everything if (a, b) not in checked]
 
     def _frames(self, positions: Positions) -> np.ndarray:
+        """Return root_from_link (N, L, 4, 4) of the links with shapes; N is 1 for one configuration."""
         transforms = link_transforms(self.model, positions, self.links)
-        return np.array([transforms[link] for link in self.links]).reshape(-1, 4, 4)
+        return np.stack([transforms[link].reshape(-1, 4, 4) for link in self.links], axis=1)
 
-    def _close(self, frames: np.ndarray, pairs: np.ndarray) -> Iterable[tuple[int, int]]:
+    def _close(self, frames: np.ndarray, pairs: np.ndarray) -> Iterator[tuple[int, int]]:
         """Yield which of the pairs (P, 2) are closer than the margin: boxes first, then triangles."""
         if not len(pairs):
             return
-        centres = np.einsum("lij,lj->li", frames[:, :3, :3], self._stacked("centre")) + frames[:, :3, 3]
-        halves = np.einsum("lij,lj->li", np.abs(frames[:, :3, :3]), self._stacked("half"))
+        centres = np.einsum("lij,lj->li", frames[:, :3, :3], self._centres) + frames[:, :3, 3]
+        halves = np.einsum("lij,lj->li", np.abs(frames[:, :3, :3]), self._halves)
         first, second = pairs.T
         gaps = np.abs(centres[first] - centres[second]) - halves[first] - halves[second]
         near = pairs[(gaps < self.margin).all(axis=1)]
@@ -84,14 +97,14 @@ class SelfCollision:
             if self._shapes[a].is_closer(self._shapes[b], self.margin):
                 yield int(a), int(b)
 
-    def _stacked(self, field: str) -> np.ndarray:
-        return np.array([getattr(shape, field) for shape in self._shapes])
-
-    def _on_floor(self, frames: np.ndarray) -> list[int]:
-        if self.floor is None:
-            return []
-        lowest = self.floor + self.margin
-        return [i for i in self._above_floor if self._shapes[i].lowest(frames[i]) < lowest]
+    def _on_floor(self, frames: np.ndarray) -> np.ndarray:
+        """Return which links (..., L) of frames (..., L, 4, 4) are too close to the floor."""
+        result = np.zeros(frames.shape[:-2], dtype=bool)
+        if self.floor is not None:
+            for index in self._above_floor:
+                lowest = self._shapes[index].lowest(frames[..., index, :, :])
+                result[..., index] = lowest < self.floor + self.margin
+        return result
 
     def _pairs_to_check(self, rest: Positions | None) -> np.ndarray:
         ways = {pair: self._moving_joints_between(*pair) for pair in combinations(range(len(self.links)), 2)}
@@ -107,7 +120,7 @@ class SelfCollision:
         return _as_array(movable - by_design)
 
     def _close_pairs(self, positions: Positions, pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
-        return set(self._close(self._frames(positions), _as_array(pairs)))
+        return set(self._close(self._frames(positions)[0], _as_array(pairs)))
 
     def _moving_joints_between(self, a: int, b: int) -> list[Joint]:
         return [joint for joint in _joints_between(self.model, self.links[a], self.links[b]) if joint.variables]
@@ -128,7 +141,7 @@ class SelfCollision:
 
     def _links_to_hold_against_floor(self) -> list[int]:
         """Return the links whose lowest point is not always at the same height: a wheel or the base stays on it."""
-        samples = [self._frames(positions) for positions in random_configurations(self.model, SAMPLES, seed=1)]
+        samples = [self._frames(positions)[0] for positions in random_configurations(self.model, SAMPLES, seed=1)]
         spans = [np.ptp([shape.lowest(frames[i]) for frames in samples]) for i, shape in enumerate(self._shapes)]
         return [i for i, span in enumerate(spans) if span > 1e-3]
 
@@ -154,8 +167,9 @@ class _Shape:
             return fcl.collide(self.object, other.object) > 0
         return fcl.distance(self.object, other.object) < margin
 
-    def lowest(self, frame: np.ndarray) -> float:
-        return float((self.corners @ frame[2, :3]).min() + frame[2, 3])
+    def lowest(self, frames: np.ndarray) -> np.ndarray:
+        """Return the height (...) of the lowest point in frames (..., 4, 4)."""
+        return (frames[..., 2, :3] @ self.corners.T).min(axis=-1) + frames[..., 2, 3]
 
 
 def random_configurations(model: RobotModel, count: int, seed: int) -> list[dict[str, np.ndarray]]:

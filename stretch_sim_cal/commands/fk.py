@@ -1,0 +1,126 @@
+"""`stretch-sim-cal fk MODEL`: where a frame of a robot is at given joint positions."""
+
+import argparse
+import json
+import math
+import sys
+
+NAME = "fk"
+HELP = "Say where a frame of a robot is at given joint positions (forward kinematics)."
+EXAMPLE = "stretch-sim-cal fk stretch4 --joint lift_joint=0.6 arm_joint=0.2 --frame grasp_center_link"
+OWN_MODEL = "stretch4"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_arguments(parser)
+    add_joint_argument(parser, "position of a joint in m or rad, or with 'deg' after it; others are at 0")
+    parser.add_argument("--frame", required=True, help="the link whose frame is asked for")
+    parser.add_argument("--relative-to", metavar="FRAME", help="the link it is given in (default: the root)")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say which robot is meant."""
+    parser.add_argument(
+        "model", metavar="MODEL",
+        help=f"a URDF, SDF or xacro file (a xacro is a program: your own only), or '{OWN_MODEL}': the vendor's robot",
+    )  # fmt: skip
+    parser.add_argument(
+        "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"
+    )
+    parser.add_argument(
+        "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR", help="where package:// meshes lie"
+    )
+
+
+def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declare `--joint NAME=VALUE ...`."""
+    parser.add_argument("--joint", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
+
+
+def load(args: argparse.Namespace):
+    """Return the robot model that the arguments name. Raises `InputError`."""
+    from pathlib import Path
+
+    from stretch_sim_cal.errors import InputError
+    from stretch_sim_cal.robot.description import load_model
+    from stretch_sim_cal.robot.stretch import nominal_description
+
+    arguments = assignments(args.arg, "--arg")
+    if args.model == OWN_MODEL and not Path(OWN_MODEL).exists():
+        if set(arguments) - {"tool"}:
+            raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
+        return load_model(nominal_description(**arguments))
+    return load_model(args.model, arguments, assignments(args.package, "--package"))
+
+
+def joint_values(model, words: list[str]) -> dict[str, object]:
+    """Return positions by the description's joint names; the Stretch's `arm_joint` and `gripper_joint` are known, too.
+
+    A position beyond the joint's limits is used, and said on stderr. Raises `InputError` for what is no number.
+    """
+    from stretch_sim_cal.robot.stretch import joint_positions
+
+    commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
+    positions = joint_positions(model, commanded)
+    for name, value in positions.items():
+        limit = model.checked_joint(name).limit
+        if limit is not None and not isinstance(value, list) and not limit.lower <= value <= limit.upper:
+            print(f"note: {name} = {value:g} is beyond its limits {limit.lower:g} to {limit.upper:g}", file=sys.stderr)
+    return positions
+
+
+def assignments(words: list[str], option: str) -> dict[str, str]:
+    """Return NAME=VALUE words as a mapping. Raises `InputError` for others, and for a name given twice."""
+    from stretch_sim_cal.errors import InputError
+
+    result: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InputError(f"{option} {word}: NAME=VALUE was expected")
+        if name in result:
+            raise InputError(f"{option} {word}: {name} is given twice")
+        result[name] = value
+    return result
+
+
+def _number(name: str, text: str) -> float | list[float]:
+    """Return a number, or the numbers of a joint with several degrees of freedom, written with commas."""
+    from stretch_sim_cal.errors import InputError
+
+    values = []
+    for word in text.split(","):
+        degrees = word.endswith("deg")
+        try:
+            value = float(word.removesuffix("deg"))
+        except ValueError as error:
+            raise InputError(f"--joint {name}={text}: '{word}' is not a number") from error
+        values.append(math.radians(value) if degrees else value)
+    return values[0] if len(values) == 1 else values
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the frame's pose."""
+    import numpy as np
+
+    from stretch_sim_cal.geometry.transforms import to_xyz_quaternion, to_xyz_rpy
+    from stretch_sim_cal.robot.kinematics import link_transform
+
+    model = load(args)
+    transform = link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)
+    xyz, rpy = to_xyz_rpy(transform)
+    quaternion = to_xyz_quaternion(transform)[1]
+    relative_to = args.relative_to or model.root
+    if args.json:
+        answer = {"frame": args.frame, "relative_to": relative_to, "transform": transform.tolist()}
+        answer |= {"xyz": xyz.tolist(), "rpy": rpy.tolist(), "quaternion_xyzw": quaternion.tolist()}
+        print(json.dumps(answer, indent=1))
+        return 0
+    print(f"{args.frame} in {relative_to}")
+    print("  xyz        " + " ".join(f"{value:.6f}" for value in xyz) + "  m")
+    print("  rpy        " + " ".join(f"{value:.6f}" for value in rpy) + "  rad")
+    print("  rpy        " + " ".join(f"{value:.4f}" for value in np.degrees(rpy)) + "  deg")
+    print("  quaternion " + " ".join(f"{value:.6f}" for value in quaternion) + "  x y z w")
+    return 0
