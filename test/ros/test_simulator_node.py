@@ -147,7 +147,7 @@ def test_time_goes_on_and_goals_move_the_arm(client):
     handle = client.send(["lift_joint", "arm_joint"], [0.5, 0.4], [0.6, 0.2], velocities=[0.2, 0.2])
     assert client.result(handle) == (SUCCEEDED, 0, "")
     client.spin_until(lambda: abs(client.positions["lift_joint"] - 0.6) < 1e-6)
-    assert sum(client.positions[name] for name in stretch.ARM_SEGMENTS) == pytest.approx(0.2)
+    client.spin_until(lambda: abs(sum(client.positions[name] for name in stretch.ARM_SEGMENTS) - 0.2) < 1e-6)
     assert seconds(client.take(Clock, "/clock")[0].clock) > before + 1.0
     assert client.feedback
     feedback = client.feedback[0]
