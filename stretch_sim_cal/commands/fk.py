@@ -66,7 +66,7 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
     positions = joint_positions(model, commanded)
     for name, value in positions.items():
         limit = model.checked_joint(name).limit
-        if limit is not None and not isinstance(value, list) and not limit.lower <= value <= limit.upper:
+        if limit is not None and not isinstance(value, list) and (value < limit.lower or value > limit.upper):
             print(f"note: {name} = {value:g} is beyond its limits {limit.lower:g} to {limit.upper:g}", file=sys.stderr)
     return positions
 

@@ -161,7 +161,7 @@ class _Model:
         if name in asked:
             raise InputError(f"{self.source}: poses go in a circle: {' -> '.join([*asked, name])}")
         element = self.named[name]
-        default = {"joint": self.text(element, "child"), "frame": element.get("attached_to", "")}.get(element.tag, "")
+        default = self.text(element, "child") if element.tag == "joint" else element.get("attached_to", "")
         pose = element.find("pose")
         relative_to = pose.get("relative_to", "") if pose is not None else ""
         parent = self.pose(relative_to or default or "__model__", (*asked, name))

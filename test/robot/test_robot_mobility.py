@@ -1,0 +1,367 @@
+"""Mobility, the Jacobian and forward kinematics on the textbook's mechanisms, trees and loops."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.description import Joint, Limit, Link, Mimic, load_model, robot_model
+from stretch_sim_cal.robot.jacobian import configuration_space, jacobian
+from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
+from stretch_sim_cal.robot.mechanism import Connection, mechanism, mechanism_of
+from stretch_sim_cal.robot.mechanism_file import load_mechanism
+from stretch_sim_cal.robot.mobility import mobility
+from stretch_sim_cal.robot.stretch import nominal_description
+
+AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
+NUMBER = st.floats(-3, 3)
+
+
+def serial(types: str, axes: str, offsets, name: str = "arm"):
+    """A chain of joints (R or P) about axes X, Y, Z; each lies `offsets[i]` along x from the one before."""
+    kinds = {"R": "continuous", "P": "prismatic"}
+    joints = [
+        Joint(f"q{i + 1}", kinds[kind], f"l{i}", f"l{i + 1}", from_xyz_rpy((offset, 0, 0)), np.array(AXES[axis]))
+        for i, (kind, axis, offset) in enumerate(zip(types, axes, offsets, strict=True))
+    ]
+    return robot_model(name, [Link(f"l{i}") for i in range(len(types) + 1)], joints, name)
+
+
+@given(NUMBER, NUMBER)
+@settings(max_examples=30, deadline=None)
+def test_rp_manipulator(q1, q2):
+    model = serial("RP", "ZX", (0.0, 0.7))
+    expected = [(0.7 + q2) * np.cos(q1), (0.7 + q2) * np.sin(q1), 0.0]
+    assert np.allclose(link_transform(model, {"q1": q1, "q2": q2}, "l2")[:3, 3], expected)
+    assert mobility(mechanism_of(model)).mobility == 2
+
+
+@given(NUMBER, NUMBER, NUMBER, NUMBER)
+@settings(max_examples=30, deadline=None)
+def test_2rpr_mechanism_with_all_axes_along_z(q1, q2, q3, q4):
+    model = serial("RRPR", "ZZZZ", (0.0, 0.5, 0.4, 0.0))
+    tip = link_transform(model, {"q1": q1, "q2": q2, "q3": q3, "q4": q4}, "l4")
+    x = 0.5 * np.cos(q1) + 0.4 * np.cos(q1 + q2)
+    y = 0.5 * np.sin(q1) + 0.4 * np.sin(q1 + q2)
+    assert np.allclose(tip, from_xyz_rpy((x, y, q3), (0, 0, q1 + q2 + q4)), atol=1e-9)
+    assert mobility(mechanism_of(model)).mobility == 4
+
+
+@given(NUMBER, NUMBER, NUMBER)
+@settings(max_examples=30, deadline=None)
+def test_two_turns_and_a_slide_reach_spherically(q1, q2, q3):
+    model = serial("RRP", "ZYX", (0.0, 0.0, 0.0))
+    expected = Rotation.from_euler("ZY", [q1, q2]).apply([q3, 0, 0])
+    assert np.allclose(link_transform(model, {"q1": q1, "q2": q2, "q3": q3}, "l3")[:3, 3], expected)
+
+
+@given(st.lists(NUMBER, min_size=6, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_6r_manipulator_with_axes_zyyxyz(q):
+    lengths = (0.1, 0.2, 0.5, 0.4, 0.3, 0.1)
+    model = serial("RRRRRR", "ZYYXYZ", lengths)
+    expected = np.eye(4)
+    for axis, length, angle in zip("zyyxyz", lengths, q, strict=True):
+        turn = np.eye(4)
+        turn[:3, :3] = Rotation.from_euler(axis, angle).as_matrix()
+        expected = expected @ from_xyz_rpy((length, 0, 0)) @ turn
+    assert np.allclose(link_transform(model, {f"q{i + 1}": v for i, v in enumerate(q)}, "l6"), expected, atol=1e-12)
+    assert mobility(mechanism_of(model)).mobility == 6
+
+
+def test_floating_and_mobile_bases_add_six_and_three():
+    arm = serial("RRR", "ZYY", (0.0, 0.5, 0.5))
+    assert [mobility(mechanism_of(arm, base)).mobility for base in ("fixed", "mobile", "floating")] == [3, 6, 9]
+    assert [len(configuration_space(arm, base)) for base in ("fixed", "mobile", "floating")] == [3, 6, 9]
+    assert [v.name for v in configuration_space(arm, "mobile")][:3] == ["base.x", "base.y", "base.angle"]
+    with pytest.raises(InputError, match="fixed, mobile, floating"):
+        mechanism_of(arm, "flying")
+
+
+def test_the_stretchs_configuration_space_has_its_limits():
+    space = {variable.name: variable for variable in configuration_space(load_model(nominal_description()))}
+    assert (space["lift_joint"].kind, space["lift_joint"].upper) == ("translation", 1.2)
+    assert (space["wheel_0_joint"].kind, space["wheel_0_joint"].upper) == ("unlimited turn", np.pi)
+    assert len(space) == mobility(mechanism_of(load_model(nominal_description()))).mobility
+
+
+def revolute(name, first, second, xyz, axis=(0.0, 0.0, 1.0)):
+    return Connection(name, "revolute", first, second, from_xyz_rpy(xyz), np.array(axis))
+
+
+FOUR_BAR = (
+    revolute("a", "frame", "crank", (0, 0, 0)),
+    revolute("b", "crank", "coupler", (0.2, 1.0, 0)),
+    revolute("c", "rocker", "coupler", (1.5, 1.3, 0)),
+    revolute("d", "frame", "rocker", (1.4, 0, 0)),
+)
+
+
+def linkage(connections, *bodies):
+    return mechanism("linkage", bodies, bodies[0], connections, "test")
+
+
+def test_a_four_bar_linkage_has_one_degree_of_freedom_and_is_over_constrained_in_space():
+    bodies = ("frame", "crank", "coupler", "rocker")
+    planar = mobility(linkage(FOUR_BAR, *bodies), "planar")
+    assert (planar.loops, planar.planar, planar.measured, planar.mobility) == (1, 1, 1, 1)
+    assert not planar.over_constrained
+    spatial = mobility(linkage(FOUR_BAR, *bodies))
+    assert (spatial.spatial, spatial.mobility, spatial.redundant) == (-2, 1, 3)
+    assert spatial.over_constrained
+    assert "over-constrained" in spatial.notes[0]
+    unknown = [replace(c, root_from_joint=None, axis=None) for c in FOUR_BAR]
+    counted = mobility(linkage(unknown, *bodies))
+    assert (counted.mobility, counted.measured, counted.over_constrained) == (-2, None, True)
+    assert mobility(linkage(unknown, *bodies), "planar").mobility == 1
+
+
+def test_a_triangle_is_a_structure():
+    triangle = (*FOUR_BAR[:2], replace(FOUR_BAR[3], child="coupler"))
+    found = mobility(linkage(triangle, "frame", "crank", "coupler"), "planar")
+    assert found.mobility == 0
+    assert "does not move" in found.notes[-1]
+
+
+def test_a_parallelogram_with_a_third_crank_moves_although_its_planar_count_is_zero():
+    bars = [revolute(str(i), "frame", f"crank{i}", (i, 0, 0)) for i in range(3)]
+    bars += [revolute(f"{i}b", f"crank{i}", "coupler", (i, 1, 0)) for i in range(3)]
+    found = mobility(linkage(bars, "frame", "coupler", "crank0", "crank1", "crank2"), "planar")
+    assert (found.planar, found.mobility, found.redundant, found.over_constrained) == (0, 1, 1, True)
+    # With a third crank of another length it is the structure that its count says.
+    bars[-1] = replace(bars[-1], root_from_joint=from_xyz_rpy((2.3, 0.6, 0)))
+    found = mobility(linkage(bars, "frame", "coupler", "crank0", "crank1", "crank2"), "planar")
+    assert (found.mobility, found.over_constrained) == (0, False)
+
+
+def test_an_rssr_linkage_keeps_the_idle_turn_of_its_rod():
+    rssr = (
+        revolute("a", "frame", "crank", (0, 0, 0)),
+        Connection("b", "spherical", "crank", "rod", from_xyz_rpy((0.2, 1.0, 0)), np.array(AXES["Z"])),
+        Connection("c", "spherical", "rod", "rocker", from_xyz_rpy((1.5, 1.3, 0.5)), np.array(AXES["Z"])),
+        revolute("d", "rocker", "frame", (1.4, 0, 0), (1.0, 0.0, 0.2)),
+    )
+    found = mobility(linkage(rssr, "frame", "crank", "rod", "rocker"))
+    assert (found.spatial, found.measured, found.planar, found.over_constrained) == (2, 2, None, False)
+
+
+def test_what_is_not_planar_is_not_counted_in_a_plane():
+    tilted = (*FOUR_BAR[:3], revolute("d", "frame", "rocker", (1.4, 0, 0), (0.0, 0.1, 1.0)))
+    with pytest.raises(InputError, match="joint 'd' turns about another direction"):
+        mobility(linkage(tilted, "frame", "crank", "coupler", "rocker"), "planar")
+
+
+@pytest.mark.parametrize(
+    ("connections", "bodies", "mentions"),
+    [
+        ((), ("a", "b"), "no joint connects link 'b'"),
+        ((Connection("j", "hinge", "a", "b"),), ("a", "b"), "type 'hinge' is not known"),
+        ((Connection("j", "fixed", "a", "c"),), ("a", "b"), "link 'c' does not exist"),
+        ((Connection("j", "fixed", "a", "a"),), ("a",), "to itself"),
+        ((Connection("j", "fixed", "a", "b"), Connection("j", "fixed", "a", "b")), ("a", "b"), "two joints"),
+    ],
+)
+def test_mechanisms_that_do_not_hang_together_are_named(connections, bodies, mentions):
+    with pytest.raises(InputError, match=mentions):
+        linkage(connections, *bodies)
+
+
+@st.composite
+def chains(draw):
+    kinds = ("fixed", "revolute", "continuous", "prismatic", "helical", "planar", "spherical", "floating")
+    triple = st.tuples(NUMBER, NUMBER, NUMBER)
+    axis = triple.filter(lambda values: np.linalg.norm(values) > 0.1)
+    joints = []
+    for i in range(4):
+        origin = from_xyz_rpy(draw(triple), draw(triple))
+        kind = draw(st.sampled_from(kinds))
+        joint = Joint(f"j{i}", kind, f"l{i}", f"l{i + 1}", origin, np.array(draw(axis)), pitch=draw(NUMBER))
+        if i == 3 and joints[0].variables == 1 and joint.variables == 1:
+            joint = replace(joint, mimic=Mimic("j0", draw(NUMBER), draw(NUMBER)))
+        joints.append(joint)
+    return robot_model("chain", [Link(f"l{i}") for i in range(5)], joints, "chain")
+
+
+@given(chains(), st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_the_jacobian_is_the_derivative_of_forward_kinematics(model, seed):
+    generator = np.random.default_rng(seed)
+    positions = {
+        joint.name: generator.uniform(-1.5, 1.5, joint.variables if joint.variables > 1 else ())
+        for joint in model.moving_joints()
+    }
+    columns, variables = jacobian(model, positions, "l4")
+    assert columns.shape == (6, len(variables))
+    step = 1e-6
+    for index, variable in enumerate(variables):
+        place = [v.name for v in variables if v.joint == variable.joint].index(variable.name)
+
+        def tip(change, variable=variable, place=place):
+            moved = {name: np.array(value, dtype=float) for name, value in positions.items()}
+            if moved[variable.joint].ndim:
+                moved[variable.joint][place] += change
+            else:
+                moved[variable.joint] += change
+            return link_transforms(model, moved, ["l4"])["l4"]
+
+        slope = (tip(step) - tip(-step)) / (2 * step)
+        spin = slope[:3, :3] @ tip(0.0)[:3, :3].T
+        numeric = [*slope[:3, 3], spin[2, 1], spin[0, 2], spin[1, 0]]
+        assert np.allclose(columns[:, index], numeric, atol=1e-6)
+
+
+def test_the_jacobian_of_many_configurations_at_once():
+    model = load_model(nominal_description())
+    lifts, yaws = np.array([0.1, 0.5, 1.0]), np.array([0.0, 1.0, 3.0])
+    many, variables = jacobian(model, {"lift_joint": lifts, "wrist_yaw_joint": yaws}, "grasp_center_link")
+    assert many.shape == (3, 6, len(variables)) == (3, 6, 8)
+    for i in range(3):
+        alone, _ = jacobian(model, {"lift_joint": lifts[i], "wrist_yaw_joint": yaws[i]}, "grasp_center_link")
+        assert np.allclose(many[i], alone)
+    assert jacobian(model, {}, "head_link")[0].shape == (6, 0)
+
+
+FOUR_BAR_SDF = """<sdf version="1.9"><model name="four_bar">
+  <link name="crank"><pose>0.1 0.5 0 0 0 0.2</pose></link>
+  <link name="coupler"><pose relative_to="crank">0.7 0.6 0 0 0 0</pose></link>
+  <link name="rocker"><pose degrees="true">1.45 0.6 0 0 0 10</pose></link>
+  <joint name="a" type="revolute"><pose relative_to="__model__">0 0 0 0 0 0</pose>
+    <parent>world</parent><child>crank</child><axis><xyz>0 0 1</xyz></axis></joint>
+  <joint name="b" type="revolute"><pose relative_to="__model__">0.2 1 0 0 0 0</pose>
+    <parent>crank</parent><child>coupler</child><axis><xyz>0 0 1</xyz></axis></joint>
+  <joint name="c" type="revolute"><pose relative_to="__model__">1.5 1.3 0 0 0 0</pose>
+    <parent>coupler</parent><child>rocker</child><axis><xyz>0 0 1</xyz></axis></joint>
+  {last}
+</model></sdf>"""
+LAST = """<joint name="d" type="revolute"><pose relative_to="__model__">1.4 0 0 0 0 0</pose>
+    <parent>world</parent><child>rocker</child><axis><xyz>0 0 1</xyz></axis></joint>"""
+
+
+def test_a_closed_loop_in_an_sdf_is_counted_and_refused_as_a_tree(tmp_path):
+    path = tmp_path / "four_bar.sdf"
+    path.write_text(FOUR_BAR_SDF.format(last=LAST))
+    found = mobility(load_mechanism(path)[0])
+    assert (found.loops, found.mobility, found.spatial, found.over_constrained) == (1, 1, -2, True)
+    with pytest.raises(InputError, match="child of two joints"):
+        load_model(path)
+
+
+def test_an_open_sdf_moves_about_its_joints_own_frames(tmp_path):
+    path = tmp_path / "open.sdf"
+    path.write_text(FOUR_BAR_SDF.format(last=""))
+    model = load_model(path)
+    rest = link_transforms(model)
+    crank = from_xyz_rpy((0.1, 0.5, 0), (0, 0, 0.2))
+    assert np.allclose(rest["crank"], crank)
+    assert np.allclose(rest["coupler"], crank @ from_xyz_rpy((0.7, 0.6, 0)))
+    assert np.allclose(rest["rocker"], from_xyz_rpy((1.45, 0.6, 0), (0, 0, np.radians(10))))
+    turned = link_transforms(model, {"a": np.pi / 2})
+    quarter = from_xyz_rpy((0, 0, 0), (0, 0, np.pi / 2))
+    assert np.allclose(turned["rocker"], quarter @ rest["rocker"])
+    folded = link_transforms(model, {"b": np.pi / 2})
+    pivot = from_xyz_rpy((0.2, 1.0, 0))
+    assert np.allclose(folded["coupler"], pivot @ quarter @ np.linalg.inv(pivot) @ rest["coupler"])
+    assert mobility(mechanism_of(model)).mobility == mobility(load_mechanism(path)[0]).mobility == 3
+
+
+def test_screws_balls_and_universal_joints_of_an_sdf(tmp_path):
+    path = tmp_path / "screw.sdf"
+    path.write_text(
+        """<sdf version="1.10"><model name="m">
+        <link name="a"/><link name="b"/><link name="c"/><link name="d"/><link name="e"/>
+        <joint name="new" type="screw"><parent>a</parent><child>b</child><axis><xyz>0 0 1</xyz></axis>
+          <screw_thread_pitch>0.01</screw_thread_pitch></joint>
+        <joint name="old" type="screw"><parent>b</parent><child>c</child><axis><xyz>0 0 1</xyz></axis>
+          <thread_pitch>-100</thread_pitch></joint>
+        <joint name="ball" type="ball"><parent>c</parent><child>d</child></joint>
+        <joint name="cross" type="universal"><parent>d</parent><child>e</child>
+          <axis><xyz>1 0 0</xyz></axis><axis2><xyz>0 1 0</xyz></axis2></joint>
+        </model></sdf>"""
+    )
+    model = load_model(path)
+    frames = link_transforms(model, {"new": 2 * np.pi, "old": 1.0})
+    assert np.allclose(frames["b"][:3, 3], [0, 0, 0.01])
+    assert np.isclose(frames["c"][2, 3], 0.02)
+    assert model.joints["ball"].type == "spherical"
+    assert mobility(mechanism_of(model)).mobility == 1 + 1 + 3 + 2
+    assert mobility(load_mechanism(path)[0]).mobility == 6 + 7  # nothing joins it to the world
+
+
+@pytest.mark.parametrize(
+    ("body", "mentions"),
+    [
+        ("", "no links"),
+        ('<link name="a"/><joint name="j" type="gearbox"/>', "type 'gearbox' is not read"),
+        ('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>b</child></joint>', "'b' is no link"),
+        ('<link name="a"><pose relative_to="a">0 0 0 0 0 0</pose></link>', "in a circle"),
+        ('<link name="a"><pose>0 0</pose></link>', "6 finite numbers"),
+        ('<link name="a"/><include><uri>x</uri></include>', "nested <include>"),
+        ('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>world</child></joint>', "'world'"),
+    ],
+)
+def test_an_sdf_that_cannot_be_read_is_named(tmp_path, body, mentions):
+    path = tmp_path / "broken.sdf"
+    path.write_text(f'<sdf version="1.9"><model name="m">{body}</model></sdf>')
+    with pytest.raises(InputError, match="broken.sdf") as caught:
+        load_mechanism(path)
+    assert mentions in str(caught.value)
+
+
+YAML = """
+name: four_bar
+dimension: planar
+links: [frame, crank, coupler, rocker]
+joints:
+  - {{name: a, type: revolute, parent: frame, child: crank{a}}}
+  - {{name: b, type: revolute, parent: crank, child: coupler{b}}}
+  - {{name: c, type: revolute, parent: coupler, child: rocker{c}}}
+  - {{name: d, type: revolute, parent: rocker, child: frame{d}}}
+"""
+WHERE = {"a": (0, 0, 0), "b": (0.2, 1, 0), "c": (1.5, 1.3, 0), "d": (1.4, 0, 0)}
+
+
+def test_a_mechanism_in_a_yaml_with_and_without_geometry(tmp_path):
+    path = tmp_path / "four_bar.yaml"
+    path.write_text(YAML.format(**dict.fromkeys("abcd", "")))
+    found, dimension = load_mechanism(path)
+    assert dimension == "planar"
+    assert mobility(found, dimension).mobility == 1
+    path.write_text(YAML.format(**{k: f", xyz: {list(v)}, axis: [0, 0, 2]" for k, v in WHERE.items()}))
+    assert mobility(load_mechanism(path)[0]).measured == 1
+    assert mobility(load_mechanism(path, base="mobile")[0]).measured == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "mentions"),
+    [
+        ("links: []", "links: a list of names"),
+        ("links: [a]\nspeed: 1", "'speed' is not known"),
+        ("links: [a, b]\njoints: [{name: j, type: fixed, parent: a, child: b, axis: [0, 0, 0]}]", "must not be zero"),
+        ("links: [a, b]\njoints: [{name: j, type: fixed, parent: a, child: b, xyz: [0, .nan, 0]}]", "finite"),
+        ("links: [a, b]\njoints: [{name: j, type: revolute, parent: a}]", "child: a name was expected"),
+        ("links: [a]\ndimension: 4", "spatial, planar"),
+        ("links: [a]\nbase: flying", "fixed, mobile, floating"),
+        ("[torn", "not valid YAML"),
+    ],
+)
+def test_a_broken_yaml_is_named(tmp_path, text, mentions):
+    path = tmp_path / "mechanism.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=mentions):
+        load_mechanism(path)
+
+
+def test_a_mimic_joint_has_no_freedom_of_its_own():
+    limit = Limit(0, 1, 1, 1)
+    joints = [
+        Joint("lead", "prismatic", "a", "b", np.eye(4), np.array(AXES["X"]), limit),
+        Joint("follow", "prismatic", "a", "c", np.eye(4), np.array(AXES["X"]), limit, Mimic("lead", -1.0)),
+    ]
+    model = robot_model("gripper", [Link(name) for name in "abc"], joints, "gripper")
+    assert mobility(mechanism_of(model)).mobility == 1
+    assert [v.name for v in configuration_space(model)] == ["lead"]

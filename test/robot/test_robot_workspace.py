@@ -1,0 +1,170 @@
+"""Workspaces with known areas and volumes, and the three commands on the real robot."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal import cli
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.collision import SelfCollision
+from stretch_sim_cal.robot.description import Joint, Limit, Link, load_model, robot_model
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.workspace import workspace
+
+X, Y, Z = np.eye(3)
+
+
+def arm(*parts, name="arm"):
+    joints = [
+        Joint(f"q{i}", kind, f"l{i}", f"l{i + 1}", np.eye(4), axis, Limit(*bounds, 1, 1) if bounds else None)
+        for i, (kind, axis, bounds) in enumerate(parts)
+    ]
+    return robot_model(name, [Link(f"l{i}") for i in range(len(parts) + 1)], joints, name)
+
+
+RP = arm(("continuous", Z, None), ("prismatic", X, (1.0, 2.0)))
+RRP = arm(("continuous", Z, None), ("continuous", Y, None), ("prismatic", X, (0.0, 1.0)))
+
+
+def test_a_turn_and_a_slide_reach_an_annulus():
+    reached = workspace(RP, "l2", resolution=0.05)
+    assert reached.dimension == 2
+    assert reached.settled
+    assert reached.measure == pytest.approx(3 * np.pi, rel=0.02)
+    assert reached.hull_measure == pytest.approx(4 * np.pi, rel=0.02)
+    radii = np.linalg.norm(reached.points, axis=1)
+    assert radii.min() >= 1.0 - 1e-9
+    assert radii.max() <= 2.0 + 1e-9
+
+
+def test_two_turns_and_a_slide_reach_a_ball_evenly():
+    reached = workspace(RRP, "l3", resolution=0.1)
+    assert reached.dimension == 3
+    assert reached.measure == pytest.approx(4 / 3 * np.pi, rel=0.05)
+    assert reached.hull_measure == pytest.approx(4 / 3 * np.pi, rel=0.05)
+    # Even coverage: half of the volume, so half of the points, lies beyond 0.79 of the radius.
+    assert (np.linalg.norm(reached.points, axis=1) > 0.5 ** (1 / 3)).mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_every_point_is_reached_by_its_configuration():
+    reached = workspace(RRP, "l3", resolution=0.2, max_samples=2**14)
+    positions = dict(zip((v.name for v in reached.variables), reached.configurations.T, strict=True))
+    assert np.allclose(link_transforms(RRP, positions)["l3"][:, :3, 3], reached.points)
+
+
+def test_held_joints_and_links_that_do_not_move():
+    line = workspace(RP, "l2", fixed={"q0": 0.3})
+    assert (line.dimension, [v.name for v in line.variables]) == (1, ["q1"])
+    assert line.hull_measure == pytest.approx(1.0)
+    assert line.measure == pytest.approx(1.0, rel=0.05)
+    point = workspace(RP, "l2", fixed={"q0": 0.3, "q1": 1.5})
+    assert (point.dimension, point.measure, len(point.points)) == (0, 0.0, 1)
+    relative = workspace(RP, "l2", relative_to="l1")
+    assert [v.name for v in relative.variables] == ["q1"]
+
+
+def test_the_same_seed_gives_the_same_workspace():
+    first, second = (workspace(RP, "l2", seed=3) for _ in range(2))
+    assert np.array_equal(first.points, second.points)
+
+
+def test_without_collisions_less_is_reached_and_nothing_touches():
+    model = load_model(nominal_description())
+    fixed = {"lift_joint": 0.3, "wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0}
+    collision = SelfCollision(model, floor=0.0)
+    everything = workspace(model, "grasp_center_link", fixed=fixed, resolution=0.06)
+    free = workspace(model, "grasp_center_link", fixed=fixed, resolution=0.06, collision=collision)
+    assert everything.dimension == free.dimension == 2
+    assert free.measure < 0.95 * everything.measure
+    assert free.colliding > 0
+    for configuration in free.configurations[::20]:
+        positions = dict(zip((v.name for v in free.variables), configuration, strict=True))
+        assert collision.colliding_pairs(fixed | positions) == []
+
+
+def test_what_has_no_bounded_workspace_is_named():
+    unlimited = robot_model("r", [Link("a"), Link("b")], [Joint("j", "prismatic", "a", "b", np.eye(4), X)], "r")
+    with pytest.raises(InputError, match="joint 'j' has no limits"):
+        workspace(unlimited, "b")
+    with pytest.raises(InputError, match="resolution"):
+        workspace(RP, "l2", resolution=1e-9)
+    with pytest.raises(InputError, match="no collision shapes"):
+        SelfCollision(RP)
+
+
+def run(capsys, *arguments):
+    code = cli.main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_fk_prints_the_transform_as_json(capsys):
+    code, out, _ = run(
+        capsys, "fk", "stretch4", "--joint", "lift_joint=0.5", "arm_joint=0.2", "wrist_yaw_joint=90deg",
+        "--frame", "grasp_center_link", "--relative-to", "base_link", "--json",
+    )  # fmt: skip
+    answer = json.loads(out)
+    assert code == 0
+    model = load_model(nominal_description())
+    positions = {f"arm_l{i}_joint": 0.05 for i in range(1, 5)} | {"lift_joint": 0.5, "wrist_yaw_joint": np.pi / 2}
+    frames = link_transforms(model, positions)
+    expected = np.linalg.inv(frames["base_link"]) @ frames["grasp_center_link"]
+    assert np.allclose(answer["transform"], expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mentions"),
+    [
+        (("fk", "stretch4", "--joint", "lift=1", "--frame", "head_link"), "did you mean lift_joint"),
+        (("fk", "stretch4", "--joint", "lift_joint", "--frame", "head_link"), "NAME=VALUE"),
+        (("fk", "stretch4", "--joint", "lift_joint=up", "--frame", "head_link"), "'up' is not a number"),
+        (("fk", "stretch4", "--joint", "lift_joint=nan", "--frame", "head_link"), "not finite"),
+        (("fk", "stretch4", "--frame", "hed_link"), "did you mean head_link"),
+        (("fk", "missing.urdf", "--frame", "head_link"), "missing.urdf: No such file"),
+        (("mobility", "missing.sdf"), "missing.sdf: No such file"),
+        (("workspace", "stretch4", "--frame", "head_link", "--plot", "plot.bmp"), ".png, .svg, .pdf"),
+        (("workspace", "stretch4", "--frame", "head_link", "--points", "points.txt"), ".csv or .npz"),
+    ],
+)
+def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(capsys, arguments, mentions):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert mentions in err
+
+
+def test_a_position_beyond_its_limits_is_used_and_noted(capsys):
+    code, out, err = run(capsys, "fk", "stretch4", "--joint", "lift_joint=3", "--frame", "lift_link")
+    assert code == 0
+    assert "beyond its limits 0 to 1.2" in err
+
+
+def test_mobility_tells_the_configuration_space(capsys):
+    code, out, _ = run(capsys, "mobility", "stretch4", "--base", "mobile", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["mobility"] == len(answer["configuration_space"]) == 16
+    code, out, _ = run(capsys, "mobility", "stretch4")
+    assert "mobility 13" in out
+    assert "lift_joint" in out
+
+
+def test_workspace_writes_points_and_a_picture(capsys, tmp_path):
+    csv, npz, plot = tmp_path / "points.csv", tmp_path / "points.npz", tmp_path / "plot.png"
+    held = ("--joint", "wrist_pitch_joint=0", "wrist_roll_joint=0", "lift_joint=0.5")
+    common = ("workspace", "stretch4", "--frame", "grasp_center_link", *held, "--resolution", "0.05")
+    code, out, _ = run(capsys, *common, "--points", str(csv), "--plot", str(plot), "--json")
+    summary = json.loads(out)
+    assert code == 0
+    assert summary["dimension"] == 2
+    table = np.loadtxt(csv, delimiter=",", skiprows=1)
+    assert table.shape == (summary["points"], 3 + len(summary["variables"]))
+    assert np.allclose(table[:, :3].min(axis=0), summary["bounds"][0], atol=1e-6)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    code, out, _ = run(capsys, *common, "--points", str(npz))
+    assert code == 0
+    assert "a part of a plane" in out
+    with np.load(npz) as stored:
+        assert np.allclose(stored["points"], table[:, :3], atol=1e-8)
