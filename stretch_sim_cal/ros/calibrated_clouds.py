@@ -17,7 +17,7 @@ DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity"
 
 @dataclass(frozen=True)
 class Placement:
-    """Where each lidar's points go: `footprint_from_left`, `footprint_from_right` (4, 4), and the frame's name in TF."""
+    """Where each lidar's points go: `footprint_from_left`, `footprint_from_right` (4, 4); `frame` is its name in TF."""
 
     frame: str
     footprint_from_left: np.ndarray
@@ -73,4 +73,4 @@ def xyz(records: np.ndarray) -> np.ndarray:
 def warn_without_broadcast(context, frames: FrameListener, frame: str) -> None:
     """Say so where TF does not have `frame` a while after the start: RViz would show nothing."""
     if not context.spin_until(lambda: frames.tree.known(frame), timeout=BROADCAST_GRACE):
-        context.log.warning(f"frame '{frame}' is not in TF, RViz cannot place the clouds; run ros_broadcast_calibration")
+        context.log.warning(f"frame '{frame}' is not in TF, so RViz shows nothing; run ros_broadcast_calibration")

@@ -8,6 +8,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.parameters import Option
 
 LOOK_EVERY = 1.0
+CALIBRATE = "run ros_align_dual_lidar, then ros_find_floor_calibration"
 FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
 
 
@@ -17,12 +18,12 @@ def usable_calibration(path: str | Path) -> CalibrationFile:
     Raises `InputError` where it is missing, broken, contradicts itself or holds no calibration.
     """
     if not Path(path).exists():
-        raise InputError(f"{path}: there is no calibration yet; run ros_align_dual_lidar, then ros_find_floor_calibration")
+        raise InputError(f"{path}: there is no calibration yet; {CALIBRATE}")
     file = CalibrationFile.load(path)
     if file.contradictions:
         raise InputError(f"{path}: contradicts itself: {'; '.join(file.contradictions)}; calibrate again or roll back")
     if file.right_to_left is None and file.footprint_from_base is None:
-        raise InputError(f"{path}: holds no calibration; run ros_align_dual_lidar, then ros_find_floor_calibration")
+        raise InputError(f"{path}: holds no calibration; {CALIBRATE}")
     return file
 
 

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from stretch_sim_cal.harness.domain import own_domain
@@ -14,7 +16,7 @@ def graph(tmp_path):
 
 @pytest.fixture
 def ros(monkeypatch):
-    """A node under test (`ros.context`) and the drivers' node (`ros.drivers`) in this process, over DDS all the same."""
+    """A node under test (`ros.context`) and the drivers' node (`ros.drivers`) in this process, talking over DDS."""
     from types import SimpleNamespace
 
     import rclpy
@@ -36,3 +38,11 @@ def ros(monkeypatch):
             drivers.destroy_node()
         finally:
             rclpy.try_shutdown()
+
+
+@pytest.fixture
+def shared(ros, tmp_path):
+    """A graph for processes that shares its domain with the nodes of this process."""
+    from node_process import Graph
+
+    return Graph(int(os.environ["ROS_DOMAIN_ID"]), tmp_path)

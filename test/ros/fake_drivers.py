@@ -134,6 +134,7 @@ def edge_transform(parent: str, child: str) -> np.ndarray:
 def main() -> None:
     import rclpy
     from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+    from rclpy.signals import SignalHandlerOptions
     from sensor_msgs.msg import JointState, LaserScan, PointCloud2, PointField
     from std_msgs.msg import String
     from tf2_msgs.msg import TFMessage
@@ -142,7 +143,7 @@ def main() -> None:
     from stretch_sim_cal.ros.simulator.messages import transforms_message
 
     drivers = Drivers(**json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
-    rclpy.init()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = rclpy.create_node("fake_drivers")
     latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     tf = node.create_publisher(TFMessage, "/tf_static", latched if drivers.tf_latched else QoSProfile(depth=10))
@@ -187,10 +188,9 @@ def main() -> None:
     print("drivers ready", flush=True)
     start = time.time()
     tick = 0
-    while rclpy.ok():
+    while True:
         at = start + tick / drivers.rate
         time.sleep(max(0.0, at - time.time()))
-        rclpy.spin_once(node, timeout_sec=0.0)
         if drivers.tf and not drivers.tf_latched:
             tf.publish(tf_message)
         if joints:

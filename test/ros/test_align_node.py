@@ -13,6 +13,8 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.ros import align_node
 
+pytestmark = pytest.mark.graph
+
 SAMPLES = ("--num-samples", "8")
 
 

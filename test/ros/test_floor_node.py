@@ -2,12 +2,15 @@
 
 import fake_drivers
 import numpy as np
+import pytest
 import yaml
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.values_file import read_values
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
 from stretch_sim_cal.ros import floor_node
+
+pytestmark = pytest.mark.graph
 
 TILT_DEG, HEIGHT = [0.5, -0.3], 0.031
 FLOOR_FROM_BASE = from_xyz_rpy((0.0, 0.0, HEIGHT), np.radians([*TILT_DEG, 0.0]))

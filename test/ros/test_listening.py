@@ -15,6 +15,8 @@ from stretch_sim_cal.ros.simulator.messages import cloud_message, transforms_mes
 from stretch_sim_cal.ros.subscription import MatchedSubscription
 from stretch_sim_cal.ros.watchdog import Watchdog
 
+pytestmark = pytest.mark.graph
+
 POINTS = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
 LEFT, RIGHT = "/lidar_points_left", "/lidar_points_right"
 
@@ -130,7 +132,7 @@ def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):
     [
         (lambda node: None, None, [f"no messages on {LEFT} for", "nobody publishes it", "ROS_DOMAIN_ID"]),
         (lambda node: create(node, "LaserScan", LEFT), None, ["LaserScan by /drivers", "PointCloud2 was expected"]),
-        (lambda node: create(node, "PointCloud2", "/points"), None, ["topics with sensor_msgs/msg/PointCloud2 are /points"]),
+        (lambda node: create(node, "PointCloud2", "/a"), None, ["topics with sensor_msgs/msg/PointCloud2 are /a"]),
         (lambda node: Lidars(node, reliable=False), None, ["/drivers (best effort, volatile)", "no message comes"]),
         (Lidars, {"offset": 60.0, "jump": 300}, ["no pair of clouds", "never closer than", "max_time_difference"]),
         (Lidars, {"empty": True}, ["no pair of clouds", "held no return at all"]),

@@ -1,21 +1,15 @@
 """The calibration's picture as a process: what it publishes, and that the RViz files show it."""
 
-import os
-
 import numpy as np
 import pytest
 import yaml
 from fake_drivers import Drivers
-from node_process import PACKAGE_ROOT, Graph, stop
+from node_process import PACKAGE_ROOT, stop
 from test_broadcast_node import write_calibration
 
 from stretch_sim_cal.recording.clouds import fields_from_message, points_from_message
 
-
-@pytest.fixture
-def shared(ros, tmp_path):
-    """A graph for processes that shares its domain with the nodes of this process."""
-    return Graph(int(os.environ["ROS_DOMAIN_ID"]), tmp_path)
+pytestmark = pytest.mark.graph
 
 
 def listen(context, *topics: str) -> dict:

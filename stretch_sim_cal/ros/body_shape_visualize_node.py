@@ -1,0 +1,150 @@
+"""`ros_visualize_body_shape_calibration FILE`: the body shape and its zones at the robot's present pose, for RViz."""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+
+from stretch_sim_cal.calibration.body_model_file import load_body_shape_model
+from stretch_sim_cal.ros.body_zones import Zones, zones_around
+from stretch_sim_cal.ros.calibrated_clouds import placement, warn_without_broadcast, xyz
+from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.joint_listener import JointListener
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
+from stretch_sim_cal.ros.parameters import Option, follow_changes
+from stretch_sim_cal.ros.visualize_node import DISPLAY_OPTIONS
+from stretch_sim_cal.ros.watchdog import Watchdog
+
+ZONE_OPTIONS = (
+    Option("margin", 0.05, "m around the body in which returns are ignored", minimum=0.0, maximum=2.0, live=True),
+    Option("stop_zone", 0.1, "m beyond the margin in which returns are obstacles", minimum=0.0, maximum=5.0, live=True),
+    Option("lowest", 0.06, "m above the floor where obstacles begin", minimum=-1.0, maximum=3.0, live=True),
+    Option("highest", 1.6, "m above the floor where obstacles end", minimum=-1.0, maximum=5.0, live=True),
+    Option("drop", -0.06, "m, a return at this height or below is a drop", minimum=-5.0, maximum=0.0, live=True),
+)
+COMMAND = NodeCommand(
+    executable="ros_visualize_body_shape_calibration",
+    node_name="visualize_body_shape_calibration",
+    description=(
+        "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model\n"
+        "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points,\n"
+        "obstacles_positive, obstacles_negative, lidar_combined). Margins can be set while it runs:\n"
+        "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
+        "Look at it with rviz2 -d rviz/body_shape_calibration.rviz; ros_broadcast_calibration has to run."
+    ),
+    example="ros_visualize_body_shape_calibration tapered_capsule_body_model.yaml",
+    options=(*DISPLAY_OPTIONS, *ZONE_OPTIONS),
+    arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
+    endless=True,
+)
+DRAW_EVERY = 0.1
+# Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
+REPEAT = 10
+OUTLINE_CORNERS = 48
+
+
+class BodyShapeVisualizer:
+    """Draws the zones as the joints and parameters change, and sorts every pair of clouds into them."""
+
+    def __init__(self, context: NodeContext):
+        self._context = context
+        self._options = context.options
+        self._model = load_body_shape_model(context.arguments.file)
+        for warning in self._model.warnings:
+            context.log.warning(warning)
+        follow_changes(context.node, COMMAND.options, context.options)
+        self._calibration = CalibrationWatch(context, self._place)
+        watchdog = Watchdog(math.inf, context.log.warning)
+        self._frames = FrameListener(context)
+        self._frames.wait_for((context.options.base_link_frame, context.options.left_lidar_frame), watchdog=watchdog)
+        self._place()
+        self._make_publishers()
+        self._joints = JointListener(context, watchdog)
+        self._drawn: tuple = ()
+        self._draws = 0
+        self._outside: list[str] = []
+        CloudPairs(context, context.options, watchdog, depth=2, on_pair=self._sort)
+        context.every(DRAW_EVERY, self._draw)
+        context.every(0.5, watchdog.tick)
+        warn_without_broadcast(context, self._frames, self._placement.frame)
+
+    def _make_publishers(self) -> None:
+        from geometry_msgs.msg import PolygonStamped
+        from sensor_msgs.msg import PointCloud2
+        from visualization_msgs.msg import MarkerArray
+
+        topics = {"combined": "lidar_combined", "body": "body_points", "obstacle": "obstacles_positive",
+                  "drop": "obstacles_negative"}  # fmt: skip
+        create = self._context.node.create_publisher
+        self._clouds = {name: create(PointCloud2, topic, 2) for name, topic in topics.items()}
+        self._markers = create(MarkerArray, "obstacle_markers", 2)
+        self._outline = create(PolygonStamped, "body_outline", 2)
+
+    def _place(self) -> None:
+        self._placement = placement(self._options, self._calibration, self._frames)
+
+    def zones(self) -> Zones | None:
+        """Return the zones at the present pose; None while that is unknown."""
+        model, joints, options = self._model, self._joints.commanded, self._options
+        if (model.arm_dependent and "arm" not in joints) or (model.yaw_dependent and "wrist_yaw" not in joints):
+            return None
+        shape = model.shape_at(joints.get("arm", 0.0), joints.get("wrist_yaw", 0.0))
+        return zones_around(shape, options.margin, options.stop_zone, options.lowest, options.highest, options.drop)
+
+    def _draw(self) -> None:
+        zones = self.zones()
+        self._draws += 1
+        if zones is None or (self._key(zones) == self._drawn and self._draws % REPEAT):
+            return
+        from stretch_sim_cal.ros.markers import marker_array, polygon
+        from stretch_sim_cal.ros.zone_markers import zone_markers
+
+        self._drawn = self._key(zones)
+        stamp = self._context.node.get_clock().now().nanoseconds
+        frame = self._placement.frame
+        self._markers.publish(marker_array(zone_markers(zones), frame, stamp))
+        self._outline.publish(polygon(zones.minimum.circumscribed(OUTLINE_CORNERS).corners, frame, stamp))
+        self._warn_outside(self._joints.commanded)
+
+    def _key(self, zones: Zones) -> tuple:
+        return (*zones.minimum.vector, *zones.inner.vector, *zones.outer.vector, self._placement.frame)
+
+    def _warn_outside(self, joints: Mapping[str, float]) -> None:
+        outside = self._model.outside_of_coverage(joints)
+        for joint in outside:
+            if joint not in self._outside:
+                low, high = self._model.covers[joint]
+                self._context.log.warning(
+                    f"{joint} is at {joints[joint]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
+                    "the robot may reach outside of its shape"
+                )
+        self._outside = outside
+
+    def _sort(self, pair: CloudPair) -> None:
+        from stretch_sim_cal.ros.simulator.messages import cloud_message
+
+        zones = self.zones()
+        if zones is None or not any(publisher.get_subscription_count() for publisher in self._clouds.values()):
+            return
+        records = self._placement.combined(pair)
+        parts = {name: records[mask] for name, mask in zones.classes(xyz(records)).items()} | {"combined": records}
+        for name, publisher in self._clouds.items():
+            if publisher.get_subscription_count():
+                publisher.publish(cloud_message(parts[name], self._placement.frame, pair.stamp))
+
+
+def visualize_body_shape(context: NodeContext) -> None:
+    """Show the body shape until a signal ends the node."""
+    BodyShapeVisualizer(context)
+    print("visualizing on /obstacle_markers, /body_outline, /body_points, /obstacles_positive", flush=True)
+    context.spin()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return run_node(COMMAND, visualize_body_shape, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

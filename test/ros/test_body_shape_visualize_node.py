@@ -1,0 +1,143 @@
+"""The body shape's picture as a process: it follows the arm and the margins, and sorts returns into its zones."""
+
+import numpy as np
+import pytest
+from node_process import stop
+from test_broadcast_node import write_calibration
+
+from stretch_sim_cal.calibration.body_model_file import save_body_shape_model
+from stretch_sim_cal.calibration.body_shape_model import BodyShapeModel
+from stretch_sim_cal.geometry.shapes import ConvexPolygon, Ellipse, TaperedCapsule
+from stretch_sim_cal.recording.clouds import points_from_message
+from stretch_sim_cal.ros import body_shape_visualize_node
+from stretch_sim_cal.ros.body_zones import zones_around
+from stretch_sim_cal.ros.joint_listener import commanded_joints
+from stretch_sim_cal.ros.simulator.messages import joint_state_message
+
+pytestmark = pytest.mark.graph
+SEGMENTS = [f"arm_l{number}_joint" for number in range(1, 5)]
+
+
+def capsule(extension: float) -> TaperedCapsule:
+    return TaperedCapsule(0.0, 0.0, 0.25, 0.2 + extension, 0.0, 0.1)
+
+
+def write_model(path) -> None:
+    model = BodyShapeModel(
+        "tapered_capsule", (0.0, 0.5), (0.0,), [[capsule(0.0)], [capsule(0.5)]], {"arm": (0.0, 0.4)},
+        {"tool": "a tool"},
+    )  # fmt: skip
+    save_body_shape_model(model, path)
+
+
+def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
+    from geometry_msgs.msg import PolygonStamped
+    from rcl_interfaces.srv import SetParameters
+    from rclpy.parameter import Parameter
+    from sensor_msgs.msg import JointState, PointCloud2
+    from visualization_msgs.msg import MarkerArray
+
+    write_calibration(shared.calibration_file, 0.028, normal=np.array([0.0, 0.0, 1.0]))
+    write_model(shared.folder / "model.yaml")
+    heard: dict = {}
+    node = ros.context.node
+    for kind, topic in ((PolygonStamped, "body_outline"), (MarkerArray, "obstacle_markers"),
+                        (PointCloud2, "obstacles_positive"), (PointCloud2, "body_points")):  # fmt: skip
+        node.create_subscription(kind, topic, lambda message, topic=topic: heard.__setitem__(topic, message), 5)
+    joints = ros.drivers.create_publisher(JointState, "/joint_states", 10)
+
+    def move_to(extension: float) -> bool:
+        """Publish joint states until the outline and the markers are those of the extension."""
+        positions = dict.fromkeys(SEGMENTS, extension / 4)
+
+        def arrived() -> bool:
+            joints.publish(joint_state_message(positions, {}, 0))
+            outline = [point.x for point in heard["body_outline"].polygon.points] if "body_outline" in heard else [0.0]
+            return abs(max(outline) - (0.3 + extension)) < 1e-3
+
+        return ros.context.spin_until(arrived, timeout=15.0)
+
+    arguments = [str(shared.folder / "model.yaml"), "--stop-zone", "3"]
+    with shared.drivers(), shared.running("body_shape_visualize_node", *arguments, ready="visualizing") as process:
+        assert move_to(0.1)
+        assert move_to(0.45)
+        assert heard["body_outline"].header.frame_id == "floor_plane"
+        drawn = {marker.ns: marker for marker in heard["obstacle_markers"].markers}
+        assert set(drawn) == {
+            "minimum_model", "minimum_model_shade", "inner_boundary", "outer_boundary", "stop_zone",
+        }  # fmt: skip
+        assert max(point.x for point in drawn["inner_boundary"].points) == pytest.approx(0.8, abs=1e-3)
+
+        assert ros.context.spin_until(lambda: {"obstacles_positive", "body_points"} <= set(heard), timeout=10.0)
+        obstacles = points_from_message(heard["obstacles_positive"])
+        assert len(obstacles) > 500
+        assert obstacles[:, 2].min() >= 0.06 and obstacles[:, 2].max() <= 1.6
+        assert not len(points_from_message(heard["body_points"]))
+
+        client = node.create_client(SetParameters, "/visualize_body_shape_calibration/set_parameters")
+        assert ros.context.spin_until(client.service_is_ready, timeout=10.0)
+        answer = client.call_async(SetParameters.Request(parameters=[Parameter("margin", value=0.2).to_parameter_msg()]))
+        assert ros.context.spin_until(answer.done, timeout=10.0)
+        assert answer.result().results[0].successful
+
+        def wider() -> bool:
+            inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
+            return max(point.x for point in inner.points) > 0.94
+
+        assert ros.context.spin_until(wider, timeout=10.0)
+        assert stop(process) == 0
+        assert "arm is at 0.45, the model was fitted for 0.00 .. 0.40" in process.stderr.read()
+
+
+def test_returns_are_sorted_by_where_and_how_high_they_are():
+    zones = zones_around(capsule(0.0), 0.05, 0.1, 0.06, 1.6, -0.06)
+    points = {
+        "body": [(0.0, 0.0, 0.5), (0.0, 0.29, 0.07)],
+        "obstacle": [(0.0, 0.31, 0.07), (0.0, -0.39, 1.59)],
+        "drop": [(0.0, 0.31, -0.07)],
+        "none": [(0.0, 0.41, 0.5), (0.0, 0.31, 0.0), (0.0, 0.31, 1.7), (0.0, 0.0, -0.5)],
+    }
+    for name, places in points.items():
+        masks = zones.classes(np.array(places))
+        for other, mask in masks.items():
+            assert mask.all() if other == name else not mask.any(), (name, other)
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        (dict.fromkeys(SEGMENTS, 0.1) | {"lift_joint": 0.5}, {"lift": 0.5, "arm": 0.4}),
+        ({"arm_joint": 0.3, "joint_wrist_yaw": 1.0}, {"arm": 0.3, "wrist_yaw": 1.0}),
+        ({"arm_l1_joint": 0.1}, {}),
+    ],
+)
+def test_joints_are_known_by_newer_and_older_names(positions, expected):
+    assert commanded_joints(positions) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        capsule(0.3),
+        Ellipse(0.1, 0.0, 0.9, 0.5, 20.0),
+        ConvexPolygon(np.array([[0.3, 0.2], [-0.2, 0.3], [-0.3, -0.2], [0.2, -0.25]])),
+    ],
+)
+def test_the_drawn_stop_zone_lies_between_its_boundaries(shape):
+    from stretch_sim_cal.ros.zone_markers import zone_markers
+
+    zones = zones_around(shape, 0.05, 0.1, 0.06, 1.6, -0.06)
+    band = next(marker for marker in zone_markers(zones) if marker.ns == "stop_zone")
+    corners = np.array([[point.x, point.y] for point in band.points])
+    assert len(corners) % 3 == 0
+    assert zones.inner.signed_distance(corners).min() > -0.01
+    assert zones.outer.signed_distance(corners).max() < 0.01
+
+
+@pytest.mark.parametrize(("content", "named"), [(None, "No such file"), ("{}", "is it a body-shape model?")])
+def test_a_model_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_path, capfd):
+    path = tmp_path / "model.yaml"
+    if content is not None:
+        path.write_text(content)
+    assert body_shape_visualize_node.main([str(path)]) == 2
+    assert named in capfd.readouterr().err
