@@ -38,14 +38,22 @@ def write_report(verdict: Verdict, folder: Path) -> Path:
         ("Floor residuals", _floor),
         ("Body shape at every pose", _outlines),
     ):
-        parts.append(f"<h2>{title}</h2>{_picture(title, draw, files)}")
+        parts.append(_picture(title, draw, files))
     parts.append(_details(verdict, files))
-    page = (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>"
-        f"{html.escape(verdict.scenario.name)}</title><style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
-    )
-    write_text(files.report, page)
-    return files.report
+    return write_page(files.report, verdict.scenario.name, parts)
+
+
+def write_page(path: Path, title: str, parts: list[str]) -> Path:
+    """Write a self-contained page of HTML parts, and return its path."""
+    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{STYLE}</style>"
+    write_text(path, f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n")
+    return path
+
+
+def image(title: str, png: bytes) -> str:
+    """Return a picture under its title as a part of a page."""
+    encoded = base64.b64encode(png).decode()
+    return f"<h2>{html.escape(title)}</h2><img alt='{html.escape(title)}' src='data:image/png;base64,{encoded}'>"
 
 
 def _heading(verdict: Verdict) -> str:
@@ -91,10 +99,9 @@ def _table(verdict: Verdict) -> str:
 
 def _picture(title: str, draw: Callable[[RunFiles], bytes], files: RunFiles) -> str:
     try:
-        png = draw(files)
+        return image(title, draw(files))
     except InputError as error:
-        return f"<p>Not drawn: {html.escape(str(error))}</p>"
-    return f"<img alt='{html.escape(title)}' src='data:image/png;base64,{base64.b64encode(png).decode()}'>"
+        return f"<h2>{html.escape(title)}</h2><p>Not drawn: {html.escape(str(error))}</p>"
 
 
 def _captured(files: RunFiles) -> tuple[np.ndarray, np.ndarray]:

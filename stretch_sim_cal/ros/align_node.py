@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import numpy as np
 
@@ -10,12 +9,11 @@ from stretch_sim_cal.calibration import calibration_file
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
-from stretch_sim_cal.calibration.results import AlignmentResult, Direction
-from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
+from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
 from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
 from stretch_sim_cal.ros.frames import FrameListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
-from stretch_sim_cal.ros.outcome import finish, listed
+from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
 from stretch_sim_cal.ros.watchdog import Watchdog
 
@@ -62,10 +60,10 @@ def align(context: NodeContext) -> int:
         method.add(pair.left, pair.right)
     context.log.info(clouds.summary())
     result = method.solve()
-    numbers = _numbers(result, first_guess, base_from_left)
+    numbers = alignment_numbers(result, first_guess, base_from_left)
     robot_id = calibration_file.default_robot_id()
     return finish(
-        context, result, "alignment", _lines(result, numbers), numbers,
+        context, result, "alignment", alignment_lines(result, numbers), numbers,
         lambda: CalibrationFile.load_or_empty(path).with_alignment(result, robot_id), path,
     )  # fmt: skip
 
@@ -78,51 +76,6 @@ def _settings(options, base_from_left: np.ndarray) -> AlignmentSettings:
     }
     given = {name: value for name, value in given.items() if value is not None}
     return AlignmentSettings(base_from_left=base_from_left, **given)
-
-
-def _numbers(result: AlignmentResult, first_guess: np.ndarray, base_from_left: np.ndarray) -> dict:
-    xyz, rpy = to_xyz_rpy(result.right_to_left)
-    base_xyz, base_rpy = to_xyz_rpy(base_from_left @ result.right_to_left)
-    moved, turned = error(first_guess, result.right_to_left)
-    deviations = np.sqrt(np.diag(result.covariance))
-    return {
-        "method": result.method,
-        "num_frames": result.num_frames,
-        "right_to_left": result.right_to_left,
-        "xyz": xyz,
-        "rpy_deg": np.degrees(rpy),
-        "standard_deviation_mm": deviations[:3] * 1e3,
-        "standard_deviation_deg": np.degrees(deviations[3:]),
-        "right_in_base_link": {"xyz": base_xyz, "rpy_deg": np.degrees(base_rpy)},
-        "moved_from_first_guess_mm": moved * 1e3,
-        "turned_from_first_guess_deg": np.degrees(turned),
-        "rmse_mm": result.rmse * 1e3,
-        "overlap": result.overlap,
-        "directions": [asdict(direction) | {"observed": direction.observed} for direction in result.directions],
-        "diagnostics": result.diagnostics,
-    }
-
-
-def _lines(result: AlignmentResult, numbers: dict) -> list[str]:
-    base = numbers["right_in_base_link"]
-    return [
-        f"right lidar in the left lidar's frame ({result.method}, {result.num_frames} pairs of clouds):",
-        f"  xyz  {listed(numbers['xyz'], 5)} m    standard deviation {listed(numbers['standard_deviation_mm'], 3)} mm",
-        f"  rpy  {listed(numbers['rpy_deg'], 4)} deg  standard deviation"
-        f" {listed(numbers['standard_deviation_deg'], 4)} deg (about the left lidar's x, y, z)",
-        f"  in base_link: xyz {listed(base['xyz'], 5)} m, rpy {listed(base['rpy_deg'], 4)} deg",
-        f"  {numbers['moved_from_first_guess_mm']:.2f} mm and {numbers['turned_from_first_guess_deg']:.3f} deg from the"
-        " first guess",
-        f"  surfaces agree to {numbers['rmse_mm']:.2f} mm (rms), overlap {100 * result.overlap:.0f} %",
-        *(f"  {_direction(direction)}" for direction in result.directions),
-    ]
-
-
-def _direction(direction: Direction) -> str:
-    turning = direction.name.startswith("turning")
-    scale, unit = (np.degrees(1.0), "deg") if turning else (1e3, "mm")
-    bound = f"{direction.standard_deviation * scale:.4f} {unit} (bound {direction.bound * scale:.3g} {unit})"
-    return f"{direction.name}: {bound}{'' if direction.observed else '  <- not determined by this scene'}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

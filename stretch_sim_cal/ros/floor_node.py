@@ -8,15 +8,14 @@ import numpy as np
 
 from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
-from stretch_sim_cal.calibration.floor_result import FloorResult
 from stretch_sim_cal.calibration.floor_settings import FloorSettings
 from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
+from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
 from stretch_sim_cal.ros.frames import FrameListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
-from stretch_sim_cal.ros.outcome import finish, listed
+from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
 from stretch_sim_cal.ros.watchdog import Watchdog
 
@@ -62,10 +61,10 @@ def find_floor(context: NodeContext) -> int:
         method.add(pair.left, pair.right)
     context.log.info(clouds.summary())
     result = method.solve()
-    numbers = _numbers(result, nominal_footprint_from_base)
+    numbers = floor_numbers(result, nominal_footprint_from_base)
     robot_id = calibration_file.default_robot_id()
     code = finish(
-        context, result, "floor", _lines(result, numbers), numbers,
+        context, result, "floor", floor_lines(result, numbers), numbers,
         lambda: CalibrationFile.load_or_empty(path).with_floor(result, robot_id), path,
     )  # fmt: skip
     if result.accepted and values_path:
@@ -119,47 +118,6 @@ def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarra
     except InputError as error:
         context.log.warning(f"{error}; the floor is looked for around {options.base_link_frame}'s own origin")
         return np.eye(4)
-
-
-def _numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) -> dict:
-    normal = result.plane.normal
-    nominal = floor_of_footprint(nominal_footprint_from_base)
-    deviations = np.sqrt(np.diag(result.covariance))
-    return {
-        "method": result.method,
-        "num_frames": result.num_frames,
-        "num_inliers": result.num_inliers,
-        "footprint_from_base": result.footprint_from_base,
-        "normal": normal,
-        "offset": result.plane.offset,
-        "height_mm": result.plane.offset * 1e3,
-        "height_standard_deviation_mm": deviations[0] * 1e3,
-        "tilt_deg": np.degrees([-normal[1], normal[0]]),
-        "tilt_standard_deviation_deg": np.degrees(deviations[1:]),
-        "higher_than_described_mm": (result.plane.offset - nominal.offset) * 1e3,
-        "rmse_mm": result.rmse * 1e3,
-        "support_area_m2": result.support.area if result.support else None,
-        "support_gap_deg": float(np.degrees(result.support.gap)) if result.support else None,
-        "diagnostics": result.diagnostics,
-    }
-
-
-def _lines(result: FloorResult, numbers: dict) -> list[str]:
-    lines = [
-        f"floor in base_link ({result.method}, {result.num_frames} pairs of clouds, {result.num_inliers} returns):",
-        f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation"
-        f" {numbers['height_standard_deviation_mm']:.3f} mm"
-        f" ({numbers['higher_than_described_mm']:+.2f} mm against the description)",
-        f"  tilt of the floor about base x, y: {listed(numbers['tilt_deg'], 4)} deg, standard deviation"
-        f" {listed(numbers['tilt_standard_deviation_deg'], 4)} deg",
-        f"  returns scatter {numbers['rmse_mm']:.2f} mm (rms) about the plane",
-    ]
-    if result.support:
-        lines.append(
-            f"  supported by {result.support.area:.1f} m2 of floor, widest gap around the robot"
-            f" {numbers['support_gap_deg']:.0f} deg"
-        )
-    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

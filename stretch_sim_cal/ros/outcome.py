@@ -1,15 +1,13 @@
 """How a calibration node ends: the result in words or JSON, then the file written, or every reason why not."""
 
 import json
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import Refused
 
@@ -41,21 +39,5 @@ def finish(
             what: numbers, "accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals,
             "file": str(path) if result.accepted else None,
         }  # fmt: skip
-        print(json.dumps(_plain(outcome)), flush=True)
+        print(json.dumps(plain(outcome)), flush=True)
     return 0 if result.accepted else Refused.exit_code
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` in what JSON has; it has no infinity, so an unbounded deviation becomes null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def listed(values: Sequence[float], digits: int) -> str:
-    """Return numbers as `1.00 2.00 3.00`."""
-    return " ".join(f"{value:.{digits}f}" for value in values)

@@ -1,0 +1,119 @@
+"""Results in words and in plain numbers, for terminals and machines: the nodes and the commands say the same."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.floor_result import FloorResult
+from stretch_sim_cal.calibration.results import AlignmentResult, Direction
+from stretch_sim_cal.geometry.planes import floor_of_footprint
+from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
+
+
+def alignment_numbers(result: AlignmentResult, first_guess: np.ndarray, base_from_left: np.ndarray) -> dict:
+    """Return an alignment as plain numbers and arrays by name: mm, deg, standard deviations, the frames they are in."""
+    xyz, rpy = to_xyz_rpy(result.right_to_left)
+    base_xyz, base_rpy = to_xyz_rpy(base_from_left @ result.right_to_left)
+    moved, turned = error(first_guess, result.right_to_left)
+    deviations = np.sqrt(np.diag(result.covariance))
+    return {
+        "method": result.method,
+        "num_frames": result.num_frames,
+        "right_to_left": result.right_to_left,
+        "xyz": xyz,
+        "rpy_deg": np.degrees(rpy),
+        "standard_deviation_mm": deviations[:3] * 1e3,
+        "standard_deviation_deg": np.degrees(deviations[3:]),
+        "right_in_base_link": {"xyz": base_xyz, "rpy_deg": np.degrees(base_rpy)},
+        "moved_from_first_guess_mm": moved * 1e3,
+        "turned_from_first_guess_deg": np.degrees(turned),
+        "rmse_mm": result.rmse * 1e3,
+        "overlap": result.overlap,
+        "directions": [asdict(direction) | {"observed": direction.observed} for direction in result.directions],
+        "diagnostics": result.diagnostics,
+    }
+
+
+def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
+    """Return an alignment and its `alignment_numbers` as lines for the terminal."""
+    base = numbers["right_in_base_link"]
+    return [
+        f"right lidar in the left lidar's frame ({result.method}, {result.num_frames} pairs of clouds):",
+        f"  xyz  {listed(numbers['xyz'], 5)} m    standard deviation {listed(numbers['standard_deviation_mm'], 3)} mm",
+        f"  rpy  {listed(numbers['rpy_deg'], 4)} deg  standard deviation"
+        f" {listed(numbers['standard_deviation_deg'], 4)} deg (about the left lidar's x, y, z)",
+        f"  in base_link: xyz {listed(base['xyz'], 5)} m, rpy {listed(base['rpy_deg'], 4)} deg",
+        f"  {numbers['moved_from_first_guess_mm']:.2f} mm and {numbers['turned_from_first_guess_deg']:.3f} deg from the"
+        " first guess",
+        f"  surfaces agree to {numbers['rmse_mm']:.2f} mm (rms), overlap {100 * result.overlap:.0f} %",
+        *(f"  {_direction(direction)}" for direction in result.directions),
+    ]
+
+
+def _direction(direction: Direction) -> str:
+    turning = direction.name.startswith("turning")
+    scale, unit = (np.degrees(1.0), "deg") if turning else (1e3, "mm")
+    bound = f"{direction.standard_deviation * scale:.4f} {unit} (bound {direction.bound * scale:.3g} {unit})"
+    return f"{direction.name}: {bound}{'' if direction.observed else '  <- not determined by this scene'}"
+
+
+def floor_numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) -> dict:
+    """Return a floor as plain numbers and arrays by name: mm, deg, standard deviations, support."""
+    normal = result.plane.normal
+    nominal = floor_of_footprint(nominal_footprint_from_base)
+    deviations = np.sqrt(np.diag(result.covariance))
+    return {
+        "method": result.method,
+        "num_frames": result.num_frames,
+        "num_inliers": result.num_inliers,
+        "footprint_from_base": result.footprint_from_base,
+        "normal": normal,
+        "offset": result.plane.offset,
+        "height_mm": result.plane.offset * 1e3,
+        "height_standard_deviation_mm": deviations[0] * 1e3,
+        "tilt_deg": np.degrees([-normal[1], normal[0]]),
+        "tilt_standard_deviation_deg": np.degrees(deviations[1:]),
+        "higher_than_described_mm": (result.plane.offset - nominal.offset) * 1e3,
+        "rmse_mm": result.rmse * 1e3,
+        "support_area_m2": result.support.area if result.support else None,
+        "support_gap_deg": float(np.degrees(result.support.gap)) if result.support else None,
+        "diagnostics": result.diagnostics,
+    }
+
+
+def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
+    """Return a floor and its `floor_numbers` as lines for the terminal."""
+    lines = [
+        f"floor in base_link ({result.method}, {result.num_frames} pairs of clouds, {result.num_inliers} returns):",
+        f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation"
+        f" {numbers['height_standard_deviation_mm']:.3f} mm"
+        f" ({numbers['higher_than_described_mm']:+.2f} mm against the description)",
+        f"  tilt of the floor about base x, y: {listed(numbers['tilt_deg'], 4)} deg, standard deviation"
+        f" {listed(numbers['tilt_standard_deviation_deg'], 4)} deg",
+        f"  returns scatter {numbers['rmse_mm']:.2f} mm (rms) about the plane",
+    ]
+    if result.support:
+        lines.append(
+            f"  supported by {result.support.area:.1f} m2 of floor, widest gap around the robot"
+            f" {numbers['support_gap_deg']:.0f} deg"
+        )
+    return lines
+
+
+def plain(value: Any) -> Any:
+    """Return `value` in what JSON has; it has no infinity, so an unbounded deviation becomes null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def listed(values: Sequence[float], digits: int) -> str:
+    """Return numbers as `1.00 2.00 3.00`."""
+    return " ".join(f"{value:.{digits}f}" for value in values)

@@ -1,0 +1,110 @@
+"""What the nodes take from topics, taken from a recording: frames, the description, and pairs of clouds. Needs no ROS."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.clouds import points_from_message
+from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.ros.frames import FrameTree, transform_of_message, tree_of_description
+from stretch_sim_cal.ros.pairing import SIDES, PairingCounts, StampPairing
+
+CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
+TF_TYPE = "tf2_msgs/msg/TFMessage"
+DESCRIPTION_TOPIC = "/robot_description"
+
+
+@dataclass(frozen=True)
+class RecordedFrames:
+    """First guesses (4x4): base_from_left, right_to_left and footprint_from_base; `source` says where they come from."""
+
+    base_from_left: np.ndarray
+    right_to_left: np.ndarray
+    footprint_from_base: np.ndarray | None
+    source: str
+
+
+def recorded_frames(
+    recording: Recording, base: str, left: str, right: str, footprint: str, description: str | None = None
+) -> RecordedFrames:
+    """Return the lidars' poses as the recording has them: its /robot_description, else its /tf_static, else `description`.
+
+    `description` is the text of a URDF. Raises `InputError` that says what was looked for and what is there.
+    """
+    problems = []
+    for tree in _trees(recording, description):
+        try:
+            found = RecordedFrames(tree.lookup(base, left), tree.lookup(left, right), None, tree.source)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        try:
+            return RecordedFrames(found.base_from_left, found.right_to_left, tree.lookup(footprint, base), found.source)
+        except InputError:  # older descriptions begin at base_link
+            return found
+    raise InputError(
+        f"{recording.path}: says nowhere where the lidars are; give the robot's URDF with --model"
+        + (f" ({'; '.join(problems)})" if problems else "")
+    )
+
+
+def _trees(recording: Recording, description: str | None) -> Iterator[FrameTree]:
+    if recording.topics.get(DESCRIPTION_TOPIC) == "std_msgs/msg/String":
+        for _, message in recording.messages([DESCRIPTION_TOPIC]):
+            yield tree_of_description(message.data)
+            break
+    static = FrameTree("/tf_static")
+    for topic in ("/tf_static", "/tf"):
+        if recording.topics.get(topic) == TF_TYPE:
+            for _, message in recording.messages([topic]):
+                for stamped in message.transforms:
+                    static.connect(
+                        stamped.header.frame_id, stamped.child_frame_id, transform_of_message(stamped.transform)
+                    )
+                if topic == "/tf":
+                    break
+    if static.frames:
+        yield static
+    if description is not None:
+        tree = tree_of_description(description)
+        tree.source = "--model"
+        yield tree
+
+
+class RecordedPairs:
+    """Pairs of clouds in a recording, in order; iterating yields (left, right), (N, 3) each, without empty ones.
+
+    `topics` maps "left" and "right" to topic names, `bound` (s) is how far apart the stamps of a pair may be, `limit`
+    the most pairs to yield. Raises `InputError` where a topic is missing or no pair is found at all.
+    """
+
+    def __init__(self, recording: Recording, topics: dict[str, str], bound: float, limit: int):
+        for side in SIDES:
+            recording.require(topics[side], CLOUD_TYPE)
+        self._recording = recording
+        self._side_of = {topic: side for side, topic in topics.items()}
+        self._bound, self._limit = bound, limit
+        self.counts = PairingCounts()
+        self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        pairing: StampPairing = StampPairing(self._bound)
+        self.counts, given = pairing.counts, 0
+        for topic, message in self._recording.messages(list(self._side_of)):
+            stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+            for pair in pairing.add(self._side_of[topic], stamp, message):
+                left, right = points_from_message(pair.left), points_from_message(pair.right)
+                if len(left) and len(right):
+                    yield left, right
+                    given += 1
+                if given == self._limit:
+                    return
+        if not given:
+            miss = self.counts.closest_miss
+            why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
+            raise InputError(
+                f"{self._recording.path}: no pair of clouds within {1e3 * self._bound:.0f} ms: {why}; "
+                "raise --max-time-difference if the lidars' clocks are known to differ"
+            )

@@ -1,0 +1,142 @@
+"""`calibrate` on recordings: the same refusals and results as the nodes, the same to the last bit, bad files named."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+
+PAIRS = 20
+SECOND = 1_000_000_000
+
+
+def setup(world: str) -> SimulationSetup:
+    return SimulationSetup(
+        world=world,
+        sensor="jt128_sparse",
+        seed=5,
+        lidar_left_error=PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5]))),
+        lidar_right_error=PoseError((-0.003, 0.002, 0.001), tuple(np.radians([-0.5, 0.6, -0.2]))),
+        base_error=BaseError(0.003, *np.radians([0.4, -0.3])),
+    )
+
+
+def record(folder, world="furnished_room", storage="mcap", frames=("lidar_left_link", "lidar_right_link"), offset=0.0):
+    """Record a few scans of a simulated robot, as `ros2 bag record` would; return the simulator."""
+    simulator = EmbeddedSimulator(setup(world))
+    with RecordingWriter(folder, storage=storage) as writer:
+        description = simulator.nominal_description
+        for new, old in zip(("lidar_left_link", "lidar_right_link"), frames, strict=True):
+            description = description.replace(f'"{new}"', f'"{old}"')
+        text = writer._typestore.types["std_msgs/msg/String"](data=description)
+        writer.add_topic("/robot_description", "std_msgs/msg/String", latched=True)
+        writer.write("/robot_description", 0, bytes(writer._typestore.serialize_cdr(text, "std_msgs/msg/String")))
+        for tick in range(PAIRS):
+            for side, frame in zip(("left", "right"), frames, strict=True):
+                stamp = round(simulator.start_time(side, tick) * SECOND) + SECOND
+                stamp += round(offset * SECOND) if side == "right" else 0
+                writer.write_cloud(f"/lidar_points_{side}", frame, stamp, simulator.scan(side, tick))
+    return simulator
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recordings") / "room"
+    return folder, record(folder)
+
+
+def truth(simulator) -> np.ndarray:
+    return inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
+
+
+def test_a_recording_gives_alignment_and_floor_near_the_truth(recording, tmp_path, capsys):
+    folder, simulator = recording
+    assert main(["calibrate", str(folder), "--out", str(tmp_path / "cal.yaml")]) == 0
+    file = CalibrationFile.load(tmp_path / "cal.yaml")
+    translation, rotation = error(truth(simulator), file.right_to_left)
+    assert translation < 2e-3 and np.degrees(rotation) < 0.04
+    nominal_from_true = simulator.base_from_lidar("left", nominal=True) @ inverse(simulator.base_from_lidar("left"))
+    floor = simulator.floor_in_base.moved(nominal_from_true)
+    assert abs(file.floor_plane.offset - floor.offset) < 1e-3
+    assert "lidar poses from /robot_description" in capsys.readouterr().err
+
+
+def test_the_same_recording_gives_the_same_result_to_the_last_bit_from_folder_and_file(recording, tmp_path, capsys):
+    folder, _ = recording
+    results = []
+    for source in (folder, folder, next(folder.glob("*.mcap"))):
+        assert main(["calibrate", str(source), "--out", str(tmp_path / "cal.yaml"), "--json"]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    assert results[0] == results[1] == results[2]
+
+
+def test_sqlite_recordings_with_the_older_frame_names_are_read_as_well(tmp_path, capsys):
+    simulator = record(tmp_path / "old", storage="sqlite3", frames=("link_lidar_left", "link_lidar_right"))
+    assert main(["calibrate", str(tmp_path / "old"), "--only", "alignment", "--out", str(tmp_path / "cal.yaml")]) == 0
+    translation, _ = error(truth(simulator), CalibrationFile.load(tmp_path / "cal.yaml").right_to_left)
+    assert translation < 2e-3
+
+
+def test_a_corridor_is_refused_by_its_direction_and_nothing_is_written(tmp_path, capsys):
+    record(tmp_path / "corridor", world="long_corridor")
+    assert main(["calibrate", str(tmp_path / "corridor"), "--out", str(tmp_path / "cal.yaml")]) == 1
+    assert "refused: the scene does not determine sliding along base x" in capsys.readouterr().err
+    assert not (tmp_path / "cal.yaml").exists()
+
+
+def test_clocks_that_differ_are_found_out(tmp_path, capsys):
+    record(tmp_path / "clocks", offset=0.3)
+    code = main(["calibrate", str(tmp_path / "clocks"), "--out", str(tmp_path / "cal.yaml"), "--max-time-difference", "0.01"])
+    assert code == 2
+    message = capsys.readouterr().err
+    assert "no pair of clouds within 10 ms" in message and "clocks" in message
+
+
+@pytest.mark.parametrize("fault", ["missing", "torn", "text", "folder without metadata"])
+def test_a_recording_that_cannot_be_read_is_named_in_one_line(recording, tmp_path, capsys, fault):
+    folder, _ = recording
+    path = tmp_path / "bad.mcap"
+    if fault == "torn":
+        path.write_bytes(next(folder.glob("*.mcap")).read_bytes()[:500_000])
+    elif fault == "text":
+        path.write_text("no recording at all\n" * 50)
+    elif fault == "folder without metadata":
+        path.mkdir()
+    assert main(["calibrate", str(path), "--out", str(tmp_path / "cal.yaml")]) == 2
+    message = capsys.readouterr().err.strip().splitlines()
+    assert len(message) == 1 and "bad.mcap" in message[0]
+    assert not (tmp_path / "cal.yaml").exists()
+
+
+def test_a_missing_topic_is_answered_with_the_ones_there_are(recording, tmp_path, capsys):
+    folder, _ = recording
+    assert main(["calibrate", str(folder), "--out", str(tmp_path / "cal.yaml"), "--left-topic", "/lidar_left"]) == 2
+    assert "/lidar_points_left, /lidar_points_right" in capsys.readouterr().err
+
+
+def test_a_recording_without_poses_asks_for_the_model_and_takes_it(recording, tmp_path, capsys):
+    simulator = EmbeddedSimulator(setup("furnished_room"))
+    with RecordingWriter(tmp_path / "bare") as writer:
+        for tick in range(PAIRS):
+            for side in ("left", "right"):
+                stamp = round(simulator.start_time(side, tick) * SECOND) + SECOND
+                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, simulator.scan(side, tick))
+    arguments = ["calibrate", str(tmp_path / "bare"), "--out", str(tmp_path / "cal.yaml"), "--only", "alignment"]
+    assert main(arguments) == 2
+    assert "--model" in capsys.readouterr().err
+    (tmp_path / "robot.urdf").write_text(nominal_description())
+    assert main([*arguments, "--model", str(tmp_path / "robot.urdf")]) == 0
+
+
+def test_the_reader_lists_topics_and_counts(recording):
+    with Recording(recording[0]) as opened:
+        assert opened.topics["/lidar_points_left"] == "sensor_msgs/msg/PointCloud2"
+        assert opened.count("/lidar_points_right") == PAIRS
