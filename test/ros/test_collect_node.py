@@ -1,0 +1,246 @@
+"""ros_collect_body_shape_data as a process against the simulated robot: a whole dataset, or an honest end."""
+
+import contextlib
+import signal
+
+import numpy as np
+import pytest
+from node_process import Graph, stop, wait_for_line
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from robot_client import robot_client
+from scipy.spatial import cKDTree
+from std_srvs.srv import SetBool, Trigger
+from tf2_msgs.msg import TFMessage
+
+from stretch_sim_cal.geometry.planes import footprint_from_base
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.harness.domain import own_domain
+from stretch_sim_cal.harness.truth import load_truth
+from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.ros.collection_clearance import Sweep
+from stretch_sim_cal.ros.simulator.messages import transforms_message
+
+ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
+GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
+SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
+
+
+class Cell:
+    """A simulated robot with a calibration in TF, and a client beside it."""
+
+    def __init__(self, graph, client, simulator):
+        self.graph, self.client, self.simulator = graph, client, simulator
+        self.truth = load_truth(graph.folder / "truth.json")
+        profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._tf = client.node.create_publisher(TFMessage, "/tf_static", profile)
+
+    def broadcast(self):
+        """Say what ros_broadcast_calibration would of a perfect calibration."""
+        frames = {
+            ("base_link", "floor_plane"): inverse(footprint_from_base(self.truth.floor)),
+            ("lidar_left_link", "lidar_right_calibrated"): self.truth.right_to_left,
+        }
+        self._tf.publish(transforms_message(frames, 0))
+
+    def collect(self, *arguments, timeout=60.0):
+        return self.graph.run("collect_node", *arguments, *GRID, *SIMULATED_TIME, timeout=timeout)
+
+    def start(self, *arguments):
+        return self.graph.start("collect_node", *arguments, *GRID, *SIMULATED_TIME)
+
+    def folder(self, name):
+        return self.graph.folder / name
+
+
+def cell_in(domain, folder, *arguments):
+    graph = Graph(domain, folder)
+    command = ("simulator_node", *ROBOT, "--truth", str(folder / "truth.json"), *arguments)
+    return graph, graph.running(*command, ready="simulator ready")
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory):
+    with own_domain() as domain:
+        graph, running = cell_in(domain, tmp_path_factory.mktemp("collect"))
+        with running as simulator, robot_client(domain) as client:
+            cell = Cell(graph, client, simulator)
+            cell.broadcast()
+            yield cell
+
+
+@pytest.fixture
+def faulty(graph):
+    """Make a cell whose simulator has arguments of its own."""
+    with contextlib.ExitStack() as stack:
+
+        def make(*arguments, broadcast=True):
+            domain = int(graph.environment["ROS_DOMAIN_ID"])
+            _, running = cell_in(domain, graph.folder, *arguments)
+            simulator = stack.enter_context(running)
+            cell = Cell(graph, stack.enter_context(robot_client(domain)), simulator)
+            if broadcast:
+                cell.broadcast()
+            return cell
+
+        yield make
+
+
+def surface_distances(dataset, sample, points):
+    """Return how far (m) points in base_footprint are from the surfaces of the robot's model, to about 2 cm."""
+    sweep = Sweep(load_model(dataset.description_file))
+    return cKDTree(sweep.at(tuple(sample.actual[joint] for joint in JOINTS), {})).query(points)[0]
+
+
+def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
+    folder = cell.folder("whole")
+    ended = cell.collect(str(folder), "--yes")
+    assert ended.code == 0, ended.err
+    assert "4 poses to capture" in ended.out
+    assert "sample 4 of 4" in ended.out
+    assert "left" in ended.out
+    dataset = read_dataset(folder)
+    assert dataset.warnings == []
+    poses = {(sample.commanded["arm"], sample.commanded["wrist_yaw"]) for sample in dataset.samples}
+    assert poses == {(0.0, 1.7), (0.0, 3.1), (0.3, 1.7), (0.3, 3.1)}
+    for sample in dataset.samples:
+        assert sample.actual == pytest.approx(sample.commanded, abs=1e-6)
+        assert len(sample.left) + len(sample.right) == len(sample.points)
+        heights = sample.points[:, 2]
+        floor = sample.points[np.abs(heights) < 0.04]
+        assert abs(np.mean(floor[:, 2])) < 0.002
+        body = sample.points[(heights > 0.1) & (np.hypot(*sample.points[:, :2].T) < 0.9)]
+        assert len(body) > 50
+        assert np.percentile(surface_distances(dataset, sample, body), 95) < 0.06
+    far = max(dataset.samples, key=lambda sample: (sample.commanded["arm"], -sample.commanded["wrist_yaw"]))
+    assert far.joints["arm_l1_joint"] == pytest.approx(0.075, abs=1e-6)
+
+
+def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell):
+    folder = cell.folder("interrupted")
+    process = cell.start(str(folder), "--yes")
+    wait_for_line(process, "sample 2 of 4")
+    assert stop(process, signal.SIGINT) == 130
+    assert "Traceback" not in process.stderr.read()
+    cell.client.spin_for(0.3)
+    before = dict(cell.client.positions)
+    cell.client.spin_for(0.3)
+    assert cell.client.positions == before
+    taken = len(read_dataset(folder).samples)
+    assert 2 <= taken < 4
+    ended = cell.collect(str(folder), "--yes")
+    assert ended.code == 0, ended.err
+    assert f"{taken} samples are in" in ended.out
+    assert f"{4 - taken} poses to capture" in ended.out
+    assert len(read_dataset(folder).samples) == 4
+    again = cell.collect(str(folder), "--yes")
+    assert (again.code, "0 poses to capture" in again.out) == (0, True)
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(cell):
+    cell.client.spin_for(0.3)
+    before = dict(cell.client.positions)
+    folder = cell.folder("dry")
+    ended = cell.collect(str(folder), "--dry-run")
+    assert ended.code == 0, ended.err
+    assert "   4. lift 0.5" in ended.out
+    assert "of the robot's time" in ended.out
+    cell.client.spin_for(0.3)
+    assert cell.client.positions == before
+    assert not folder.exists()
+
+
+def test_a_script_has_to_say_yes(cell):
+    ended = cell.collect(str(cell.folder("unasked")))
+    assert ended.code == 2
+    assert "--yes" in ended.error
+
+
+def test_a_robot_that_may_not_move_is_not_moved(cell):
+    cell.client.call(SetBool, "/runstop", data=True)
+    try:
+        ended = cell.collect(str(cell.folder("stopped")), "--yes")
+    finally:
+        cell.client.call(SetBool, "/runstop", data=False)
+    assert ended.code == 1
+    assert "runstop is on" in ended.error
+    cell.client.set_mode("trajectory")
+    try:
+        ended = cell.collect(str(cell.folder("mode")), "--yes")
+    finally:
+        cell.client.set_mode("position")
+    assert ended.code == 1
+    assert "mode is 'trajectory'" in ended.error
+    assert "/stretch_simulator" in ended.error
+
+
+def test_a_runstop_on_the_way_ends_the_collection(cell):
+    process = cell.start(str(cell.folder("runstop")), "--yes", "--speed-factor", "0.1")
+    wait_for_line(process, "sample 1 of 4")
+    cell.client.call(SetBool, "/runstop", data=True)
+    try:
+        _, errors = process.communicate(timeout=30)
+    finally:
+        cell.client.call(SetBool, "/runstop", data=False)
+    assert process.returncode in (1, 3)
+    assert "runstop" in errors
+
+
+def test_poses_are_checked_before_anything_moves(cell):
+    ended = cell.collect(str(cell.folder("outside")), "--yes", "--lift", "1.5")
+    assert ended.code == 2
+    assert "--lift: 1.5 is outside the joint's limits" in ended.error
+    ended = cell.collect(str(cell.folder("touching")), "--yes", "--lift", "0.0", "--wrist-pitch", "1.57")
+    assert ended.code == 1
+    assert "none of the 4 poses" in ended.error
+
+
+def test_calibration_homing_and_arrival_are_asked_for(faulty):
+    cell = faulty("--fault", "not_homed,stuck:arm_joint", broadcast=False)
+    ended = cell.collect(str(cell.folder("data")), "--yes")
+    assert ended.code == 1
+    assert "run ros_broadcast_calibration" in ended.error
+    cell.broadcast()
+    ended = cell.collect(str(cell.folder("data")), "--yes")
+    assert ended.code == 1
+    assert "not been homed" in ended.error
+    cell.client.call(Trigger, "/home_the_robot")
+    ended = cell.collect(str(cell.folder("data")), "--yes")
+    assert ended.code == 3
+    assert "arm_joint by" in ended.error
+
+
+def test_a_silent_lidar_is_named(faulty):
+    cell = faulty("--fault", "silent_right")
+    ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", "2")
+    assert ended.code == 3
+    assert "/lidar_points_right" in ended.error
+
+
+def test_a_driver_that_dies_ends_it(faulty):
+    cell = faulty()
+    process = cell.start(str(cell.folder("data")), "--yes", "--timeout", "2")
+    wait_for_line(process, "sample 1 of 4")
+    cell.simulator.kill()
+    _, errors = process.communicate(timeout=40)
+    assert process.returncode == 3, errors
+    assert "Traceback" not in errors
+    assert len(read_dataset(cell.folder("data")).samples) >= 1
+
+
+WORLD = """<sdf version="1.9"><world name="cluttered">
+  <model name="ground"><static>true</static><link name="l"><collision name="c"><geometry>
+    <plane><normal>0 0 1</normal><size>20 20</size></plane></geometry></collision></link></model>
+  <model name="chair"><static>true</static><pose>0.62 0.1 0.4 0 0 0</pose><link name="l"><collision name="c"><geometry>
+    <box><size>0.3 0.3 0.8</size></box></geometry></collision></link></model>
+</world></sdf>"""
+
+
+def test_something_in_the_arms_way_keeps_it_from_moving(faulty, tmp_path):
+    world = tmp_path / "cluttered.sdf"
+    world.write_text(WORLD)
+    cell = faulty("--world", str(world))
+    ended = cell.collect(str(cell.folder("data")), "--yes")
+    assert ended.code == 1
+    assert "something is in the arm's way" in ended.error
+    assert "--ignore-obstacles" in ended.error
