@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body_evidence import SeenRobot
 from stretch_sim_cal.calibration.body_model_file import robot_hash
 from stretch_sim_cal.calibration.body_outline import LinkSurface, RobotOutline
 from stretch_sim_cal.calibration.body_shape import JOINTS
+from stretch_sim_cal.calibration.body_shape_grid import OutlinesAt
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.dataset import Sample
 from stretch_sim_cal.robot.description import RobotModel
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, commanded_limits, joint_positions
+from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, commanded_limits, joint_positions, lidar_links
 from stretch_sim_cal.robot.surfaces import robot_surfaces
 
 COMMANDED = {
@@ -35,6 +37,7 @@ class RobotBody:
     def __init__(self, model: RobotModel, footprint_from_base_link: np.ndarray | None = None):
         limits = commanded_limits(model)
         missing = [link for link in (BASE_LINK, FOOTPRINT_LINK) if link not in model.links]
+        missing += ["lidars"] if len(lidar_links(model)) < 2 else []
         missing += [name for name in COMMANDED.values() if name not in limits]
         if missing:
             raise InputError(f"robot '{model.name}': has no {', '.join(missing)}; a Stretch's description is needed")
@@ -50,6 +53,8 @@ class RobotBody:
             footprint_from_base_link = inverse(at_zero[FOOTPRINT_LINK]) @ at_zero[BASE_LINK]
         self.footprint_from_base_link = footprint_from_base_link
         base = inverse(at_zero[BASE_LINK])
+        self.lidars = np.array([(footprint_from_base_link @ base @ at_zero[link])[:3, 3] for link in lidar_links(model)])
+        """The lidars' places (L, 3) in base_footprint as the description has them, left first."""
         self.hash = robot_hash(
             {link: surface.vertices for link, surface in self.surfaces.items()},
             {link: base @ at_zero[link] for link in self.surfaces},
@@ -78,13 +83,13 @@ class RobotBody:
             if not limit.lower - tolerance <= values[joint] <= limit.upper + tolerance
         ]
 
-    def outlines_at(self, outline: RobotOutline, others: Mapping[str, float]):
+    def outlines_at(self, robot: RobotOutline | SeenRobot, others: Mapping[str, float]) -> OutlinesAt:
         """Return the function that `fit_body_shape` asks for outlines; `others` are positions of all other joints."""
 
         def outlines(sets: Sequence[np.ndarray]) -> list[np.ndarray]:
             poses = np.concatenate(sets)
             commanded = dict(zip((COMMANDED[joint] for joint in JOINTS), poses.T, strict=True))
             frames = self.transforms(dict(others) | joint_positions(self.model, commanded))
-            return outline.hulls(frames, [len(part) for part in sets])
+            return robot.hulls(frames, [len(part) for part in sets])
 
         return outlines

@@ -64,6 +64,7 @@ class Dataset:
     footprint_from_base_link: np.ndarray | None
     info: dict
     skipped: list
+    created: str
     warnings: list[str] = field(default_factory=list)
 
 
@@ -190,6 +191,7 @@ def read_dataset(directory: str | Path) -> Dataset:
         None if transform is None else check_rigid(transform, f"{directory / METADATA}: footprint_from_base_link"),
         dict(metadata.get("info") or {}),
         list(metadata.get("skipped") or []),
+        str(metadata.get("created", "unknown")),
         warnings,
     )
 
@@ -225,8 +227,9 @@ def _check_entry(path: Path, index: int, entry) -> None:
     file = entry.get("file")
     if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.npz", file):
         raise InputError(f"{where}: 'file' is not the name of an .npz file in this folder")
-    for key in ("commanded", "actual"):
-        entry[key] = _pose(entry.get(key), f"{where}: {key}")
+    entry["commanded"] = _pose(entry.get("commanded"), f"{where}: commanded")
+    # Published datasets hold commanded values only.
+    entry["actual"] = _pose(entry.get("actual", entry["commanded"]), f"{where}: actual")
     joints = entry.get("joints") or {}
     if not isinstance(joints, dict):
         raise InputError(f"{where}: 'joints' is not a mapping of joint values")

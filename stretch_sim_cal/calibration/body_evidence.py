@@ -1,0 +1,231 @@
+"""What the lidars add to the robot's description: where they see it, what it does not know of, and what it has wrong.
+
+The model's surfaces stand for all returns that they explain: their projection is exact, the returns are noisy and
+never show what is hidden. Returns that the model does not explain are sorted by what they move with (see
+`body_payload`): what belongs to a link becomes a surface of its own, all else is told and left out.
+
+Assumes a robot that stands still while only its arm moves, joint values measured when the clouds were, and a
+description that is right to a centimetre where it is right at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body_outline import HIGHEST, LOWEST, LinkSurface, RobotOutline
+from stretch_sim_cal.calibration.body_payload import Thing, payload_surface, smoothed, things_beyond
+from stretch_sim_cal.calibration.body_registration import BodyRegistration, register_returns
+from stretch_sim_cal.calibration.body_returns import Sighting, compare
+from stretch_sim_cal.calibration.body_surface_index import SurfaceIndex
+from stretch_sim_cal.calibration.body_view import RobotView
+from stretch_sim_cal.calibration.body_visibility import RangeImage
+from stretch_sim_cal.geometry.shapes_hull import convex_hull
+from stretch_sim_cal.geometry.transforms import inverse
+
+SMALLEST_MOTION = 0.001  # m: a model that is seen moved by less stays where it is
+MIN_RETURNS = 100  # from the robot in a pose, below which it is told
+SEEN_THROUGH = 0.3  # of a link's returns from behind it, above which it is not where the model has it
+SEEN_RETURNS = 30
+
+
+@dataclass(frozen=True)
+class EvidenceSettings:
+    """`range_noise` (m, 1 sigma) of the lidars; `disagreement` (m) from which returns and model differ; `reach` (m)
+    around the model within which returns are looked at; heights (m) between which the body counts."""
+
+    range_noise: float = 0.01
+    disagreement: float = 0.02
+    reach: float = 0.5
+    lowest: float = LOWEST
+    highest: float = HIGHEST
+
+
+@dataclass(frozen=True)
+class PoseReturns:
+    """One pose: `points` (N, 3) in base_footprint, floor included, which lidar saw each (`lidars` (N,), or None where
+    it is not known), and where the model's links are by the measured joint values (footprint_from_link, 4x4)."""
+
+    name: str
+    points: np.ndarray
+    lidars: np.ndarray | None
+    footprint_from_link: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class BodyEvidence:
+    """What was found. `seen_from_model` (4, 4) moves the model, in base_footprint, to where the lidars see it.
+
+    `payloads` maps names to the link that carries them and their surface in its frame; `things` are all that the
+    returns show beyond the model. Per pose: `returns` (K, 2) from the robot, noise taken out, `strangers` (K, 2) that
+    are not of the robot, and `misplaced`, the links that are not where the model has them.
+    """
+
+    seen_from_model: np.ndarray
+    registration: BodyRegistration | None
+    payloads: dict[str, tuple[str, LinkSurface]]
+    things: list[Thing]
+    returns: list[np.ndarray]
+    strangers: list[np.ndarray]
+    misplaced: list[list[str]]
+    warnings: list[str] = field(default_factory=list)
+
+
+class SeenRobot:
+    """The robot as it is seen: the model's surfaces moved to where the lidars see them, and payloads."""
+
+    def __init__(self, surfaces: Mapping[str, LinkSurface], evidence: BodyEvidence | None, settings: EvidenceSettings):
+        self._moved = np.eye(4) if evidence is None else evidence.seen_from_model
+        self._carried = {} if evidence is None else evidence.payloads
+        everything = dict(surfaces) | {name: surface for name, (_, surface) in self._carried.items()}
+        self._outline = RobotOutline(everything, settings.lowest, settings.highest)
+
+    def hulls(self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None) -> list[np.ndarray]:
+        """Return the corners (K, 2) of the hull around the robot in each set of poses, see `RobotOutline.hulls`."""
+        frames = {link: self._moved @ transform for link, transform in footprint_from_link.items()}
+        frames |= {name: frames[link] for name, (link, _) in self._carried.items()}
+        return self._outline.hulls(frames, sizes)
+
+
+def gather_evidence(
+    poses: Sequence[PoseReturns],
+    surfaces: Mapping[str, LinkSurface],
+    lidars: np.ndarray,
+    settings: EvidenceSettings | None = None,
+) -> BodyEvidence:
+    """Return what the returns of all poses say of the robot, whose links have `surfaces`.
+
+    `lidars` (L, 3) are the places of the lidars in base_footprint, as the description has them, in the order that
+    `PoseReturns.lidars` counts in.
+    """
+    settings = settings or EvidenceSettings()
+    index = SurfaceIndex(surfaces)
+    bodies = [_of_body(pose, settings) for pose in poses]
+    views = [RobotView(surfaces, pose.footprint_from_link, lidars) for pose in poses]
+    registration = register_returns([b[0] for b in bodies], [b[1] for b in bodies], views, settings.range_noise)
+    seen_from_model, warnings = _motion(registration)
+    model_from_seen = inverse(seen_from_model)
+
+    def in_model(points: np.ndarray) -> np.ndarray:
+        return points @ model_from_seen[:3, :3].T + model_from_seen[:3, 3]
+
+    sightings, images = [], []
+    for pose, (points, seen_by), view in zip(poses, bodies, views, strict=True):
+        moved_view = view.seen_from(in_model(lidars))
+        sightings.append(
+            compare(in_model(points), seen_by, moved_view, index, pose.footprint_from_link, settings.range_noise,
+                    settings.disagreement, settings.reach)
+        )  # fmt: skip
+        images.append(_range_images(in_model(pose.points), pose.lidars, moved_view.origins))
+    frames = [pose.footprint_from_link for pose in poses]
+    things = things_beyond(sightings, frames, index.links, images)
+    payloads = {}
+    for thing in things:
+        if thing.kind == "payload":
+            name = f"payload {len(payloads) + 1}"
+            payloads[name] = (thing.link, payload_surface(thing, sightings, frames, settings.range_noise))
+    misplaced = _misplaced(sightings, index.links)
+    names = [pose.name for pose in poses]
+    warnings += _few_returns(names, sightings) + _disagreements(names, things, misplaced)
+    back = [_seen(sighting, things, frame, seen_from_model, settings) for sighting, frame in zip(sightings, frames, strict=True)]
+    returns, strangers = ([pair[i] for pair in back] for i in (0, 1))
+    return BodyEvidence(seen_from_model, registration, payloads, things, returns, strangers, misplaced, warnings)
+
+
+def _of_body(pose: PoseReturns, settings: EvidenceSettings) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the points between the heights that count, in double precision, and which lidar saw them."""
+    points = np.asarray(pose.points[:, :3], dtype=float)
+    counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
+    return points[counts], None if pose.lidars is None else pose.lidars[counts]
+
+
+def _range_images(points: np.ndarray, seen_by: np.ndarray | None, origins: np.ndarray) -> list[RangeImage]:
+    return [RangeImage(points[:0] if seen_by is None else points[seen_by == i], origin) for i, origin in enumerate(origins)]
+
+
+def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
+    """Return seen_from_model (4, 4), the identity where the returns show no motion for sure, and what to tell."""
+    if registration is None:
+        return np.eye(4), ["too few returns are near the model to tell where the lidars see the robot"]
+    if registration.reach <= max(SMALLEST_MOTION, 3 * registration.standard_error):
+        return np.eye(4), []
+    told = (
+        f"the lidars see the robot moved by up to {1e3 * registration.reach:.1f} mm and "
+        f"{np.degrees(registration.angle):.2f} deg from where its description has it: the left lidar's mount is off, or "
+        "the floor calibration; the shape is fitted where the robot is seen"
+    )
+    return registration.seen_from_model, [told]
+
+
+def _misplaced(sightings: Sequence[Sighting], links: Sequence[str]) -> list[list[str]]:
+    """Return for each pose the links through which the lidars see what is behind them."""
+    found = []
+    for sighting in sightings:
+        through = np.bincount(sighting.links[sighting.through], minlength=len(links))
+        on = np.bincount(sighting.links[sighting.on_model & (sighting.links >= 0)], minlength=len(links))
+        wrong = (through >= SEEN_RETURNS) & (through > SEEN_THROUGH * (through + on))
+        found.append([links[i] for i in np.flatnonzero(wrong)])
+    return found
+
+
+def _few_returns(names: Sequence[str], sightings: Sequence[Sighting]) -> list[str]:
+    return [
+        f"{name}: only {np.count_nonzero(sighting.on_model)} returns from the robot"
+        for name, sighting in zip(names, sightings, strict=True)
+        if np.count_nonzero(sighting.on_model) < MIN_RETURNS
+    ]
+
+
+def _disagreements(names: Sequence[str], things: Sequence[Thing], misplaced: Sequence[Sequence[str]]) -> list[str]:
+    """Return a sentence for each thing, and for each link that is not where the model has it."""
+    told = []
+    passing: dict[tuple[int, ...], list[Thing]] = {}
+    for thing in things:
+        what = f"{' x '.join(f'{100 * length:.0f}' for length in thing.size)} cm"
+        where = f"({', '.join(f'{value:.2f}' for value in thing.centre)}) m in {thing.link}"
+        if thing.kind == "payload":
+            told.append(
+                f"something of {what} at {where} belongs to the robot though its description does not know it; it is "
+                "enclosed (if it only stands there, take it away and collect again)"
+            )
+        elif thing.kind == "room":
+            told.append(f"something of {what} at {where} stands beside the robot in {_samples(names, thing.samples)}; left out")
+        else:
+            passing.setdefault(thing.samples, []).append(thing)
+    for samples, parts in passing.items():
+        near = sorted({part.link for part in parts})
+        told.append(
+            f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person, or a "
+            "joint that is not where it says; left out, collect these poses again"
+        )
+    usual = {link for links in misplaced for link in links}
+    for link in sorted(usual):
+        wrong = [i for i, links in enumerate(misplaced) if link in links]
+        if len(wrong) > len(names) / 2:
+            told.append(f"{link}: the lidars see through it in {len(wrong)} of {len(names)} poses: is this part missing?")
+        else:
+            told.append(
+                f"{_samples(names, wrong)}: the lidars see through {link}, which is not where its joints say; did a "
+                "joint not arrive?"
+            )
+    return told
+
+
+def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
+    if len(chosen) == len(names) > 1:
+        return "all samples"
+    return ", ".join(names[i] for i in chosen)
+
+
+def _seen(sighting, things, frame, seen_from_model, settings) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners (K, 2) around the returns from the robot, payload included, noise taken out, and the
+    returns (K, 2) that are not of it, where they are seen."""
+    of_payload = np.zeros(len(sighting.points), dtype=bool)
+    for thing in things:
+        if thing.kind == "payload":
+            of_payload |= sighting.extra & thing.holds(sighting.points, frame[thing.link])
+    own = sighting.on_model | of_payload
+    points = smoothed(sighting.points[own], sighting.directions[own], settings.range_noise) if own.any() else np.empty((0, 3))
+    strange = sighting.points[sighting.extra & ~of_payload]
+    moved = [p @ seen_from_model[:3, :3].T + seen_from_model[:3, 3] for p in (points, strange)]
+    return convex_hull(moved[0][:, :2]), moved[1][:, :2]

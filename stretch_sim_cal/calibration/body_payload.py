@@ -1,0 +1,237 @@
+"""What the returns show beyond the model, told apart by what it moves with: bolted to a link, standing by, or passing.
+
+A thing that belongs to a link is at the same place in that link's frame in most poses and touches the link. What stays
+at its place beside the robot is room (the robot stands while only its arm moves), what is there in some poses only is a
+person, or a joint that is not where it says.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import ConvexHull, cKDTree
+
+from stretch_sim_cal.calibration.body_outline import LinkSurface
+from stretch_sim_cal.calibration.body_returns import Sighting
+from stretch_sim_cal.calibration.body_visibility import RangeImage
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.voxels import voxel_keys
+
+CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
+SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
+LINKED = 0.045  # m, between points of one thing
+TOUCHING = 0.05  # m, from the model's surface: what bolts hold on is nearer
+IN_MOST = 0.6  # of the poses
+MIN_POINTS = 12  # thinned, of a thing that is spoken of
+SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane stands for a return
+NEIGHBOURS, ENOUGH = 8, 40
+MOST_SMOOTHED = 6000
+MARGIN = 0.5  # of the range noise, by which a thing's hull is grown: noise and rounded edges take as much off
+GRAZING = 0.5
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Connected returns beyond the model: `points` (N, 3) in the frame of `link`, seen in `samples` (indices).
+
+    `kind` is `payload` (belongs to `link`), `room` (stands by, `link` is the base) or `passing`.
+    """
+
+    kind: str
+    link: str
+    points: np.ndarray
+    samples: tuple[int, ...]
+    gap: float
+
+    @property
+    def centre(self) -> np.ndarray:
+        return (self.points.min(axis=0) + self.points.max(axis=0)) / 2
+
+    @property
+    def size(self) -> np.ndarray:
+        return np.ptp(self.points, axis=0)
+
+    def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """Return which of points (N, 3) are its own, where its link is at `frame` (4, 4) in the points' frame."""
+        local = (points - frame[:3, 3]) @ frame[:3, :3]
+        return np.isfinite(cKDTree(self.points).query(local, distance_upper_bound=SAME_PLACE)[0])
+
+
+def rigid_groups(poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str], tolerance: float = 1e-3) -> np.ndarray:
+    """Return for each link the index of the first link that it does not move against in any of the poses (m, rad)."""
+    frames = {link: np.array([pose[link] for pose in poses]) for link in links}
+    group = np.full(len(links), -1)
+    for i, link in enumerate(links):
+        if group[i] >= 0:
+            continue
+        back = inverse(frames[link])
+        for j in range(i, len(links)):
+            relative = back @ frames[links[j]]
+            if group[j] < 0 and np.abs(relative - relative[0]).max() <= tolerance:
+                group[j] = i
+    return group
+
+
+def things_beyond(
+    sightings: Sequence[Sighting],
+    poses: Sequence[Mapping[str, np.ndarray]],
+    links: Sequence[str],
+    images: Sequence[Sequence[RangeImage]],
+) -> list[Thing]:
+    """Return what the returns of all poses show beyond the model.
+
+    `poses` are footprint_from_link (4, 4) of `links`; `images[i]` are what each lidar saw in pose i, room included.
+    """
+    groups = rigid_groups(poses, links)
+    names = {int(group): links[group] for group in np.unique(groups)}
+    extra = _Extra.of_all(sightings, groups)
+    if len(extra.points) < MIN_POINTS:
+        return []
+    order = sorted(names)
+    local = {g: extra.in_frame([pose[names[g]] for pose in poses]) for g in order}
+    support = np.array([_support(extra, local[g], [pose[names[g]] for pose in poses], images) for g in order])
+    # Among the frames in which a point is (almost) as steady, that of the nearest link is meant.
+    best = (support + 0.15 * (np.array(order)[:, None] == extra.groups)).argmax(axis=0)
+    steady = np.take_along_axis(support, best[None], axis=0)[0] >= IN_MOST
+    things = []
+    for row, g in enumerate(order):
+        chosen = np.flatnonzero((best == row) & steady)
+        for part in _connected(local[g][chosen]):
+            things.append(extra.thing(chosen[part], names[g], local[g], g))
+    # What is steady in no frame is passing, and told as it is in the frame of the first link, the base.
+    chosen = np.flatnonzero(~steady)
+    for part in _connected(local[order[0]][chosen]):
+        members = chosen[part]
+        near = int(extra.groups[members][extra.gaps[members].argmin()])
+        thing = extra.thing(members, names.get(near, names[order[0]]), extra.points, near)
+        things.append(replace(thing, kind="passing"))
+    return things
+
+
+def payload_surface(
+    thing: Thing, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
+) -> LinkSurface:
+    """Return the convex hull around a thing's returns of all poses, noise along the rays taken out, in its link's frame."""
+    clouds, rays = [], []
+    for sighting, pose in zip(sightings, poses, strict=True):
+        rotation, translation = pose[thing.link][:3, :3], pose[thing.link][:3, 3]
+        own = sighting.extra & thing.holds(sighting.points, pose[thing.link])
+        clouds.append((sighting.points[own] - translation) @ rotation)
+        rays.append(sighting.directions[own] @ rotation)
+    cloud = smoothed(np.concatenate(clouds), np.concatenate(rays), range_noise)
+    if len(cloud) < MIN_POINTS:
+        cloud = thing.points
+    cloud = _grown(cloud, MARGIN * range_noise)
+    return LinkSurface.of(cloud, ConvexHull(cloud).simplices)
+
+
+def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float) -> np.ndarray:
+    """Return points (M, 3) moved onto the planes of their neighbours, loners left out.
+
+    They move along the rays that saw them (N, 3), as noise did; at grazing incidence, where that would move them far
+    for little, straight to the plane.
+    """
+    thin = np.linspace(0, len(points) - 1, min(len(points), MOST_SMOOTHED)).astype(int)
+    points, directions = points[thin], directions[thin]
+    count, mean, normals = _neighbour_planes(points, SMOOTHING)
+    slope = (normals * directions).sum(axis=1)
+    off = ((mean - points) * normals).sum(axis=1)
+    steep = np.abs(slope) > GRAZING
+    shift = np.where(steep[:, None], directions * (off / np.where(steep, slope, 1.0))[:, None], normals * off[:, None])
+    return (points + shift)[(count >= NEIGHBOURS) & (np.linalg.norm(shift, axis=1) < 4 * range_noise)]
+
+
+def _neighbour_planes(points: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each of points (N, 3) how many neighbours it has, their mean and the normal of their plane.
+
+    Of dense points only so many stand as neighbours that about `ENOUGH` are within the radius.
+    """
+    usual = np.median(cKDTree(points).query_ball_point(points[:: max(1, len(points) // 200)], radius, return_length=True))
+    among = points[:: max(1, int(usual // ENOUGH))]
+    distances, index = cKDTree(among).query(points, k=min(2 * ENOUGH, len(among)), distance_upper_bound=radius)
+    there = np.isfinite(distances)
+    neighbours = among[np.where(there, index, 0)]
+    mean = np.einsum("nk,nkx->nx", there, neighbours) / np.maximum(there.sum(axis=1), 1)[:, None]
+    centred = neighbours - mean[:, None]
+    return there.sum(axis=1), mean, np.linalg.eigh(np.einsum("nk,nki,nkj->nij", there, centred, centred))[1][:, :, 0]
+
+
+def _grown(points: np.ndarray, margin: float) -> np.ndarray:
+    """Return points (7 N, 3) whose hull is larger than that of points (N, 3) by a margin along each axis."""
+    return np.concatenate([points, *(points + sign * margin * axis for axis in np.eye(3) for sign in (-1, 1))])
+
+
+@dataclass(frozen=True)
+class _Extra:
+    """The extra returns of all poses, thinned: `points` (N, 3) in base_footprint, the `samples` (N,) and lidars that
+    they are of (-1: not known), their `gaps` from the model and the `groups` of links that they are near."""
+
+    points: np.ndarray
+    samples: np.ndarray
+    lidars: np.ndarray
+    gaps: np.ndarray
+    groups: np.ndarray
+
+    @classmethod
+    def of_all(cls, sightings: Sequence[Sighting], groups: np.ndarray) -> "_Extra":
+        parts = [cls._of(sighting, number, groups) for number, sighting in enumerate(sightings)]
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    @staticmethod
+    def _of(sighting: Sighting, number: int, groups: np.ndarray) -> tuple[np.ndarray, ...]:
+        extra = np.flatnonzero(sighting.extra)
+        _, first, counts = np.unique(voxel_keys(sighting.points[extra], CELL), return_index=True, return_counts=True)
+        extra = extra[first[counts > 1]]
+        near = sighting.links[extra]
+        lidars = np.full(len(extra), -1) if sighting.lidars is None else sighting.lidars[extra]
+        near = np.where(near >= 0, groups[near], -1)
+        return sighting.points[extra], np.full(len(extra), number), lidars, sighting.gaps[extra], near
+
+    def in_frame(self, frames: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the points in the frame that is at footprint_from_frame (4, 4) in each pose."""
+        back = inverse(np.array(frames))[self.samples]
+        return np.einsum("nij,nj->ni", back[:, :3, :3], self.points) + back[:, :3, 3]
+
+    def thing(self, members: np.ndarray, link: str, points: np.ndarray, group: int) -> Thing:
+        of_group = self.groups[members] == group
+        touching = np.count_nonzero(of_group & (self.gaps[members] <= TOUCHING))
+        gap = float(self.gaps[members][of_group].min(initial=np.inf))
+        kind = "payload" if touching >= 3 else "room"
+        return Thing(kind, link, points[members], tuple(np.unique(self.samples[members]).tolist()), gap)
+
+
+def _support(
+    extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], images: Sequence[Sequence[RangeImage]]
+) -> np.ndarray:
+    """Return for each extra return in how many (share) of the poses in which its place could be seen there is something.
+
+    `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen where the
+    lidar that saw the return has another one in front of it.
+    """
+    present, possible = np.zeros(len(local)), np.zeros(len(local))
+    for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
+        there = local[extra.samples == number]
+        seen = np.zeros(len(local), dtype=bool)
+        if len(there):
+            seen = np.isfinite(cKDTree(there).query(local, distance_upper_bound=SAME_PLACE)[0])
+        places = local @ frame[:3, :3].T + frame[:3, 3]
+        hidden = np.zeros(len(local), dtype=bool)
+        for lidar, image in enumerate(views):
+            its = extra.lidars == lidar
+            hidden[its] = image.hides(places[its])
+        present += seen
+        possible += seen | ~hidden
+    return present / np.maximum(possible, 1)
+
+
+def _connected(points: np.ndarray) -> list[np.ndarray]:
+    """Return the indices of each connected part of points (N, 3) that is large enough to be spoken of."""
+    if len(points) < MIN_POINTS:
+        return []
+    pairs = cKDTree(points).query_pairs(LINKED, output_type="ndarray")
+    links = coo_array((np.ones(len(pairs)), pairs.T), shape=(len(points), len(points)))
+    labels = connected_components(links, directed=False)[1]
+    parts = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    return [part for part in parts if len(np.unique(voxel_keys(points[part], CELL))) >= MIN_POINTS]
