@@ -1,0 +1,40 @@
+"""`stretch-sim-cal lint MODEL --profile NAME`: does a robot description keep a convention?"""
+
+import argparse
+import json
+
+from stretch_sim_cal.commands.fk import add_model_arguments, load
+
+NAME = "lint"
+HELP = "Say where a robot description departs from a convention: the Stretch's, REP 199's or the iCub's."
+EXAMPLE = "stretch-sim-cal lint robot.urdf.xacro --profile stretch"
+PROFILE_NAMES = ("stretch", "rep199", "icub")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_arguments(parser)
+    parser.add_argument("--profile", default="stretch", metavar="NAME",
+                        help=f"the convention: {', '.join(PROFILE_NAMES)} (default: stretch)")  # fmt: skip
+    parser.add_argument("--quiet", action="store_true", help="leave infos (listed exceptions, hints) out of the text")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings. The exit code is 0 without errors, 1 with."""
+    from stretch_sim_cal.conventions.profile import INFO, LEVELS, has_errors, lint
+    from stretch_sim_cal.conventions.profiles import profile_named
+
+    profile = profile_named(args.profile)
+    findings = lint(load(args), profile)
+    if args.json:
+        found = [finding.as_dict() for finding in findings]
+        print(json.dumps({"profile": profile.name, "model": args.model, "findings": found}, indent=1))
+        return 1 if has_errors(findings) else 0
+    for finding in findings:
+        if finding.level != INFO or not args.quiet:
+            print(f"{finding.level:7s} {finding.rule:22s} {finding.name}: {finding.message}; {finding.fix}")
+    counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
+    counted = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
+    print(f"{args.model}: {'breaks' if counts['error'] else 'keeps'} the {profile.title} ({counted})")
+    return 1 if has_errors(findings) else 0

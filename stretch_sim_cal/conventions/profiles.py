@@ -1,0 +1,14 @@
+"""The conventions that a model can be held against, by name."""
+
+from stretch_sim_cal.conventions.profile import Profile
+from stretch_sim_cal.conventions.stretch_profile import STRETCH
+from stretch_sim_cal.errors import InputError
+
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (STRETCH,)}
+
+
+def profile_named(name: str) -> Profile:
+    """Return the profile called `name`. Raises `InputError` that lists those there are."""
+    if name not in PROFILES:
+        raise InputError(f"'{name}' is no profile; there is {', '.join(PROFILES)}")
+    return PROFILES[name]

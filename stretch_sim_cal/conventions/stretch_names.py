@@ -1,0 +1,132 @@
+"""The Stretch's links and joints in the words of its URDF conventions: what the rules and the normalizer look for."""
+
+import re
+
+import numpy as np
+
+from stretch_sim_cal.conventions.frames import FORWARD, LEFT, UP, across, has_geometry
+from stretch_sim_cal.robot.model import Joint, RobotModel
+
+BASE, FOOTPRINT, LIFT, WRIST, ROLL = "base_link", "base_footprint", "lift_link", "wrist_link", "wrist_roll_link"
+ARM = tuple(f"arm_l{number}_link" for number in range(5))
+ARM_JOINTS = tuple(f"arm_l{number}_joint" for number in range(5))
+PRIMARY_LINKS = ("mast_link", "head_link", LIFT, *ARM, WRIST, "tool_attachment_site_link", "quick_connect_interface_link")
+"""Structural links without a joint of rotation: Rule 1's first sentence."""
+ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)
+"""The wrist's links, whose zero position Rule 1 aligns."""
+GRASP_CENTERS = ("grasp_center_link", "link_grasp_center")
+"""The second is how Rule 5 writes it."""
+SIDEWAYS_CAMERAS = {"camera_right_link": -LEFT, "camera_center_link": -LEFT, "camera_left_link": LEFT}
+"""The head's cameras, mounted turned by a quarter, and where Rule 4 points the z axis of their base frames."""
+
+_SENSOR = re.compile(r"^(camera_\w+|line_sensor_\w+|gripper_camera)_link$")
+_OPTICAL = re.compile(r"_optical(_link|_frame)?$")
+_WHEEL = re.compile(r"^wheel_(\d+)(_link)?$")
+_LIDAR = re.compile(r"^(lidar_(left|right)_link|link_lidar_(left|right))$")
+_TIP = re.compile(r"^(?!aruco).*fingertip")
+_FINGER = re.compile(r"finger(?!tip)")
+
+
+def is_optical(link: str) -> bool:
+    """Return whether a link is an optical frame."""
+    return _OPTICAL.search(link) is not None
+
+
+def sensors(model: RobotModel) -> list[str]:
+    """Return the base frames of cameras and line sensors."""
+    return [link for link in model.order if _SENSOR.match(link) and not is_optical(link)]
+
+
+def optical_frames(model: RobotModel, sensor: str) -> list[str]:
+    """Return the optical frames that hang on a sensor's base frame."""
+    return [joint.child for joint in model.child_joints(sensor) if is_optical(joint.child)]
+
+
+def lidars(model: RobotModel) -> list[str]:
+    """Return the lidars' frames."""
+    return [link for link in model.order if _LIDAR.match(link)]
+
+
+def wheels(model: RobotModel) -> list[str]:
+    """Return the wheels' links, by their numbers."""
+    found = [(int(match.group(1)), link) for link in model.order if (match := _WHEEL.match(link))]
+    return [link for _, link in sorted(found)]
+
+
+def fingertips(model: RobotModel) -> list[str]:
+    """Return the fingertips' links."""
+    return [link for link in model.order if _TIP.match(link)]
+
+
+def fingers(model: RobotModel) -> list[Joint]:
+    """Return the moving joints of fingers."""
+    return [joint for joint in model.joints.values() if joint.variables and _FINGER.search(joint.child)]
+
+
+def grasp_center(model: RobotModel) -> str | None:
+    """Return the grasp centre's link, whichever of its two names it has."""
+    return next((name for name in GRASP_CENTERS if name in model.links), None)
+
+
+def is_virtual(model: RobotModel, link: str) -> bool:
+    """Return whether a link is only a frame: neither shape nor mass."""
+    return not has_geometry(model, link) and model.links[link].inertial is None
+
+
+def sensor_forward(link: str, rotation: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """Return the direction (3,) in base_link that x of a sensor's base frame should roughly have: a line sensor looks
+    away from the base's centre, a camera ahead."""
+    if link.startswith("line_sensor"):
+        return across(position, UP) / np.linalg.norm(across(position, UP))
+    return FORWARD
+
+
+def sensor_upright(link: str, forward: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) base_link_from_sensor that Rule 4 asks of a base frame whose x axis is `forward`.
+
+    Normally z is as much up as `forward` allows; of the head's cameras z points sideways.
+    """
+    towards = across(SIDEWAYS_CAMERAS.get(link, UP), forward)
+    z = towards / np.linalg.norm(towards)
+    return np.column_stack([forward, np.cross(z, forward), z])
+
+
+OPTICAL_FROM_SENSOR = np.array([[0.0, -1.0, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0.0]])
+"""Rotation: an optical frame's z is its sensor's x, its x the sensor's -y, its y the sensor's -z."""
+
+
+def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) base_link_from_lidar for a z axis `outwards`, with x up or, where y would then point
+    away from `inwards` (the way to the head's centre), down: no right-handed frame of the right lidar has all three."""
+    up = across(UP, outwards)
+    x = up / np.linalg.norm(up)
+    if np.dot(np.cross(outwards, x), inwards) < 0:
+        x = -x
+    return np.column_stack([x, np.cross(outwards, x), outwards])
+
+
+def head_centre(frames: dict[str, np.ndarray], links: list[str], link: str) -> np.ndarray:
+    """Return the middle (3,) between the lidars in base_link; of one alone, the point beside it in the robot's middle
+    plane."""
+    if len(links) > 1:
+        return np.mean([frames[name][:3, 3] for name in links], axis=0)
+    return frames[link][:3, 3] * [1.0, 0.0, 1.0]
+
+
+def wheel_rotation(position: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) base_link_from_wheel of Rule 6 for a wheel at `position` (3,) in base_link.
+
+    z points to the base's centre. A wheel that turns about it rolls along z cross up, which is x.
+    """
+    inwards = -across(np.asarray(position, dtype=float), UP)
+    z = inwards / np.linalg.norm(inwards)
+    x = np.cross(z, UP)
+    return np.column_stack([x, np.cross(z, x), z])
+
+
+def wheel_order(positions: dict[str, np.ndarray]) -> list[str]:
+    """Return wheels (their positions in base_link) counter-clockwise, beginning with the one nearest to forward."""
+    azimuth = {name: float(np.arctan2(position[1], position[0])) for name, position in positions.items()}
+    # Two wheels may be equally near to forward, one on each side: then the left one is first, rounding aside.
+    first = min(azimuth, key=lambda name: (round(abs(azimuth[name]), 6), -azimuth[name]))
+    return sorted(azimuth, key=lambda name: round((azimuth[name] - azimuth[first]) % (2 * np.pi), 9) % round(2 * np.pi, 9))
