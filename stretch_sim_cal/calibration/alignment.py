@@ -15,12 +15,13 @@ from stretch_sim_cal.calibration.alignment_cells import DirectionCells
 from stretch_sim_cal.calibration.alignment_coarse import coarse_alignment
 from stretch_sim_cal.calibration.alignment_frames import FrameIntake
 from stretch_sim_cal.calibration.alignment_judgement import Evidence, judged
-from stretch_sim_cal.calibration.alignment_noise import Noise, change_over_time, clean_cells, estimate_noise
+from stretch_sim_cal.calibration.alignment_motion import motion_of
+from stretch_sim_cal.calibration.alignment_noise import Noise, clean_cells, estimate_noise, still_cells
 from stretch_sim_cal.calibration.alignment_patches import (
     Members, Patches, assign, fit_planes, refined, remeasured, seed_patches,
 )  # fmt: skip
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
-from stretch_sim_cal.calibration.alignment_surfaces import Surface, in_one_frame, surface_of
+from stretch_sim_cal.calibration.alignment_surfaces import Surface, in_one_frame, surface_of, without_body
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid, exp
@@ -45,7 +46,7 @@ class PlaneAlignment:
         self._initial = (
             None if initial_right_to_left is None else check_rigid(initial_right_to_left, "initial right_to_left")
         )
-        self._intake = FrameIntake(self._settings.base_from_left, self._initial, self._settings)
+        self._intake = FrameIntake(self._settings)
         self._seen = (DirectionCells(), DirectionCells())
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
@@ -58,12 +59,16 @@ class PlaneAlignment:
         """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""
         left, right = self._surfaces()
         estimate = coarse_alignment(left, right, self._initial, self._settings)
+        if self._settings.base_from_left is not None:
+            left = without_body(left, self._settings.base_from_left, self._settings)
+            right = without_body(right, self._settings.base_from_left @ estimate, self._settings)
         noise = FIRST_NOISE
         for slack in SLACKS:
             found = adjust(left, right, estimate, noise, slack)
-            estimate, noise = exp(found.adjustment.twist) @ estimate, found.noise
+            estimate, noise = exp(found.adjustment.fit.twist) @ estimate, found.noise
         evidence = Evidence(
-            left, right, self._initial, estimate, found.adjustment, found.gaps, found.noise, found.change, found.num_patches
+            left, right, self._initial, estimate, found.adjustment, found.gaps, found.noise,
+            motion_of(found.surface, found.noise), found.num_patches
         )
         return judged(self.name, evidence, self._intake, self._settings)
 
@@ -76,14 +81,14 @@ class PlaneAlignment:
 
 @dataclass(frozen=True)
 class Adjusted:
-    """One pass of the fine stage: the adjustment, the gaps it closes, the noise found, how much the members' heights
-    `change` over time (chi-square (K,), its freedom (K,)), and the number of patches before the selection."""
+    """One pass of the fine stage: the adjustment, the gaps it closes, the noise found, the number of patches before the
+    selection, and the `surface` of both lidars in one frame that it worked on."""
 
     adjustment: Adjustment
     gaps: Gaps
     noise: Noise
-    change: tuple[np.ndarray, np.ndarray]
     num_patches: int
+    surface: Surface
 
 
 def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Noise, slack: float) -> Adjusted:
@@ -93,14 +98,13 @@ def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Nois
     number = len(patches.centres)
     fits = fit_planes(members, noise.variances(surface, members), number)
     noise = estimate_noise(surface, patches.normals, members, fits, noise)
-    members = members.only(clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack))
-    change = change_over_time(surface, patches.centres, patches.normals, members, noise)
-    still = change[0] <= change[1] + 5.0 * np.sqrt(2.0 * change[1]) + 10.0
-    members = members.only(still)
+    clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
+    still = still_cells(surface, patches.centres, patches.normals, members, noise)
+    members = members.only(clean & still)
     variances, side = noise.variances(surface, members), surface.side[members.cell]
     by_lidar = [fit_planes(members.only(side == lidar), variances[side == lidar], number) for lidar in (0, 1)]
     gaps, _ = measure_gaps(patches, *by_lidar)
-    return Adjusted(close_gaps(gaps), gaps, noise, change, number)
+    return Adjusted(close_gaps(gaps), gaps, noise, number, surface)
 
 
 def flat_patches(surface: Surface, noise: Noise, slack: float) -> tuple[Patches, Members]:

@@ -16,6 +16,10 @@ from stretch_sim_cal.calibration.alignment_patches import MIN_CELLS, Fits, Patch
 # Tukey's biweight: 95 % efficient under normal noise.
 _TUKEY = 4.685
 _MAX_MISFIT = 4.0
+# Patches whose normal is not known this well (rad) are left out.
+MAX_SLOPE_DEVIATION = 0.02
+# What seems to be information by chance varies by chance, too.
+_CHANCE_MARGIN = 3.0
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,11 @@ def measure_gaps(patches: Patches, left: Fits, right: Fits) -> tuple[Gaps, np.nd
     difference = left.covariances + right.covariances
     spot = -np.linalg.solve(difference[:, 1:, 1:], difference[:, 1:, :1])[:, :, 0]
     design = np.hstack([np.ones((len(spot), 1)), spot])
+    slope_deviations = 0.5 * np.sqrt(np.linalg.eigvalsh(difference[:, 1:, 1:])[:, -1])
     usable = (
         _flat(left) & _flat(right) & (np.linalg.norm(spot, axis=1) < 0.75 * patches.sizes)
-    )
+        & (slope_deviations < MAX_SLOPE_DEVIATION)
+    )  # fmt: skip
     spot, design, difference = spot[usable], design[usable], difference[usable]
     slopes = 0.5 * (left.coefficients + right.coefficients)[usable, 1:]
     height = 0.5 * np.einsum("gi,gi->g", design, (left.coefficients + right.coefficients)[usable])
@@ -66,54 +72,65 @@ def _flat(fits: Fits) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Adjustment:
-    """The `twist` (6,) to apply to the right lidar, the `information` (6, 6) about it, the gaps left over in standard
-    deviations `normalised` (G,), their `weights` (G,) from 0 (outlier) to 1, and `scale`: how many times larger than
-    expected the gaps are (at least 1; the covariance is to be multiplied by its square)."""
+class TukeyFit:
+    """A robust fit: `twist` (6,), the residuals in standard deviations `normalised` (G,), their `weights` (G,) from 0
+    (outlier) to 1, and `scale`: how many times larger than expected the residuals are, at least 1."""
 
     twist: np.ndarray
-    information: np.ndarray
     normalised: np.ndarray
     weights: np.ndarray
     scale: float
 
 
-def close_gaps(gaps: Gaps) -> Adjustment:
-    """Return the twist that closes the gaps best (Tukey's weights, scale from the median).
+def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
+    """Return the twist that brings `values + jacobian @ twist` to zero (Tukey's weights, their width from the median).
 
-    Directions that the gaps say nothing about are left alone.
+    Directions that the jacobian (G, 6) says nothing about are left alone.
     """
-    jacobian = gaps.jacobian
-    deviations = np.sqrt(gaps.variances)
-    twist, weights, scale = np.zeros(6), np.ones(len(gaps.values)), 1.0
+    deviations = np.sqrt(variances)
+    twist = np.zeros(6)
     for _ in range(30):
-        remaining = (gaps.values + jacobian @ twist) / deviations
-        scale = max(1.0, 1.4826 * float(np.median(np.abs(remaining))))
-        weights = np.where(np.abs(remaining) < _TUKEY * scale, (1.0 - (remaining / (_TUKEY * scale)) ** 2) ** 2, 0.0)
-        weighted = jacobian * (weights / gaps.variances)[:, None]
-        update = _solve(weighted.T @ jacobian, -weighted.T @ (gaps.values + jacobian @ twist))
+        normalised = (values + jacobian @ twist) / deviations
+        width = _TUKEY * max(1.0, 1.4826 * float(np.median(np.abs(normalised)))) if len(values) else _TUKEY
+        weights = np.where(np.abs(normalised) < width, (1.0 - (normalised / width) ** 2) ** 2, 0.0)
+        weighted = jacobian * (weights / variances)[:, None]
+        update = _solve(weighted.T @ jacobian, -weighted.T @ (values + jacobian @ twist))
         twist = twist + update
         if np.abs(update).max() < 1e-8:
             break
-    remaining = (gaps.values + jacobian @ twist) / deviations
+    normalised = (values + jacobian @ twist) / deviations
     kept = weights > 0
-    freedom = max(np.count_nonzero(kept) - 6.0, 1.0)
-    misfit = float(np.sum(remaining[kept] ** 2) / freedom)
-    information = _information(gaps, jacobian, weights)
-    return Adjustment(twist, information, remaining, weights, max(1.0, np.sqrt(misfit)))
+    misfit = float(np.sum(normalised[kept] ** 2)) / max(np.count_nonzero(kept) - 6.0, 1.0)
+    return TukeyFit(twist, normalised, weights, max(1.0, float(np.sqrt(misfit))))
 
 
-def _information(gaps: Gaps, jacobian: np.ndarray, weights: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True)
+class Adjustment:
+    """The `fit` of the twist to apply to the right lidar, and the `information` (6, 6) about it. The covariance is the
+    inverse of the information times the square of the fit's scale."""
+
+    fit: TukeyFit
+    information: np.ndarray
+
+
+def close_gaps(gaps: Gaps) -> Adjustment:
+    """Return the twist of the right lidar, in the left frame, that closes the gaps best."""
+    fit = tukey_fit(gaps.jacobian, gaps.values, gaps.variances)
+    return Adjustment(fit, _information(gaps, fit.weights))
+
+
+def _information(gaps: Gaps, weights: np.ndarray) -> np.ndarray:
     """Return the information (6, 6), without what only the normals' noise seems to tell.
 
     A normal that errs by chance has a little of every direction in it; over many patches of a bare corridor that would
     add up to information about sliding along it.
     """
+    jacobian = gaps.jacobian
     per_gap = weights / gaps.variances
     apparent = (jacobian * per_gap[:, None]).T @ jacobian
     tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
     by_chance = np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
-    return apparent - by_chance
+    return apparent - _CHANCE_MARGIN * by_chance
 
 
 def _solve(matrix: np.ndarray, right_side: np.ndarray) -> np.ndarray:

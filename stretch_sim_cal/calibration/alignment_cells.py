@@ -15,20 +15,28 @@ import numpy as np
 FACE_CELLS = 100
 NUM_CELLS = 6 * FACE_CELLS**2
 MAX_BLOCKS = 8
-_MINOR_AXES = np.array([[1, 2], [2, 0], [0, 1]])
 # Moments per cell: count, sum of x y z, sum of xx xy xz yy yz zz.
 _NUM_MOMENTS = 10
 
 
 def cell_of(directions: np.ndarray) -> np.ndarray:
     """Return the cell (N,) of directions (N, 3) of any length but zero: about 0.9 deg wide, everywhere nearly alike."""
-    rows = np.arange(len(directions))
-    axis = np.argmax(np.abs(directions), axis=1)
-    major = directions[rows, axis]
-    # The arctangent makes the cells of a face equally wide in angle.
-    angles = np.arctan(directions[rows[:, None], _MINOR_AXES[axis]] / np.abs(major)[:, None])
-    steps = np.minimum(((angles * (4.0 / np.pi) + 1.0) * (FACE_CELLS / 2.0)).astype(np.int64), FACE_CELLS - 1)
-    return ((2 * axis + (major < 0)) * FACE_CELLS + steps[:, 0]) * FACE_CELLS + steps[:, 1]
+    x, y, z = np.ascontiguousarray(directions.T)
+    ax, ay, az = np.abs(x), np.abs(y), np.abs(z)
+    along_x = (ax >= ay) & (ax >= az)
+    along_y = ~along_x & (ay >= az)
+    major = np.where(along_x, x, np.where(along_y, y, z))
+    face = np.where(along_x, 0, np.where(along_y, 2, 4)) + (major < 0)
+    scale = 1.0 / np.abs(major)
+    row = _step(np.where(along_x, y, np.where(along_y, z, x)) * scale)
+    column = _step(np.where(along_x, z, np.where(along_y, x, y)) * scale)
+    return (face * FACE_CELLS + row) * FACE_CELLS + column
+
+
+def _step(tangent: np.ndarray) -> np.ndarray:
+    """Return which of a face's `FACE_CELLS` equally wide angles (N,) a tangent (N,) from -1 to 1 lies in."""
+    angle = np.arctan(tangent)
+    return np.minimum((angle * (2.0 * FACE_CELLS / np.pi) + 0.5 * FACE_CELLS).astype(np.int64), FACE_CELLS - 1)
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,8 @@ class Cells:
     """The occupied cells of one lidar, in its own frame.
 
     `counts` (M,) returns per cell, `points` (M, 3) their mean, `directions` (M, 3) the unit vector to it, `scatter`
-    (M, 3, 3) their covariance within the cell. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per
+    (M, 3, 3) their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which
+    leaves `noise_freedom` (M,) degrees of freedom. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per
     block of time, without the blocks in which something stood before (or moved away from) what is usually there.
     `cell` (M,) is the cell's number, `disturbed` (M,) the share of blocks left out.
     """
@@ -46,6 +55,8 @@ class Cells:
     points: np.ndarray
     directions: np.ndarray
     scatter: np.ndarray
+    noise_scatter: np.ndarray
+    noise_freedom: np.ndarray
     block_counts: np.ndarray
     block_points: np.ndarray
     disturbed: np.ndarray
@@ -98,14 +109,22 @@ class DirectionCells:
         kept = np.where(foreign, 0.0, moments)
         total = kept.sum(axis=-1)
         mean = (total[1:4] / total[0]).T
-        second = np.stack([total[4], total[5], total[6], total[5], total[7], total[8], total[6], total[8], total[9]], axis=-1)
-        scatter = (second / total[0][:, None]).reshape(-1, 3, 3) - mean[:, :, None] * mean[:, None, :]
+        scatter = _matrices(total[4:]) / total[0][:, None, None] - mean[:, :, None] * mean[:, None, :]
+        safe_counts = np.maximum(kept[0], 1.0)
+        between = np.einsum("mbi,mbj->mij", np.moveaxis(kept[1:4] / safe_counts, 0, -1), np.moveaxis(kept[1:4], 0, -1))
+        freedom = total[0] - (kept[0] > 0).sum(axis=1)
+        within = (_matrices(total[4:]) - between) / np.maximum(freedom, 1.0)[:, None, None]
         return Cells(
             cell=occupied, counts=total[0], points=mean,
             directions=mean / np.linalg.norm(mean, axis=1, keepdims=True), scatter=scatter,
-            block_counts=kept[0], block_points=block_points,
+            noise_scatter=within, noise_freedom=freedom, block_counts=kept[0], block_points=block_points,
             disturbed=foreign.sum(axis=1) / np.maximum((counts > 0).sum(axis=1), 1),
         )  # fmt: skip
+
+
+def _matrices(sums: np.ndarray) -> np.ndarray:
+    """Return symmetric matrices (M, 3, 3) from their entries (6, M): xx xy xz yy yz zz."""
+    return np.moveaxis(sums[[0, 1, 2, 1, 3, 4, 2, 4, 5]], 0, -1).reshape(-1, 3, 3)
 
 
 def weighted_median(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

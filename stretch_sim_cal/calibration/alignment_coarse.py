@@ -8,14 +8,17 @@ allow, as many hypotheses as there are, and the most consistent ones are registe
 import numpy as np
 import small_gicp
 
-from stretch_sim_cal.calibration.alignment_consistency import Consistency, consistency
+from stretch_sim_cal.calibration.alignment_consistency import Consistency, Views
+from stretch_sim_cal.calibration.alignment_search import plane_hypotheses
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
 from stretch_sim_cal.calibration.alignment_surfaces import Surface
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid, inverse
 
 # A transform under which the views agree this well is not searched further.
-CREDIBLE_AGREE = 0.8
-CREDIBLE_CONTRADICT = 0.05
+CREDIBLE_AGREE = 0.88
+CREDIBLE_CONTRADICT = 0.03
+MAX_STARTS = 8
 
 
 def credible(found: Consistency) -> bool:
@@ -25,18 +28,19 @@ def credible(found: Consistency) -> bool:
 
 def coarse_alignment(left: Surface, right: Surface, initial: np.ndarray | None, settings: AlignmentSettings) -> np.ndarray:
     """Return `right_to_left` (4, 4) from the cells of both lidars; `initial` (4, 4) may be far off, or None."""
-    registration = Registration(left, right, settings)
-    candidates = []
+    registration, views = Registration(left, right, settings), Views(left, right)
+    found = []
     # Swapped topics give the inverse of what the model says.
     for start in [] if initial is None else [initial, inverse(initial)]:
-        estimate = registration.from_guess(start)
-        candidates.append(estimate)
-        if credible(consistency(left, right, estimate)):
-            return estimate
-    from stretch_sim_cal.calibration.alignment_search import plane_hypotheses
-
-    candidates += [registration.from_guess(start) for start in plane_hypotheses(left, right)]
-    return max(candidates, key=lambda estimate: consistency(left, right, estimate).score)
+        found.append(registration.from_guess(start))
+        if credible(views.under(found[-1])):
+            return found[-1]
+    hypotheses = plane_hypotheses(left, right)
+    hypotheses.sort(key=lambda start: -views.under(start, every=20, leniency=4.0).score)
+    found += [registration.from_guess(start) for start in hypotheses[:MAX_STARTS]]
+    if not found:
+        raise InputError("no first guess of right_to_left was given, and the clouds show no planes to find one by")
+    return max(found, key=lambda estimate: views.under(estimate).score)
 
 
 class Registration:

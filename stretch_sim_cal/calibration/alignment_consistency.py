@@ -11,6 +11,8 @@ from stretch_sim_cal.geometry.transforms import apply, inverse
 # Two views agree on a point when their ranges differ by less than this (m, and share of the range).
 TOLERANCE = 0.05
 RELATIVE_TOLERANCE = 0.02
+# Views with less in common than this agree easily.
+LITTLE_OVERLAP = 0.2
 
 
 @dataclass(frozen=True)
@@ -25,33 +27,44 @@ class Consistency:
     @property
     def score(self) -> float:
         """A number to compare transforms by: better is larger."""
-        return self.overlap - 2.0 * self.contradict
+        return self.agree - 3.0 * self.contradict - 10.0 * max(0.0, LITTLE_OVERLAP - self.overlap)
 
 
-def consistency(left: Surface, right: Surface, right_to_left: np.ndarray) -> Consistency:
-    """Return how well both lidars' cells, each in its own frame, agree under `right_to_left` (4, 4)."""
-    counts = np.sum(
-        [_compare(left, right, right_to_left), _compare(right, left, inverse(right_to_left))], axis=0
-    )
-    agree, contradict, looked, total = counts
-    return Consistency(agree / max(looked, 1), contradict / max(looked, 1), agree / max(total, 1))
+class Views:
+    """What both lidars see, each in its own frame, prepared for comparing them under many transforms."""
+
+    def __init__(self, left: Surface, right: Surface):
+        self._left, self._right = _View(left), _View(right)
+
+    def under(self, right_to_left: np.ndarray, every: int = 1, leniency: float = 1.0) -> Consistency:
+        """Return how well the views agree under `right_to_left` (4, 4).
+
+        Rough guesses are judged by every n-th cell, and with `leniency` times the tolerance.
+        """
+        counts = self._left.compare(apply(right_to_left, self._right.points[::every]), leniency)
+        counts = counts + self._right.compare(apply(inverse(right_to_left), self._left.points[::every]), leniency)
+        agree, contradict, looked, total = counts.tolist()
+        return Consistency(agree / max(looked, 1), contradict / max(looked, 1), agree / max(total, 1))
 
 
-def _compare(viewer: Surface, other: Surface, viewer_from_other: np.ndarray) -> np.ndarray:
-    """Return how many of `other`'s points the viewer confirms, contradicts, looked towards, and how many there are.
+class _View:
+    """The nearest and the farthest thing that a lidar saw in and around every direction, and its usable points (M, 3)."""
 
-    Every direction is compared with the nearest and the farthest thing that the viewer saw in and around it.
-    """
-    near, far = np.full(NUM_CELLS, np.inf), np.full(NUM_CELLS, -np.inf)
-    cell = cell_of(viewer.points)
-    around = viewer.ranges[viewer.neighbours]
-    near[cell] = np.minimum(viewer.ranges, around.min(axis=1))
-    far[cell] = np.maximum(viewer.ranges, around.max(axis=1))
-    points = apply(viewer_from_other, other.points)
-    ranges = np.linalg.norm(points, axis=1)
-    seen = cell_of(points)
-    looked = np.isfinite(near[seen])
-    tolerance = TOLERANCE + RELATIVE_TOLERANCE * ranges
-    contradicts = looked & (ranges < near[seen] - tolerance)
-    hidden = looked & (ranges > far[seen] + tolerance)
-    return np.array([np.sum(looked & ~contradicts & ~hidden), contradicts.sum(), looked.sum(), len(points)], dtype=float)
+    def __init__(self, surface: Surface):
+        ranges = surface.ranges
+        around = ranges[surface.neighbours]
+        cell = cell_of(surface.points)
+        self.points = surface.points[surface.usable]
+        self._near, self._far = np.full(NUM_CELLS, np.inf), np.full(NUM_CELLS, -np.inf)
+        self._near[cell] = np.minimum(ranges, around.min(axis=1))
+        self._far[cell] = np.maximum(ranges, around.max(axis=1))
+
+    def compare(self, points: np.ndarray, leniency: float) -> np.ndarray:
+        """Return how many points (N, 3) this view confirms, contradicts, looked towards, and how many there are."""
+        ranges = np.linalg.norm(points, axis=1)
+        seen = cell_of(points)
+        looked = np.isfinite(self._near[seen])
+        tolerance = leniency * (TOLERANCE + RELATIVE_TOLERANCE * ranges)
+        contradicts = looked & (ranges < self._near[seen] - tolerance)
+        hidden = looked & (ranges > self._far[seen] + tolerance)
+        return np.array([np.sum(looked & ~contradicts & ~hidden), contradicts.sum(), looked.sum(), len(points)])

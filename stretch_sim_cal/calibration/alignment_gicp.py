@@ -30,7 +30,7 @@ class GicpAlignment:
     def __init__(self, initial_right_to_left: np.ndarray, settings: AlignmentSettings | None = None):
         self._settings = settings or AlignmentSettings()
         self._initial = check_rigid(initial_right_to_left, "initial right_to_left")
-        self._intake = FrameIntake(self._settings.base_from_left, self._initial, self._settings)
+        self._intake = FrameIntake(self._settings)
         self._clouds: tuple[list, list] = ([], [])
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
@@ -43,7 +43,7 @@ class GicpAlignment:
         """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""
         for kept, side in zip(self._clouds, ("left", "right"), strict=True):
             if not kept:
-                raise InputError(f"no usable return of the {side} lidar in {self._intake.unusable} frames; is it running?")
+                raise InputError(f"no usable return of the {side} lidar in any frame; is it running, and in view of anything?")
         settings = self._settings
         target, tree = self._preprocess(self._clouds[0])
         source, _ = self._preprocess(self._clouds[1])

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment_adjustment import Adjustment, Gaps
+from stretch_sim_cal.calibration.alignment_adjustment import Adjustment, Gaps, TukeyFit
 from stretch_sim_cal.calibration.alignment_coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
-from stretch_sim_cal.calibration.alignment_consistency import Consistency, consistency
+from stretch_sim_cal.calibration.alignment_consistency import Consistency, Views
 from stretch_sim_cal.calibration.alignment_frames import FrameIntake
-from stretch_sim_cal.calibration.alignment_noise import Noise, chi_square_median
+from stretch_sim_cal.calibration.alignment_motion import Motion
+from stretch_sim_cal.calibration.alignment_noise import Noise
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
 from stretch_sim_cal.calibration.alignment_surfaces import Surface
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
@@ -17,9 +18,10 @@ from stretch_sim_cal.geometry.transforms import error, inverse
 
 MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
-# How much more than by noise the ranges of still cells may change between the blocks of time (median, chi-square over
-# its freedom), and the share of cells that may see something else for a while.
-MAX_CHANGE = 1.35
+# How far the robot may move while the frames are taken. Both lidars move together, so a little does no harm.
+MAX_MOTION = 0.003
+MAX_MOTION_ROTATION = float(np.deg2rad(0.1))
+# The share of the view that may see something else for a while.
 MAX_DISTURBED = 0.3
 WARN_DISTURBED = 0.02
 # How many times larger than expected the gaps may be when they also exceed MAX_GAP (m).
@@ -38,45 +40,38 @@ class Evidence:
     adjustment: Adjustment
     gaps: Gaps
     noise: Noise
-    change: tuple[np.ndarray, np.ndarray]
+    motion: Motion
     num_patches: int
 
 
 def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
     """Return the result with its covariance, and with every reason there is to refuse it."""
-    views = consistency(evidence.left, evidence.right, evidence.estimate)
-    adjustment, gaps = evidence.adjustment, evidence.gaps
-    covariance = covariance_of(adjustment.information) * adjustment.scale**2
+    views = Views(evidence.left, evidence.right).under(evidence.estimate)
+    fit, gaps = evidence.adjustment.fit, evidence.gaps
+    covariance = covariance_of(evidence.adjustment.information) * fit.scale**2
     found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
-    kept = adjustment.weights > 0
+    kept = fit.weights > 0
     rmse = float(np.sqrt(np.mean(gaps.values[kept] ** 2))) if kept.any() else float("inf")
-    change = time_change(evidence)
+    motion = evidence.motion
     disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
-    refusals = (
-        overlap_refusals(views, np.count_nonzero(kept)) or unobserved(found)
-    ) + wrong_minimum(views) + movement(change, disturbed) + misfit(adjustment, rmse)
+    undetermined = overlap_refusals(views, np.count_nonzero(kept)) or unobserved(found)
+    # Whatever else a scene that moved may seem to lack is a consequence.
+    refusals = movement(motion, disturbed) or undetermined + wrong_minimum(views) + misfit(fit, rmse)
+    # An estimate that is refused tells nothing about the model.
+    against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
         right_to_left=evidence.estimate, covariance=covariance, rmse=rmse, num_frames=intake.num_frames, method=method,
         overlap=float(views.overlap), directions=found,
-        warnings=intake.warnings() + model_warnings(evidence.initial, evidence.estimate, settings) + _moving(disturbed),
+        warnings=intake.warnings() + against_model + _moving(disturbed),
         refusals=refusals,
         diagnostics={
             "patches": float(evidence.num_patches), "patches_used": float(np.count_nonzero(kept)),
             "range_noise_left": float(evidence.noise.sigma[0]), "range_noise_right": float(evidence.noise.sigma[1]),
-            "roughness": float(evidence.noise.roughness), "gap_scale": adjustment.scale,
+            "roughness": float(evidence.noise.roughness), "gap_scale": fit.scale,
             "agree": float(views.agree), "contradict": float(views.contradict),
-            "change_over_time": change, "disturbed": disturbed,
+            "motion": motion.translation, "motion_rotation": motion.rotation, "disturbed": disturbed,
         },
     )  # fmt: skip
-
-
-def time_change(evidence: Evidence) -> float:
-    """Return the median over all cells of how much their range changes over time, 1 for noise alone."""
-    chi_square, freedom = evidence.change
-    repeated = freedom >= 1
-    if np.count_nonzero(repeated) < 100:
-        return 1.0
-    return float(np.median(chi_square[repeated] / freedom[repeated] / chi_square_median(freedom[repeated])))
 
 
 def overlap_refusals(views: Consistency, used: int) -> list[str]:
@@ -100,22 +95,27 @@ def wrong_minimum(views: Consistency) -> list[str]:
     ]
 
 
-def movement(change: float, disturbed: float) -> list[str]:
+def movement(motion: Motion, disturbed: float) -> list[str]:
     """Return what tells that robot or scene did not stand still."""
-    if change <= MAX_CHANGE and disturbed <= MAX_DISTURBED:
-        return []
-    return [
-        f"the robot or its surroundings moved between the frames: {100.0 * disturbed:.0f} % of the directions saw something "
-        f"else for a while, ranges change {change:.1f} times as much as noise explains; repeat it while nothing moves"
-    ]
+    found = []
+    if motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION:
+        found.append(
+            f"the robot moved by {1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg while the "
+            "frames were taken; keep it still and repeat"
+        )
+    if disturbed > MAX_DISTURBED:
+        found.append(
+            f"{100.0 * disturbed:.0f} % of the directions saw something else for a while; repeat when nothing moves"
+        )
+    return found
 
 
-def misfit(adjustment: Adjustment, rmse: float) -> list[str]:
+def misfit(fit: TukeyFit, rmse: float) -> list[str]:
     """Return whether the gaps that remain are larger than the noise of the data allows."""
-    if adjustment.scale <= MAX_SCALE or rmse <= MAX_GAP:
+    if fit.scale <= MAX_SCALE or rmse <= MAX_GAP:
         return []
     return [
-        f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {adjustment.scale:.1f} times as much as their noise "
+        f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {fit.scale:.1f} times as much as their noise "
         "explains; a range bias between the lidars, or something moved"
     ]
 

@@ -7,9 +7,10 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment_patches import Fits, Members
 from stretch_sim_cal.calibration.alignment_surfaces import Surface
 
-# Medians of chi-square over its degrees of freedom, by Wilson and Hilferty.
+# Floors (m) that keep noise-free data from weighing infinitely.
 _MIN_SIGMA = 2e-4
 _MIN_ROUGHNESS = 2e-4
+_ENOUGH_CELLS = 100
 TRIM = 4.0
 
 
@@ -32,33 +33,31 @@ class Noise:
         return (sigma * members.cosines) ** 2 / surface.counts[members.cell] + self.roughness**2
 
 
-def within_cell_variances(surface: Surface, patches_normals: np.ndarray, members: Members) -> np.ndarray:
-    """Return the variance (K,) of single ranges within each member cell about its patch's plane."""
-    normals = patches_normals[members.patch]
-    along_normal = np.einsum("ki,kij,kj->k", normals, surface.scatter[members.cell], normals)
-    counts = surface.counts[members.cell]
-    return np.maximum(along_normal, 0.0) * counts / np.maximum(counts - 1.0, 1.0) / members.cosines**2
+def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np.ndarray:
+    """Return the variances (K,) along the ray that make up scatter matrices (K, 3, 3) about the members' planes."""
+    normals = normals[members.patch]
+    return np.maximum(np.einsum("ki,kij,kj->k", normals, scatter, normals), 0.0) / members.cosines**2
 
 
 def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits: Fits, before: Noise) -> Noise:
     """Return the noise from the scatter within cells and between the cells of a patch (medians, so edges do not count)."""
-    single = within_cell_variances(surface, normals, members)
     counts, side = surface.counts[members.cell], surface.side[members.cell]
+    freedom = surface.noise_freedom[members.cell]
+    single = _along_ray(surface.noise_scatter[members.cell], normals, members)
     sigma = before.sigma.copy()
     for lidar in (0, 1):
-        repeated = (side == lidar) & (counts >= 2)
-        if np.count_nonzero(repeated) >= 100:
-            sigma[lidar] = np.sqrt(np.median(single[repeated] / chi_square_median(counts[repeated] - 1.0)))
-        elif np.count_nonzero(side == lidar) >= 100:
-            own = side == lidar
+        own = side == lidar
+        repeated = own & (freedom >= 1.0)
+        if np.count_nonzero(repeated) >= _ENOUGH_CELLS:
+            sigma[lidar] = np.sqrt(np.median(single[repeated] / chi_square_median(freedom[repeated])))
+        elif np.count_nonzero(own) >= _ENOUGH_CELLS:
             scaled = fits.residuals[own] ** 2 * counts[own] / members.cosines[own] ** 2
             sigma[lidar] = np.sqrt(np.median(scaled) / chi_square_median(1.0))
     sigma = np.maximum(sigma, _MIN_SIGMA)
     variances = (sigma[side] * members.cosines) ** 2 / counts
     # Three parameters were fitted to every patch, which takes its share of the residuals.
     share = 1.0 - 3.0 / np.maximum(fits.counts[members.patch], 4.0)
-    squares = fits.residuals**2 / share
-    return Noise(sigma, _excess(squares, variances))
+    return Noise(sigma, _excess(fits.residuals**2 / share, variances))
 
 
 def _excess(squares: np.ndarray, variances: np.ndarray) -> float:
@@ -90,14 +89,15 @@ def clean_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, memb
     spread = np.sqrt((sigma * cosines) ** 2 / surface.counts[around] + noise.roughness**2)
     interior = (heights <= 1.25 * TRIM * spread + slack).all(axis=1)
     freedom = np.maximum(surface.counts[members.cell] - 1.0, 1.0)
-    ratio = within_cell_variances(surface, normals, members) / noise.sigma[surface.side[members.cell]] ** 2
+    spread_within = _along_ray(surface.scatter[members.cell], normals, members) * (freedom + 1.0) / freedom
+    ratio = spread_within / noise.sigma[surface.side[members.cell]] ** 2
     unmixed = ratio <= 1.0 + TRIM * np.sqrt(2.0 / freedom) + 6.0 / freedom
     return inlier & interior & unmixed
 
 
-def change_over_time(surface: Surface, centres: np.ndarray, normals: np.ndarray, members: Members,
-                     noise: Noise) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return for every member how much its height changes between blocks of time: chi-square (K,) and its freedom (K,)."""
+def still_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, members: Members,
+                noise: Noise) -> np.ndarray:  # fmt: skip
+    """Return which members (K,) keep their height over the blocks of time, but for what noise does in one of ten thousand."""
     counts = surface.block_counts[members.cell]
     offsets = surface.block_points[members.cell] - centres[members.patch][:, None]
     heights = np.einsum("kbi,ki->kb", offsets, normals[members.patch])
@@ -105,4 +105,5 @@ def change_over_time(surface: Surface, centres: np.ndarray, normals: np.ndarray,
     weights = np.where(counts > 0, 1.0 / variances, 0.0)
     mean = (weights * heights).sum(axis=1) / weights.sum(axis=1)
     chi_square = (weights * (heights - mean[:, None]) ** 2).sum(axis=1)
-    return chi_square, (counts > 0).sum(axis=1) - 1.0
+    freedom = (counts > 0).sum(axis=1) - 1.0
+    return chi_square <= freedom + 4.0 * np.sqrt(2.0 * freedom) + 8.0

@@ -57,7 +57,7 @@ class Members:
 
 def seed_patches(surface: Surface) -> Patches:
     """Return first planes: the flat cells, grouped by voxel and by the direction they face."""
-    flat = np.flatnonzero(surface.planarity < MAX_PLANARITY)
+    flat = np.flatnonzero(surface.usable & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
     level = np.clip(np.floor(np.log2(np.maximum(surface.ranges[flat], 1e-3) / FINE_RANGE)) + 1, 0, MAX_LEVEL).astype(int)
     size = PATCH_SIZE * 2.0**level
@@ -87,7 +87,7 @@ def assign(surface: Surface, patches: Patches, gate: float) -> Members:
     best = np.full(len(surface.points), -1)
     nearest = np.full(len(surface.points), np.inf)
     for patch in candidates.T:
-        cell = np.flatnonzero(patch < len(patches.centres))
+        cell = np.flatnonzero(surface.usable & (patch < len(patches.centres)))
         patch = patch[cell]
         members = _members(surface, patches, cell, patch)
         distance = np.linalg.norm(members.coordinates, axis=1) / patches.sizes[patch]
@@ -139,8 +139,8 @@ def fit_planes(members: Members, variances: np.ndarray, num_patches: int) -> Fit
     """
     design = np.hstack([np.ones((len(members.cell), 1)), members.coordinates])
     weights = 1.0 / variances
-    products = (weights[:, None, None] * design[:, :, None] * design[:, None, :]).reshape(-1, 9)
-    information = group_sums(members.patch, num_patches, products).reshape(-1, 3, 3)
+    products = (weights[:, None, None] * design[:, :, None] * design[:, None, :]).reshape(len(design), 9)
+    information = group_sums(members.patch, num_patches, products).reshape(num_patches, 3, 3)
     # A weak prior (1 m high, 1000 % steep) keeps what is not determined finite.
     information += np.diag([1.0, 0.01, 0.01])
     covariances = np.linalg.inv(information)

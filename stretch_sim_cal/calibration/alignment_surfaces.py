@@ -1,15 +1,17 @@
 """The surfaces that both lidars see, as cells with a normal each, brought into one frame."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.alignment_cells import Cells
+from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
 from stretch_sim_cal.geometry.transforms import apply
 
 NORMAL_NEIGHBOURS = 16
 ANGULAR_NEIGHBOURS = 8
+_FLOOR_HEIGHT = 0.05
 
 
 @dataclass(frozen=True)
@@ -17,10 +19,11 @@ class Surface:
     """Cells of one or of both lidars in one frame.
 
     `side` (M,) is 0 for left, 1 for right; `origins` (M, 3) the lidar that looked, `rays` (M, 3) the unit direction it
-    looked in, `points` (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance. `normals`
-    (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest variances around a cell, 0 for a plane.
+    looked in, `points` (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance;
+    `noise_scatter` (M, 3, 3) and `noise_freedom` (M,) as in `Cells`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest variances around a cell, 0 for a plane.
     `neighbours` (M, K) are the nearest cells in direction, of the same lidar. `block_points` (M, B, 3) and
-    `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is the share of blocks left out.
+    `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is the share of blocks left out. `usable`
+    (M,) is false for cells that are not to be aligned by: the robot's own body.
     """
 
     side: np.ndarray
@@ -29,12 +32,15 @@ class Surface:
     points: np.ndarray
     counts: np.ndarray
     scatter: np.ndarray
+    noise_scatter: np.ndarray
+    noise_freedom: np.ndarray
     normals: np.ndarray
     planarity: np.ndarray
     neighbours: np.ndarray
     block_points: np.ndarray
     block_counts: np.ndarray
     disturbed: np.ndarray
+    usable: np.ndarray
 
     @property
     def ranges(self) -> np.ndarray:
@@ -48,9 +54,19 @@ def surface_of(cells: Cells, side: int) -> Surface:
     normals, planarity = _normals(points, rays)
     return Surface(
         side=np.full(len(points), side), origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
-        scatter=cells.scatter, normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
+        scatter=cells.scatter, noise_scatter=cells.noise_scatter, noise_freedom=cells.noise_freedom, normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
         block_points=cells.block_points, block_counts=cells.block_counts, disturbed=cells.disturbed,
+        usable=np.ones(len(points), dtype=bool),
     )  # fmt: skip
+
+
+def without_body(surface: Surface, base_from_lidar: np.ndarray, settings: AlignmentSettings) -> Surface:
+    """Return a lidar's surface with the robot's own body marked as not usable: a cylinder about base_link's z axis."""
+    in_base = apply(base_from_lidar, surface.points)
+    near_axis = in_base[:, 0] ** 2 + in_base[:, 1] ** 2 < settings.body_radius**2
+    # What lies lower is floor seen past the robot, and that is wanted.
+    body = near_axis & (in_base[:, 2] > _FLOOR_HEIGHT) & (in_base[:, 2] < settings.body_height)
+    return replace(surface, usable=surface.usable & ~body)
 
 
 def in_one_frame(left: Surface, right: Surface, right_to_left: np.ndarray) -> Surface:
@@ -64,6 +80,8 @@ def in_one_frame(left: Surface, right: Surface, right_to_left: np.ndarray) -> Su
         "points": (left.points, apply(right_to_left, right.points)),
         "counts": (left.counts, right.counts),
         "scatter": (left.scatter, rotation @ right.scatter @ rotation.T),
+        "noise_scatter": (left.noise_scatter, rotation @ right.noise_scatter @ rotation.T),
+        "noise_freedom": (left.noise_freedom, right.noise_freedom),
         "normals": (left.normals, right.normals @ rotation.T),
         "planarity": (left.planarity, right.planarity),
         "neighbours": (left.neighbours, right.neighbours + len(left.points)),
@@ -73,6 +91,7 @@ def in_one_frame(left: Surface, right: Surface, right_to_left: np.ndarray) -> Su
         ),
         "block_counts": (_padded(left.block_counts, blocks), _padded(right.block_counts, blocks)),
         "disturbed": (left.disturbed, right.disturbed),
+        "usable": (left.usable, right.usable),
     }
     return Surface(**{name: np.concatenate(pair) for name, pair in pairs.items()})
 

@@ -17,17 +17,14 @@ def voxel_keys(points: np.ndarray, size: float) -> np.ndarray:
 
 def group_sums(group: np.ndarray, num_groups: int, values: np.ndarray) -> np.ndarray:
     """Return the sums (num_groups, K) of `values` (N, K) over the rows of each group; `group` (N,) holds 0..num_groups-1."""
-    values = values.reshape(len(group), -1)
-    return np.stack(
-        [np.bincount(group, weights=column, minlength=num_groups) for column in values.T], axis=1
-    ) if values.shape[1] else np.zeros((num_groups, 0))  # fmt: skip
+    # Without any row, bincount forgets that its weights were not integers.
+    return np.stack([np.bincount(group, weights=column, minlength=num_groups) for column in values.T], axis=1) * 1.0
 
 
 def group_means(group: np.ndarray, num_groups: int, values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Return the (weighted) means (num_groups, K) of `values` (N, K) over each group; zero for an empty group."""
     weights = np.ones(len(group)) if weights is None else weights
     totals = np.bincount(group, weights=weights, minlength=num_groups)
-    values = values.reshape(len(group), -1)
     return group_sums(group, num_groups, values * weights[:, None]) / np.where(totals > 0, totals, 1.0)[:, None]
 
 
