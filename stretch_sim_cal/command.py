@@ -1,5 +1,6 @@
 """How every command of this package ends: an exit code, and one line on stderr instead of a traceback."""
 
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -27,6 +28,10 @@ def run(action: Callable[[], int | None]) -> int:
     except StretchSimCalError as error:
         print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
         return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) had enough. Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr, flush=True)
         return INTERRUPTED

@@ -135,6 +135,14 @@ def run_node(
     return command.run(lambda: _check_then_run(description, action, parsed, for_ros))
 
 
+def in_node(description: NodeCommand, action: Callable[[NodeContext], Any], arguments: Sequence[str] = ()) -> Any:
+    """Call `action` with a node and return its result, for a command that is more than its node; errors are raised."""
+    results: list[Any] = []
+    own, for_ros = split_arguments(arguments)
+    _check_then_run(description, lambda context: results.append(action(context)), description.parser().parse_args(own), for_ros)
+    return results[0]
+
+
 def _check_then_run(description: NodeCommand, action, parsed: argparse.Namespace, for_ros: list[str]) -> int:
     for option in description.options:
         if getattr(parsed, option.name) is not None:

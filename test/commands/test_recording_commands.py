@@ -1,9 +1,10 @@
-"""`calibrate` on recordings: the same refusals and results as the nodes, the same to the last bit, bad files named."""
+"""`calibrate` and `verify` on recordings: results and refusals as the nodes give, the same to the last bit, bad files named."""
 
 import json
 
 import numpy as np
 import pytest
+import yaml
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.cli import main
@@ -140,3 +141,45 @@ def test_the_reader_lists_topics_and_counts(recording):
     with Recording(recording[0]) as opened:
         assert opened.topics["/lidar_points_left"] == "sensor_msgs/msg/PointCloud2"
         assert opened.count("/lidar_points_right") == PAIRS
+
+
+@pytest.fixture(scope="module")
+def calibrated(recording, tmp_path_factory):
+    path = tmp_path_factory.mktemp("calibrated") / "cal.yaml"
+    assert main(["calibrate", str(recording[0]), "--out", str(path)]) == 0
+    return path
+
+
+def verdict(recording, path, capsys, *options):
+    code = main(["verify", str(recording[0]), "--calibration", str(path), "--num-samples", str(PAIRS), "--json", *options])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_calibration_that_holds_is_said_to_hold(recording, calibrated, capsys):
+    code, found = verdict(recording, calibrated, capsys)
+    assert code == 0 and found["verdict"] == "holds"
+    assert {drift["name"] for drift in found["drifts"]} == {
+        "lidars, translation", "lidars, rotation", "floor, height", "floor, tilt",
+    }  # fmt: skip
+
+
+def test_a_lidar_that_was_knocked_is_said_to_have_drifted_and_by_how_much(recording, calibrated, tmp_path, capsys):
+    data = yaml.safe_load(calibrated.read_text())
+    data["right_to_left_transform"]["data"][2][3] += 0.008
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump(data))
+    code, found = verdict(recording, tmp_path / "old.yaml", capsys)
+    drift = next(drift for drift in found["drifts"] if drift["name"] == "lidars, translation")
+    assert code == 1 and found["verdict"] == "drifted"
+    assert abs(drift["value"] - 0.008) < 0.002
+
+
+def test_a_tolerance_finer_than_the_data_cannot_be_told(recording, calibrated, capsys):
+    code, found = verdict(recording, calibrated, capsys, "--tolerance-mm", "0.05")
+    assert code == 1 and found["verdict"] == "cannot tell"
+
+
+def test_a_scene_that_does_not_determine_the_transform_cannot_tell(calibrated, tmp_path, capsys):
+    record(tmp_path / "corridor", world="long_corridor")
+    code, found = verdict((tmp_path / "corridor",), calibrated, capsys)
+    assert code == 1 and found["verdict"] == "cannot tell"
+    assert any("base x" in question for question in found["open"])

@@ -1,0 +1,140 @@
+"""Does a stored calibration still hold on fresh data? Yes, no, or cannot tell, with the drift and its uncertainty.
+
+The calibration is found anew from a few frames and compared. A drift is judged with `SIGMAS` standard deviations of both
+results together: beyond the tolerance by all of them it has drifted, within by all of them it holds, between it is open.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
+from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.floor_settings import FloorSettings
+from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import error
+
+SIGMAS = 3.0
+HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """How far the calibration may have moved and still be said to hold: m and rad."""
+
+    length: float = 2e-3
+    angle: float = math.radians(0.1)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far one number of the calibration has moved: `value`, `standard_deviation` and `tolerance` in m or rad."""
+
+    name: str
+    value: float
+    standard_deviation: float
+    tolerance: float
+    angular: bool
+
+    @property
+    def verdict(self) -> str:
+        """One of `HOLDS`, `DRIFTED`, `CANNOT_TELL`."""
+        if self.value + SIGMAS * self.standard_deviation <= self.tolerance:
+            return HOLDS
+        return DRIFTED if self.value - SIGMAS * self.standard_deviation > self.tolerance else CANNOT_TELL
+
+    def sentence(self) -> str:
+        """Return the drift as one line, in mm or deg."""
+        scale, unit = (math.degrees(1.0), "deg") if self.angular else (1e3, "mm")
+        return (
+            f"{self.name}: {scale * self.value:.3f} {unit}, standard deviation {scale * self.standard_deviation:.3f} {unit}, "
+            f"tolerance {scale * self.tolerance:g} {unit}: {self.verdict}"
+        )
+
+
+@dataclass
+class Verification:
+    """The drifts that could be measured, and `open_questions`: why others could not."""
+
+    drifts: list[Drift] = field(default_factory=list)
+    open_questions: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """`DRIFTED` where anything has, else `CANNOT_TELL` where anything is open, else `HOLDS`."""
+        verdicts = {drift.verdict for drift in self.drifts}
+        if DRIFTED in verdicts:
+            return DRIFTED
+        return CANNOT_TELL if self.open_questions or CANNOT_TELL in verdicts or not verdicts else HOLDS
+
+
+def verify(
+    file: CalibrationFile,
+    pairs: Iterable[tuple[np.ndarray, np.ndarray]],
+    base_from_left: np.ndarray,
+    nominal_footprint_from_base: np.ndarray,
+    tolerances: Tolerances = Tolerances(),
+) -> Verification:
+    """Hold the calibration in `file` against fresh pairs of clouds (N, 3), each in its own lidar's frame.
+
+    The floor is only looked at where the lidars' alignment could be; `base_from_left` and
+    `nominal_footprint_from_base` (4, 4) are the description's. Raises `InputError` where the file holds no alignment.
+    """
+    if file.right_to_left is None:
+        raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
+    pairs = list(pairs)
+    verification = Verification()
+    alignment = alignment_method()(file.right_to_left, AlignmentSettings(base_from_left=base_from_left))
+    for left, right in pairs:
+        alignment.add(left, right)
+    aligned = alignment.solve()
+    if not aligned.accepted:
+        verification.open_questions += [f"lidars: {reason}" for reason in aligned.refusals]
+        return verification
+    verification.drifts += _alignment_drifts(file, aligned, tolerances)
+    if file.floor_plane is None:
+        return verification
+    # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
+    settings = FloorSettings(right_to_left_covariance=aligned.covariance)
+    floor = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
+    for left, right in pairs:
+        floor.add(left, right)
+    found = floor.solve()
+    if not found.accepted:
+        verification.open_questions += [f"floor: {reason}" for reason in found.refusals]
+        return verification
+    verification.drifts += _floor_drifts(file, found, tolerances)
+    return verification
+
+
+def _alignment_drifts(file: CalibrationFile, result, tolerances: Tolerances) -> list[Drift]:
+    translation, rotation = error(file.right_to_left, result.right_to_left)
+    covariance = result.covariance + _stored_covariance(file, RIGHT_TO_LEFT, 6)
+    return [
+        Drift("lidars, translation", translation, _largest(covariance[:3, :3]), tolerances.length, False),
+        Drift("lidars, rotation", rotation, _largest(covariance[3:, 3:]), tolerances.angle, True),
+    ]
+
+
+def _floor_drifts(file: CalibrationFile, result, tolerances: Tolerances) -> list[Drift]:
+    up = np.array([0.0, 0.0, 1.0])
+    stored, found = file.floor_plane.facing(up), result.plane.facing(up)
+    covariance = result.covariance + _stored_covariance(file, FLOOR, 3)
+    tilt = math.atan2(float(np.linalg.norm(np.cross(stored.normal, found.normal))), float(stored.normal @ found.normal))
+    return [
+        Drift("floor, height", abs(found.offset - stored.offset), math.sqrt(covariance[0, 0]), tolerances.length, False),
+        Drift("floor, tilt", tilt, _largest(covariance[1:, 1:]), tolerances.angle, True),
+    ]
+
+
+def _stored_covariance(file: CalibrationFile, entry: str, size: int) -> np.ndarray:
+    """Return the stored result's own covariance; a published file has none, which adds nothing."""
+    covariance = file.entries[entry].covariance if entry in file.entries else None
+    return np.zeros((size, size)) if covariance is None else covariance
+
+
+def _largest(covariance: np.ndarray) -> float:
+    return float(np.sqrt(np.linalg.eigvalsh(covariance)[-1]))
