@@ -154,6 +154,8 @@ class FrameListener:
         self._description = MatchedSubscription(
             context, String, self.DESCRIPTION_TOPIC, self._take_description, depth=1, latched=True
         )
+        # Said once, before this node began to listen: it may take its time on a busy machine.
+        self._said_once = (self._static, self._description)
 
     def close(self) -> None:
         """Stop listening; what was heard stays known."""
@@ -175,8 +177,8 @@ class FrameListener:
     def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
         """Return `target_from_source` of each (target, source), waiting until all are known.
 
-        Raises `InputError` where a frame is still missing `GRACE` s after others have been heard, and `RunFailure`
-        (from the watchdog) where no frames come at all.
+        Raises `InputError` where a frame is still missing `GRACE` s after all that publish frames have been heard, and
+        `RunFailure` (from the watchdog) where one of them says nothing.
         """
         silence = f"no frames from {self.TF_TOPICS[0]} or {self.DESCRIPTION_TOPIC}"
         watchdog.watch(silence, self._why_silent)
@@ -191,7 +193,9 @@ class FrameListener:
             return True
 
         def heard() -> bool:
-            return found() or bool(self.tree.frames) or self.described is not None
+            published = [source for source in self._said_once if source.published]
+            everyone = bool(published or self.tree.frames) and all(source.heard for source in published)
+            return found() or everyone
 
         self._context.spin_until(heard)
         watchdog.forget(silence)

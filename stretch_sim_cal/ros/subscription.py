@@ -33,6 +33,7 @@ class MatchedSubscription:
         self._type = message_type
         self.topic = topic
         self._callback = callback
+        self.heard = False
         self._depth = depth
         self._latched = latched
         self._subscriptions: dict[tuple, Any] = {}
@@ -57,7 +58,16 @@ class MatchedSubscription:
             qos = QoSProfile(
                 history=HistoryPolicy.KEEP_LAST, depth=self._depth, reliability=reliability, durability=durability
             )
-            self._subscriptions[profile] = self._node.create_subscription(self._type, self.topic, self._callback, qos)
+            self._subscriptions[profile] = self._node.create_subscription(self._type, self.topic, self._take, qos)
+
+    @property
+    def published(self) -> bool:
+        """Whether somebody publishes the topic with the right type."""
+        return bool(self._profiles())
+
+    def _take(self, message) -> None:
+        self.heard = True
+        self._callback(message)
 
     def _profiles(self) -> set[tuple]:
         """Return the (reliability, durability) pairs that together hear every publisher."""
