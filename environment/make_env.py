@@ -90,6 +90,7 @@ def make_venv(base):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     options = ["--system-site-packages"] if base["ros"] else []
     run("venv", [base["python"], "-m", "venv", *options, str(VENV)])
+    pip("venv", "--upgrade", "pip>=25")  # four times as fast as the one that older Pythons bring
     write(MADE / "venv", json.dumps(base, indent=1))
 
 
@@ -161,7 +162,8 @@ def do(step, keys, work):
 def pip(step, *arguments):
     """Install with the environment's pip; if it does not come to its end, the next run starts from nothing."""
     write(UNFINISHED, step)
-    run(step, [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", *arguments])
+    command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+    run(step, [*command, "--no-compile", *arguments])  # most of what is installed is never imported
     UNFINISHED.unlink()
 
 
