@@ -83,6 +83,8 @@ COMMAND = CollectCommand(
 def collect(context: NodeContext) -> int:
     """Check, plan, ask, then move and capture, pose by pose."""
     options, arguments = context.options, context.arguments
+    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
+        raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
     watchdog = Watchdog(options.timeout, context.log.warning)
     frames = FrameListener(context)
     placement = calibrated_placement(options, frames, watchdog)
@@ -213,11 +215,9 @@ def _check_room(
 
 
 def _ask(yes: bool, poses: int) -> None:
-    """Return when the user agrees. Raises `Refused` where not, and `InputError` where nobody can be asked."""
+    """Return when the user agrees. Raises `Refused` where not."""
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
     answer = input(f"The arm is going to move through {poses} poses. Is the room around it clear? [yes/no] ")
     if answer.strip().lower() not in ("y", "yes"):
         raise Refused("nothing was moved")

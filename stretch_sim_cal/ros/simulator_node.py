@@ -33,7 +33,10 @@ OPTIONS = (
     Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
     Option("record", None, "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
     Option("storage", "mcap", "of the recording", choices=("mcap", "sqlite3")),
-    Option("mode", "position", "of the driver; motion needs position or navigation", live=True),
+    Option(
+        "mode", "position", "of the driver; motion needs position or navigation", live=True,
+        choices=("position", "navigation", "trajectory", "velocity"),
+    ),
     Option(
         "fault", "", "what is to go wrong, several separated by commas: silent_left, silent_right, drop_half_left, "
         "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS",

@@ -14,6 +14,9 @@ from stretch_sim_cal.robot.model import Joint
 from stretch_sim_cal.ros.simulator.messages import joint_state_message, transforms_message
 from stretch_sim_cal.ros.simulator.publishing import Publishers
 
+RATE = 60.0
+"""Messages per second of wall time, at most."""
+
 
 class RobotState:
     """Publishes /robot_description and /tf_static once, /joint_states and /tf whenever `publish` is called.
@@ -26,8 +29,8 @@ class RobotState:
         self._model = parse_urdf(description)
         self._description_publisher = publishers.create(String, "/robot_description", depth=1, latched=True)
         self._static = publishers.create(TFMessage, "/tf_static", depth=1, latched=True)
-        self._moving = publishers.create(TFMessage, "/tf", depth=100)
-        self._joint_states = publishers.create(JointState, "/joint_states")
+        self._moving = publishers.create(TFMessage, "/tf", depth=100, rate=RATE)
+        self._joint_states = publishers.create(JointState, "/joint_states", rate=RATE)
 
     def publish_once(self, stamp: int) -> None:
         """Publish what never changes, at simulated time `stamp` in ns."""
@@ -38,9 +41,9 @@ class RobotState:
 
     def publish(self, positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int) -> None:
         """Publish joint positions and velocities (by the description's joint names) and the frames they move."""
-        if self._joint_states.is_heard:
+        if self._joint_states.is_due:
             self._joint_states.publish(joint_state_message(positions, velocities, stamp), stamp)
-        if self._moving.is_heard:
+        if self._moving.is_due:
             moving = [joint for joint in self._model.joints.values() if joint.variables == 1]
             transforms = {
                 (joint.parent, joint.child): self._parent_from_child(joint, positions) for joint in moving

@@ -36,9 +36,10 @@ LOOK_EVERY = 0.02
 # "As fast as possible" is bounded, because messages beyond what a consumer written in Python can take are lost work:
 # with clouds (paired, decoded, used), while joints move (states, frames and clock only), and while nobody waits for
 # anything but time, where more would only take the processor from those who compute.
-BOUND_WITH_CLOUDS = 10.0
+BOUND_WITH_CLOUDS = 3.0
 BOUND_MOVING = 20.0
 BOUND_IDLE = 4.0
+CLOCK_RATE = 100.0  # per second of wall time, at most
 
 
 class SimulatedRobot:
@@ -50,7 +51,7 @@ class SimulatedRobot:
         self._simulation = simulation
         self._faults = faults
         self._state = DriverState(context.options.mode, homed=not faults.not_homed)
-        self._clock = publishers.create(Clock, "/clock", recorded=False)
+        self._clock = publishers.create(Clock, "/clock", recorded=False, rate=CLOCK_RATE)
         self._robot = RobotState(publishers, simulation.nominal_description)
         frames = dict(zip(("left", "right"), stretch.LIDAR_LINKS))
         self.lidars = LidarDrivers(publishers, simulation, frames, faults)
@@ -193,7 +194,7 @@ def _simulation(simulator: str, setup: SimulationSetup) -> Any:
         from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
         return EmbeddedSimulator(setup)
-    raise InputError(f"simulator '{simulator}' is not there yet; use embedded")
+    raise InputError("the Gazebo simulator is not part of this version; use --simulator embedded")
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """The action /follow_joint_trajectory, as the robot's driver offers it."""
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +25,7 @@ from stretch_sim_cal.ros.simulator.messages import time_message
 from stretch_sim_cal.simulation.joints import Joints
 
 ACTION = "/follow_joint_trajectory"
-FEEDBACK_EVERY = 0.1
+FEEDBACK_EVERY = 0.05  # s of wall time: however fast simulated time passes, somebody has to take it
 
 
 @dataclass
@@ -33,7 +35,7 @@ class _Active:
     following: Following
     done: Future
     handle: ServerGoalHandle | None = None
-    next_feedback: float = 0.0
+    next_feedback: float = -math.inf
 
 
 class TrajectoryServer:
@@ -74,8 +76,8 @@ class TrajectoryServer:
             self._finish("canceled", SUCCESSFUL, "canceled")
             return
         progress = active.following.update(now)
-        if active.handle is not None and now >= active.next_feedback:
-            active.next_feedback = now + FEEDBACK_EVERY
+        if active.handle is not None and time.monotonic() >= active.next_feedback:
+            active.next_feedback = time.monotonic() + FEEDBACK_EVERY
             active.handle.publish_feedback(self._feedback(active.following))
         if progress is Progress.ARRIVED:
             self._finish("succeed", SUCCESSFUL, "")
