@@ -10,10 +10,11 @@ import hashlib
 import numpy as np
 
 from stretch_sim_cal.calibration.floor_cells import CellSums, Grid, Noise, step_slopes, stepped
-from stretch_sim_cal.calibration.floor_fit import FloorFit, disagreement, fit_floor
+from stretch_sim_cal.calibration.floor_disagreement import disagreement
+from stretch_sim_cal.calibration.floor_fit import FloorFit, fit_floor
 from stretch_sim_cal.calibration.floor_rays import FloorRays, FloorView
 from stretch_sim_cal.calibration.floor_result import FloorResult, ResidualMap, Support
-from stretch_sim_cal.calibration.floor_search import level_tiles, search_floor, tiles_of, within_search
+from stretch_sim_cal.calibration.floor_search import Tiles, level_tiles, range_noise, search_floor, tiles_of, within_search
 from stretch_sim_cal.calibration.floor_settings import FloorSettings
 from stretch_sim_cal.calibration.floor_support import flatness, reasons_to_refuse, residual_map, support_of
 from stretch_sim_cal.errors import InputError
@@ -25,8 +26,8 @@ __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFlo
 NAMES = ("left", "right")
 # Rays kept one by one until the floor is found; from then on frames only add to the cells' sums.
 KEPT_RAYS = 3_000_000
-# Noise assumed until the data has shown its own; so wide that an error of the first plane passes the gate.
-FIRST_NOISE = Noise(0.01, 0.01)
+# Errors of the first plane (m) that must pass the gate.
+FIRST_ERROR = 0.006
 LEAST_NOISE = 0.0005
 
 
@@ -114,7 +115,7 @@ class SupportFloor:
         floor = stepped(found.floor, fit.step)
         plane = floor.moved(inverse(self._footprint_from_base))
         covariance = _covariance_in_base(fit.covariance, floor, self._footprint_from_base)
-        level_share, worst_place = flatness(found.tiles, floor, self.settings)
+        level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
         support = support_of(fit, left, right, level_share)
         refusals = reasons_to_refuse(support, worst_place, covariance, self.settings)
         warnings = []
@@ -140,6 +141,7 @@ class SupportFloor:
             diagnostics={
                 "range_noise": found.noise.along_ray,
                 "unevenness": fit.unevenness,
+                "bend": float(np.linalg.norm(fit.bend)),
                 "scatter_between_blocks": fit.inflation,
                 "repeated_frames": float(self._num_repeated),
             },
@@ -151,12 +153,10 @@ class SupportFloor:
         if both is None:
             warnings.append("only one lidar sees enough floor for a comparison of the two")
             return
-        step, covariance = both
-        height, tilt = abs(step[0]), float(np.linalg.norm(step[1:]))
-        sentence = f"the right lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the left one's"
-        if height > self.settings.max_disagreement_height or tilt > self.settings.max_disagreement_tilt:
+        sentence = f"the right lidar sees the floor {both.height * 1e3:.2f} mm and {np.degrees(both.tilt):.3f} deg off the left one's"
+        if both.height > self.settings.max_disagreement_height or both.tilt > self.settings.max_disagreement_tilt:
             refusals.append(sentence + "; align the lidars first")
-        elif step @ np.linalg.solve(covariance + self._right_prior, step) > 16.3:  # chi square, 3 values, 0.1 %
+        elif both.step @ np.linalg.solve(both.covariance + self._right_prior, both.step) > 16.3:  # chi square, 3 values, 0.1 %
             warnings.append(sentence + ", more than the alignment's own uncertainty explains")
 
     def _general_warnings(self) -> list[str]:
@@ -182,7 +182,7 @@ class SupportFloor:
 class _Found:
     """The floor as found in the first rays, and the sums of all rays about it."""
 
-    def __init__(self, floor: Plane | None, tiles, noise: Noise, sums: list[CellSums]):
+    def __init__(self, floor: Plane | None, tiles: Tiles, noise: Noise | None, sums: list[CellSums]):
         self.floor, self.tiles, self.noise, self.sums = floor, tiles, noise, sums
 
     @classmethod
@@ -193,14 +193,16 @@ class _Found:
         tiles = level_tiles(tiles_of(np.concatenate(measured), settings))
         floor = search_floor(tiles, settings)
         if floor is None:
-            return cls(None, tiles, FIRST_NOISE, [])
-        found = cls._about(floor, tiles, FIRST_NOISE, rays, views, settings)
-        for _ in range(2):
-            fit = found.fit(right_prior)
+            return cls(None, tiles, None, [])
+        along_ray = max(range_noise(tiles, views[0].origin[2]), LEAST_NOISE)
+        found = cls._about(floor, tiles, Noise(along_ray, FIRST_ERROR), rays, views, settings)
+        for refinement in range(2):
+            fit = found.fit(right_prior, may_bend=False)
             if fit is None:
-                return cls(None, tiles, FIRST_NOISE, [])
-            floor, noise = stepped(found.floor, fit.step), found.shown_noise(fit, settings)
-            found = cls._about(floor, tiles, noise, rays, views, settings)
+                return cls(None, tiles, None, [])
+            # The first sums are about a plane that is millimetres off: only the next ones show the noise.
+            noise = found.shown_noise(fit, settings) if refinement else Noise(along_ray, settings.surface_noise)
+            found = cls._about(stepped(found.floor, fit.step), tiles, noise, rays, views, settings)
         return found
 
     @classmethod
@@ -215,9 +217,9 @@ class _Found:
         for sums, view, part in zip(self.sums, views, rays, strict=False):
             sums.add(part.aims, view.against(part, self.floor))
 
-    def fit(self, right_prior: np.ndarray) -> FloorFit | None:
+    def fit(self, right_prior: np.ndarray, may_bend: bool = True) -> FloorFit | None:
         """Fit the floor to the sums."""
-        return fit_floor(*self.sums, right_prior)
+        return fit_floor(*self.sums, right_prior, may_bend)
 
     def shown_noise(self, fit: FloorFit, settings: FloorSettings) -> Noise:
         """Return the noise that the rays of the fitted cells show."""

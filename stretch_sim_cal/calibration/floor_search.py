@@ -12,7 +12,7 @@ import numpy as np
 from stretch_sim_cal.calibration.floor_settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, fit_plane
 
-TILE = 0.1  # m; large enough for a robust height, small enough to lie on one surface
+TILE = 0.15  # m; large enough for a robust height, small enough to lie on one surface
 MIN_POINTS_PER_TILE = 5
 HYPOTHESES = 800
 SUPPORT_DISTANCE = 0.012  # m; a tile this near to a hypothesis speaks for it
@@ -67,6 +67,12 @@ def level_tiles(tiles: Tiles) -> Tiles:
         return tiles
     usual = np.median(tiles.thickness)
     return tiles.chosen(tiles.thickness < max(2.0 * usual, 0.003))
+
+
+def range_noise(tiles: Tiles, lidar_height: float) -> float:
+    """Return the standard deviation of ranges that the tiles' thickness shows, for lidars so high over the robot (m)."""
+    reach = np.hypot(np.linalg.norm(tiles.centres[:, :2], axis=1), lidar_height)
+    return float(np.median(tiles.thickness / 0.674 * reach / lidar_height))
 
 
 def search_floor(tiles: Tiles, settings: FloorSettings) -> Plane | None:

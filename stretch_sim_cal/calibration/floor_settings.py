@@ -26,10 +26,11 @@ class FloorSettings:
     # Floor that supports the result: so much of it, and nowhere around the robot a wider gap without any.
     min_area: float = 1.0
     max_gap: float = float(np.deg2rad(150.0))
-    # What counts as the same plane, how much of the floor around the robot must lie on it, and within which radius.
-    flatness: float = 0.004
+    # Floor farther off the plane than this is another level, however uneven it is; how much of the floor around the
+    # robot must lie on the plane, and within which radius.
+    flatness: float = 0.003
     min_level_share: float = 0.6
-    flatness_radius: float = 2.0
+    flatness_radius: float = 1.5
     # The two lidars' floors may differ by this much before the alignment is doubted.
     max_disagreement_height: float = 0.003
     max_disagreement_tilt: float = float(np.deg2rad(0.1))

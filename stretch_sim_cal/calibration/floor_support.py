@@ -11,6 +11,7 @@ from stretch_sim_cal.geometry.planes import Plane
 
 SECTORS = 12
 TRUSTED = 0.3  # patches with this weight or more support the plane
+LEAST_TOLERANCE = 0.001  # m; steps lower than this are not held against a floor
 MIN_RAYS = 20  # in a patch, for it to count as support
 DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
               "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
@@ -59,18 +60,19 @@ def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
     return float(gaps[widest]), float(np.angle(np.exp(1j * (ordered[widest] + gaps[widest] / 2))))
 
 
-def flatness(tiles: Tiles, floor: Plane, settings: FloorSettings) -> tuple[float, str]:
+def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
     """Return which part of the floor around the robot lies on the plane, and in words where it leaves it most.
 
-    Only level tiles within the search height count: what is higher or lower is furniture or stairs, not floor.
+    A tile lies on the plane where noise and the floor's own unevenness (m) explain its height. Only level tiles within the
+    search height count: what is higher or lower is furniture or stairs, not floor.
     """
     heights = floor.distance(tiles.centres)
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
     around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
     if not around.any():
         return 0.0, ""
-    tolerance = settings.flatness + 3 * tiles.noise
-    off = around & (np.abs(heights) > tolerance)
+    explained = np.maximum(3.5 * np.hypot(tiles.noise, unevenness), LEAST_TOLERANCE)
+    off = around & (np.abs(heights) > np.minimum(explained, settings.flatness + 3 * tiles.noise))
     share = 1.0 - np.count_nonzero(off) / np.count_nonzero(around)
     return share, _worst_place(tiles.centres[off], heights[off])
 
@@ -109,7 +111,7 @@ def reasons_to_refuse(
     if support.level_share < settings.min_level_share:
         reasons.append(
             f"the floor is not a plane: only {100 * support.level_share:.0f} % of it within {settings.flatness_radius:g} m "
-            f"lie within {settings.flatness * 1e3:g} mm of one" + (f"; it is {worst_place}" if worst_place else "")
+            "lie on one" + (f"; it is {worst_place}" if worst_place else "")
         )
     height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
     if height > settings.max_std_height:
