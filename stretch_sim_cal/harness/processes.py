@@ -1,9 +1,14 @@
 """The processes of a run, written once: the runner, the launch files and the launch tests are all built from this list."""
 
+import os
+import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from stretch_sim_cal.files import PACKAGE
 from stretch_sim_cal.harness.scenario import Scenario
 
 SIMULATOR_READY = "simulator ready"
@@ -29,9 +34,17 @@ class Process:
 
     @property
     def command(self) -> list[str]:
-        """The argument vector, with the executable of this very Python environment."""
-        script = Path(sys.executable).parent / self.executable
-        return [str(script) if script.is_file() else self.executable, *self.arguments]
+        """The argument vector, with the executable of this very installation."""
+        return [_script(self.executable), *self.arguments]
+
+
+def _script(name: str) -> str:
+    """Return where a console script lies: pip puts it beside Python, colcon into `lib/` of an ament prefix."""
+    prefixes = [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
+    for folder in [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in prefixes)]:
+        if (folder / name).is_file():
+            return str(folder / name)
+    return shutil.which(name) or name
 
 
 @dataclass(frozen=True)
@@ -87,31 +100,46 @@ class RunFiles:
 
 
 def simulator_process(files: RunFiles, simulator: str = "embedded", extra: tuple[str, ...] = ()) -> Process:
-    """Return the simulator's process: it looks like the robot's drivers and keeps the truth to itself."""
-    arguments = ("--scenario", str(files.scenario), "--truth", str(files.truth), *extra)
-    if simulator != "embedded":
-        arguments = ("--simulator", simulator, *arguments)
-    return Process("simulator", "stretch_simulator", arguments, ready_line=SIMULATOR_READY)
+    """Return the simulator's process of a run: it looks like the robot's drivers and keeps the truth to itself."""
+    return simulator_with(simulator, "--scenario", str(files.scenario), "--truth", str(files.truth), *extra)
+
+
+def simulator_with(simulator: str, *arguments: str) -> Process:
+    """Return the simulator's process with arguments of its command line."""
+    chosen = () if simulator == "embedded" else ("--simulator", simulator)
+    return Process("simulator", "stretch_simulator", (*chosen, *arguments), ready_line=SIMULATOR_READY)
 
 
 def calibration_processes(scenario: Scenario, files: RunFiles) -> list[Process]:
-    """Return the calibration nodes of a scenario's stages, the same ones that run on the robot, in their order."""
-    processes = [Process("capture", "ros_capture_clouds", (str(files.clouds), *_ros(num_samples=3)))]
-    if "alignment" in scenario.stages:
-        options = scenario.stages["alignment"]
-        parameters = _ros(num_samples=options["num_samples"], method=options["method"])
-        processes.append(Process("align", "ros_align_dual_lidar", parameters, stage="alignment"))
-    if "floor" in scenario.stages:
-        options = scenario.stages["floor"]
-        parameters = _ros(num_samples=options["num_samples"], method=options["method"])
-        processes.append(Process("floor", "ros_find_floor_calibration", parameters, stage="floor"))
-    if "body_shape" in scenario.stages:
-        options = scenario.stages["body_shape"]
+    """Return the processes of a run's stages: a few clouds for the report, then the calibration nodes."""
+    capture = Process("capture", "ros_capture_clouds", (str(files.clouds), *_ros(use_sim_time=True, num_samples=3)))
+    return [capture, *calibration_nodes(scenario.stages, files)]
+
+
+def calibration_nodes(
+    stages: Mapping[str, Mapping[str, Any]], files: RunFiles, use_sim_time: bool = True
+) -> list[Process]:
+    """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order.
+
+    They are the same in simulation and on the robot; there, time is not simulated.
+    """
+    processes = []
+    time = {"use_sim_time": use_sim_time}
+    for stage, name, executable in (
+        ("alignment", "align", "ros_align_dual_lidar"),
+        ("floor", "floor", "ros_find_floor_calibration"),
+    ):
+        if stage in stages:
+            options = stages[stage]
+            parameters = _ros(**time, num_samples=options["num_samples"], method=options["method"])
+            processes.append(Process(name, executable, parameters, stage=stage))
+    if "body_shape" in stages:
+        options = stages["body_shape"]
         processes += [
-            Process("broadcast", "ros_broadcast_calibration", _ros(), ready_line=BROADCAST_READY, stage="body_shape"),
+            broadcast_process(use_sim_time),
             Process(
                 "collect", "ros_collect_body_shape_data",
-                (str(files.dataset), "--plan", str(options["plan"]), "--yes", *_ros()), stage="body_shape",
+                (str(files.dataset), "--plan", str(options["plan"]), "--yes", *_ros(**time)), stage="body_shape",
             ),
             Process(
                 "fit", "fit_body_shape_model",
@@ -122,6 +150,19 @@ def calibration_processes(scenario: Scenario, files: RunFiles) -> list[Process]:
     return processes
 
 
+def broadcast_process(use_sim_time: bool = True) -> Process:
+    """Return the node that publishes the calibrated frames, as long as it is wanted."""
+    parameters = _ros(use_sim_time=use_sim_time)
+    return Process("broadcast", "ros_broadcast_calibration", parameters, ready_line=BROADCAST_READY, stage="body_shape")
+
+
+def visualize_process(use_sim_time: bool = True) -> Process:
+    """Return the node that shows both clouds, calibrated, in RViz."""
+    return Process("visualize", "ros_visualize_calibration", _ros(use_sim_time=use_sim_time))
+
+
 def _ros(**parameters) -> tuple[str, ...]:
-    given = {"use_sim_time": "true"} | {name: value for name, value in parameters.items() if value is not None}
-    return ("--ros-args", *(part for name, value in given.items() for part in ("-p", f"{name}:={value}")))
+    """Return ROS arguments that set parameters; those that are None are left to the node."""
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parameters.items()}
+    pairs = [f"{name}:={value}" for name, value in given.items() if value is not None]
+    return ("--ros-args", *(part for pair in pairs for part in ("-p", pair)))

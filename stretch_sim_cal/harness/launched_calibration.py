@@ -1,0 +1,79 @@
+"""What `calibrate.launch.py` and `robot.launch.py` share: the calibration nodes, and the arguments they are given by."""
+
+import os
+from pathlib import Path
+
+from launch import Action, LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.conditions import IfCondition
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+
+from stretch_sim_cal.files import share_directory
+from stretch_sim_cal.harness.launched import LaunchedSequence
+from stretch_sim_cal.harness.processes import RunFiles, broadcast_process, calibration_nodes, visualize_process
+from stretch_sim_cal.harness.scenario import STAGE_OPTIONS
+
+BOOLEAN = ["true", "false"]
+
+
+def calibration_description(use_sim_time: bool, body_shape_warning: str = "") -> LaunchDescription:
+    """Return a launch of alignment, floor, the broadcaster and, on request, the body shape, one after the other."""
+    alignment, floor, body_shape = (STAGE_OPTIONS[stage] for stage in ("alignment", "floor", "body_shape"))
+    rviz = Node(
+        package="rviz2",
+        executable="rviz2",
+        arguments=["-d", str(share_directory() / "rviz" / "dual_lidar_calibration.rviz")],
+        parameters=[{"use_sim_time": use_sim_time}],
+        condition=IfCondition(LaunchConfiguration("rviz")),
+    )
+    return LaunchDescription([
+        DeclareLaunchArgument(
+            "alignment_samples", default_value=str(alignment["num_samples"]),
+            description="pairs of clouds for the transform between the lidars",
+        ),
+        DeclareLaunchArgument(
+            "floor_samples", default_value=str(floor["num_samples"]), description="pairs of clouds for the floor"
+        ),
+        DeclareLaunchArgument(
+            "alignment_method", default_value="", description="of the alignment; by default the node's own"
+        ),
+        DeclareLaunchArgument("floor_method", default_value="", description="of the floor; by default the node's own"),
+        DeclareLaunchArgument(
+            "body_shape", default_value="false", choices=BOOLEAN,
+            description="collect body-shape data and fit the model as well" + body_shape_warning,
+        ),
+        DeclareLaunchArgument("plan", default_value=body_shape["plan"], description="of the body-shape collection"),
+        DeclareLaunchArgument(
+            "fit_method", default_value=body_shape["fit_method"], description="kind of shape that is fitted to the body"
+        ),
+        DeclareLaunchArgument(
+            "data", default_value=os.path.join("out", "launched"), description="folder for body-shape data and model"
+        ),
+        DeclareLaunchArgument(
+            "stay", default_value="true", choices=BOOLEAN,
+            description="go on broadcasting the calibrated frames when all steps have ended",
+        ),
+        DeclareLaunchArgument("rviz", default_value="false", choices=BOOLEAN, description="open RViz as well"),
+        OpaqueFunction(function=lambda context: _calibration(context, use_sim_time)),
+        rviz,
+    ])  # fmt: skip
+
+
+def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
+    def given(name: str) -> str:
+        return LaunchConfiguration(name).perform(context)
+
+    stages: dict[str, dict] = {
+        stage: {"num_samples": given(f"{stage}_samples"), "method": given(f"{stage}_method") or None}
+        for stage in ("alignment", "floor")
+    }
+    if given("body_shape") == "true":
+        stages["body_shape"] = {"plan": given("plan"), "fit_method": given("fit_method")}
+    nodes = calibration_nodes(stages, RunFiles(Path(given("data")).expanduser().resolve()), use_sim_time)
+    if "body_shape" not in stages:
+        nodes.append(broadcast_process(use_sim_time))
+    after_ready = {}
+    if given("rviz") == "true":
+        after_ready["broadcast"] = LaunchedSequence([visualize_process(use_sim_time)]).start()
+    return LaunchedSequence(nodes, after_ready=after_ready, shutdown_at_end=given("stay") == "false").start()
