@@ -26,7 +26,7 @@ class Machine:
     def run(self, step, command, environment=None):
         self.commands.append(step)
         if step == "venv":
-            (self.venv / "bin").mkdir()
+            (self.venv / "bin").mkdir(exist_ok=True)
             (self.venv / "bin" / "python").touch()
         if step == self.breaks_at:
             (self.venv / "half_a_package").touch()
