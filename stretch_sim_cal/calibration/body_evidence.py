@@ -18,7 +18,7 @@ from stretch_sim_cal.calibration.body_payload import Thing, payload_surface, smo
 from stretch_sim_cal.calibration.body_registration import BodyRegistration, register_returns
 from stretch_sim_cal.calibration.body_returns import Sighting, compare
 from stretch_sim_cal.calibration.body_surface_index import SurfaceIndex
-from stretch_sim_cal.calibration.body_view import RobotView
+from stretch_sim_cal.calibration.body_view import robot_views
 from stretch_sim_cal.calibration.body_visibility import RangeImage
 from stretch_sim_cal.geometry.shapes_hull import convex_hull
 from stretch_sim_cal.geometry.transforms import inverse
@@ -92,16 +92,18 @@ def gather_evidence(
     surfaces: Mapping[str, LinkSurface],
     lidars: np.ndarray,
     settings: EvidenceSettings | None = None,
+    smoothed_returns: int = 1500,
 ) -> BodyEvidence:
     """Return what the returns of all poses say of the robot, whose links have `surfaces`.
 
     `lidars` (L, 3) are the places of the lidars in base_footprint, as the description has them, in the order that
-    `PoseReturns.lidars` counts in.
+    `PoseReturns.lidars` counts in. Of the robot's returns in a pose up to `smoothed_returns` go into `returns`.
     """
     settings = settings or EvidenceSettings()
     index = SurfaceIndex(surfaces)
     bodies = [_of_body(pose, settings) for pose in poses]
-    views = [RobotView(surfaces, pose.footprint_from_link, lidars) for pose in poses]
+    frames = [pose.footprint_from_link for pose in poses]
+    views = robot_views(surfaces, frames, lidars)
     registration = register_returns([b[0] for b in bodies], [b[1] for b in bodies], views, settings.range_noise)
     seen_from_model, warnings = _motion(registration)
     model_from_seen = inverse(seen_from_model)
@@ -109,15 +111,15 @@ def gather_evidence(
     def in_model(points: np.ndarray) -> np.ndarray:
         return points @ model_from_seen[:3, :3].T + model_from_seen[:3, 3]
 
-    sightings, images = [], []
-    for pose, (points, seen_by), view in zip(poses, bodies, views, strict=True):
-        moved_view = view.seen_from(in_model(lidars))
-        sightings.append(
-            compare(in_model(points), seen_by, moved_view, index, pose.footprint_from_link, settings.range_noise,
-                    settings.disagreement, settings.reach)
-        )  # fmt: skip
-        images.append(_range_images(in_model(pose.points), pose.lidars, moved_view.origins))
-    frames = [pose.footprint_from_link for pose in poses]
+    views = [view.seen_from(in_model(lidars)) for view in views]
+    sightings = [
+        compare(in_model(points), seen_by, view, index, frame, settings.range_noise, settings.disagreement, settings.reach)
+        for (points, seen_by), view, frame in zip(bodies, views, frames, strict=True)
+    ]
+
+    def images() -> list[list[RangeImage]]:
+        return [_range_images(in_model(np.asarray(p.points[:, :3], float)), p.lidars, in_model(lidars)) for p in poses]
+
     things = things_beyond(sightings, frames, index.links, images)
     payloads = {}
     for thing in things:
@@ -127,7 +129,7 @@ def gather_evidence(
     misplaced = _misplaced(sightings, index.links)
     names = [pose.name for pose in poses]
     warnings += _few_returns(names, sightings) + _disagreements(names, things, misplaced)
-    back = [_seen(sighting, things, frame, seen_from_model, settings) for sighting, frame in zip(sightings, frames, strict=True)]
+    back = [_seen(s, things, f, seen_from_model, settings, smoothed_returns) for s, f in zip(sightings, frames, strict=True)]
     returns, strangers = ([pair[i] for pair in back] for i in (0, 1))
     return BodyEvidence(seen_from_model, registration, payloads, things, returns, strangers, misplaced, warnings)
 
@@ -217,7 +219,7 @@ def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
     return ", ".join(names[i] for i in chosen)
 
 
-def _seen(sighting, things, frame, seen_from_model, settings) -> tuple[np.ndarray, np.ndarray]:
+def _seen(sighting, things, frame, seen_from_model, settings, most) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners (K, 2) around the returns from the robot, payload included, noise taken out, and the
     returns (K, 2) that are not of it, where they are seen."""
     of_payload = np.zeros(len(sighting.points), dtype=bool)
@@ -225,7 +227,7 @@ def _seen(sighting, things, frame, seen_from_model, settings) -> tuple[np.ndarra
         if thing.kind == "payload":
             of_payload |= sighting.extra & thing.holds(sighting.points, frame[thing.link])
     own = sighting.on_model | of_payload
-    points = smoothed(sighting.points[own], sighting.directions[own], settings.range_noise) if own.any() else np.empty((0, 3))
+    points = smoothed(sighting.points[own], sighting.directions[own], settings.range_noise, most)
     strange = sighting.points[sighting.extra & ~of_payload]
     moved = [p @ seen_from_model[:3, :3].T + seen_from_model[:3, 3] for p in (points, strange)]
     return convex_hull(moved[0][:, :2]), moved[1][:, :2]

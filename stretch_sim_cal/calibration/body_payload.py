@@ -5,7 +5,7 @@ at its place beside the robot is room (the robot stands while only its arm moves
 person, or a joint that is not where it says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,20 +78,20 @@ def things_beyond(
     sightings: Sequence[Sighting],
     poses: Sequence[Mapping[str, np.ndarray]],
     links: Sequence[str],
-    images: Sequence[Sequence[RangeImage]],
+    images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[Thing]:
     """Return what the returns of all poses show beyond the model.
 
-    `poses` are footprint_from_link (4, 4) of `links`; `images[i]` are what each lidar saw in pose i, room included.
+    `poses` are footprint_from_link (4, 4) of `links`; `images` gives for each pose what each lidar saw in it, room included.
     """
     groups = rigid_groups(poses, links)
     names = {int(group): links[group] for group in np.unique(groups)}
     extra = _Extra.of_all(sightings, groups)
     if len(extra.points) < MIN_POINTS:
         return []
-    order = sorted(names)
+    order, seen = sorted(names), images()
     local = {g: extra.in_frame([pose[names[g]] for pose in poses]) for g in order}
-    support = np.array([_support(extra, local[g], [pose[names[g]] for pose in poses], images) for g in order])
+    support = np.array([_support(extra, local[g], [pose[names[g]] for pose in poses], seen) for g in order])
     # Among the frames in which a point is (almost) as steady, that of the nearest link is meant.
     best = (support + 0.15 * (np.array(order)[:, None] == extra.groups)).argmax(axis=0)
     steady = np.take_along_axis(support, best[None], axis=0)[0] >= IN_MOST
@@ -127,15 +127,17 @@ def payload_surface(
     return LinkSurface.of(cloud, ConvexHull(cloud).simplices)
 
 
-def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float) -> np.ndarray:
-    """Return points (M, 3) moved onto the planes of their neighbours, loners left out.
+def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, most: int = MOST_SMOOTHED) -> np.ndarray:
+    """Return up to `most` of points (M, 3) moved onto the planes of their neighbours, loners left out.
 
     They move along the rays that saw them (N, 3), as noise did; at grazing incidence, where that would move them far
     for little, straight to the plane.
     """
-    thin = np.linspace(0, len(points) - 1, min(len(points), MOST_SMOOTHED)).astype(int)
+    if not len(points):
+        return points
+    thin = np.linspace(0, len(points) - 1, min(len(points), most)).astype(int)
+    count, mean, normals = _neighbour_planes(points[thin], points, SMOOTHING)
     points, directions = points[thin], directions[thin]
-    count, mean, normals = _neighbour_planes(points, SMOOTHING)
     slope = (normals * directions).sum(axis=1)
     off = ((mean - points) * normals).sum(axis=1)
     steep = np.abs(slope) > GRAZING
@@ -143,13 +145,16 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float) -> 
     return (points + shift)[(count >= NEIGHBOURS) & (np.linalg.norm(shift, axis=1) < 4 * range_noise)]
 
 
-def _neighbour_planes(points: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each of points (N, 3) how many neighbours it has, their mean and the normal of their plane.
+def _neighbour_planes(
+    points: np.ndarray, cloud: np.ndarray, radius: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each of points (N, 3) how many neighbours it has in a cloud, their mean and the normal of their plane.
 
     Of dense points only so many stand as neighbours that about `ENOUGH` are within the radius.
     """
-    usual = np.median(cKDTree(points).query_ball_point(points[:: max(1, len(points) // 200)], radius, return_length=True))
-    among = points[:: max(1, int(usual // ENOUGH))]
+    probes = points[:: max(1, len(points) // 200)]
+    usual = np.median(cKDTree(cloud).query_ball_point(probes, radius, return_length=True))
+    among = cloud[:: max(1, int(usual // ENOUGH))]
     distances, index = cKDTree(among).query(points, k=min(2 * ENOUGH, len(among)), distance_upper_bound=radius)
     there = np.isfinite(distances)
     neighbours = among[np.where(there, index, 0)]

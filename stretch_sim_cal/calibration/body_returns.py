@@ -24,7 +24,7 @@ class Sighting:
 
     `on_model`: returns that the model explains; `extra`: returns in front of the model, or beside it, by more than the
     disagreement asked for; `through`: returns from behind the model's surface. The rest is room. `links` are indices
-    of the link on the ray (or, for `extra` ones that miss the model, the nearest), -1 where there is none;
+    (into the index's) of the link on the ray (or, for `extra` ones that miss the model, the nearest), -1 where there is none;
     `gaps` the distance (m) from the model along the ray or, where the ray misses it, in space; inf where it is far.
     `directions` (N, 3) are those of the rays, `lidars` (N,) which lidar saw them, where that is known.
     """
@@ -55,6 +55,8 @@ def compare(
     from the model a return is still looked at.
     """
     ahead, normals, links, directions = view.ahead(points, lidars)
+    number = {link: i for i, link in enumerate(index.links)}
+    links = np.array([number[link] for link in view.links] + [-1])[links]
     across = np.where(np.isfinite(ahead), ahead, 0.0) * np.abs((normals * directions).sum(axis=1))
     close = np.abs(ahead) < NEAR_RAY
     patch_medians = _patch_medians(points + np.where(close, ahead, 0.0)[:, None] * directions, across, links, close)

@@ -1,6 +1,6 @@
 """What the lidars should see of the robot in a pose: rays from the lidars against the model's surfaces."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 
 import numpy as np
@@ -11,22 +11,47 @@ from stretch_sim_cal.geometry.rays import RayTarget
 BLOCKED = 0.05  # m: a lidar that has the model this far in front of a point did not see it
 
 
-class RobotView:
-    """The model's surfaces in one pose, links being at `footprint_from_link` (4, 4), and the lidars at `origins` (L, 3)."""
+def robot_views(
+    surfaces: Mapping[str, LinkSurface], poses: Sequence[Mapping[str, np.ndarray]], origins: np.ndarray
+) -> "list[RobotView]":
+    """Return the model's views in several poses, links being at `poses[i][link]` (4, 4), from lidars at `origins` (L, 3).
 
-    def __init__(
-        self, surfaces: Mapping[str, LinkSurface], footprint_from_link: Mapping[str, np.ndarray], origins: np.ndarray
-    ):
-        self.links = list(surfaces)
+    Links that are at the same place in all poses, most triangles of a robot, are prepared once.
+    """
+    still = [link for link in surfaces if all(np.array_equal(pose[link], poses[0][link]) for pose in poses)]
+    base = Triangles.of({link: surfaces[link] for link in still}, poses[0])
+    moving = {link: surface for link, surface in surfaces.items() if link not in still}
+    return [RobotView([*still, *moving], [base, Triangles.of(moving, pose)], origins) for pose in poses]
+
+
+class Triangles:
+    """Links' triangles in one pose, ready for rays: their unit normals, and which link (by number) each is of."""
+
+    def __init__(self, triangles: np.ndarray, link_of: np.ndarray):
+        normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
+        self.normals = normals / np.maximum(np.linalg.norm(normals, axis=1), 1e-30)[:, None]
+        self.link_of = link_of
+        self.target = RayTarget(triangles)
+
+    @classmethod
+    def of(cls, surfaces: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> "Triangles":
         posed = [
-            (surface.vertices @ footprint_from_link[link][:3, :3].T + footprint_from_link[link][:3, 3])[surface.faces]
-            for link, surface in surfaces.items()
+            (surface.vertices @ pose[link][:3, :3].T + pose[link][:3, 3])[surface.faces] for link, surface in surfaces.items()
         ]
-        self._link_of = np.repeat(np.arange(len(posed)), [len(triangles) for triangles in posed])
-        triangles = np.concatenate(posed)
-        self._normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
-        self._normals /= np.maximum(np.linalg.norm(self._normals, axis=1), 1e-30)[:, None]
-        self._target = RayTarget(triangles)
+        counts = [len(triangles) for triangles in posed]
+        return cls(np.concatenate([np.empty((0, 3, 3)), *posed]), np.repeat(np.arange(len(posed)), counts))
+
+
+class RobotView:
+    """The model's surfaces in one pose and the lidars at `origins` (L, 3); `links` names what link numbers stand for."""
+
+    def __init__(self, links: Sequence[str], parts: Sequence[Triangles], origins: np.ndarray):
+        self.links = list(links)
+        self._targets = [part.target for part in parts]
+        self._normals = np.concatenate([part.normals for part in parts] + [np.zeros((1, 3))])
+        offsets = np.cumsum([0] + [1 + part.link_of.max(initial=-1) for part in parts[:-1]])
+        self._link_of = np.concatenate([part.link_of + offset for part, offset in zip(parts, offsets, strict=True)] + [[-1]])
+        self._starts = np.cumsum([0] + [len(part.normals) for part in parts[:-1]])
         self.origins = np.asarray(origins, dtype=float)
 
     def seen_from(self, origins: np.ndarray) -> "RobotView":
@@ -57,13 +82,17 @@ class RobotView:
                     mine[better] = theirs[better]
         normals = self._normals[triangles]
         normals = np.where((normals * directions).sum(axis=1)[:, None] > 0, -normals, normals)
-        return distances, normals, np.where(triangles >= 0, self._link_of[triangles], -1), directions
+        return distances, normals, self._link_of[triangles], directions
 
     def _from(self, points: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rays = points - origins
         ranges = np.linalg.norm(rays, axis=1)
         directions = rays / np.maximum(ranges, 1e-9)[:, None]
-        hits, triangles = self._target.cast(origins, directions)
+        hits, triangles = np.full(len(points), np.inf), np.full(len(points), -1)  # the last normal and link: none
+        for target, start in zip(self._targets, self._starts, strict=True):
+            found, index = target.cast(origins, directions)
+            nearer = found < hits
+            hits[nearer], triangles[nearer] = found[nearer], index[nearer] + start
         return hits - ranges, triangles, directions
 
 

@@ -67,8 +67,9 @@ def run(args: argparse.Namespace) -> int:
     seen = None
     if args.evidence != "model":
         seen = gather_evidence(
-            pose_returns(dataset, body), body.surfaces, body.lidars, EvidenceSettings(range_noise=args.range_noise)
-        )
+            pose_returns(dataset, body), body.surfaces, body.lidars, EvidenceSettings(range_noise=args.range_noise),
+            smoothed_returns=20_000 if args.evidence == "lidar" else 1500,
+        )  # fmt: skip
         warnings += seen.warnings
     evidence, fit = fit_evidence(dataset, body, seen, settings, use_model=args.evidence != "lidar")
     warnings += fit.warnings
@@ -85,14 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def pose_returns(dataset: Dataset, body: RobotBody) -> list[PoseReturns]:
-    """Return the samples as the evidence needs them; which lidar saw a point is known where the raw clouds are kept."""
-    poses = []
-    for sample in dataset.samples:
-        lidars = None
-        if sample.left is not None and sample.right is not None and len(sample.left) + len(sample.right) == len(sample.points):
-            lidars = np.repeat([0, 1], [len(sample.left), len(sample.right)])
-        poses.append(PoseReturns(sample.name, sample.points, lidars, body.transforms(body.positions(sample))))
-    return poses
+    """Return the samples as the evidence needs them."""
+    return [PoseReturns(s.name, s.points, s.lidars, body.transforms(body.positions(s))) for s in dataset.samples]
 
 
 def fit_evidence(

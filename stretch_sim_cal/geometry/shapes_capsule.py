@@ -11,9 +11,9 @@ from scipy.optimize import minimize
 from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area, capsule_distance
 from stretch_sim_cal.geometry.shapes_enclosing import enclosing_circle, spanning_hull
 
-DIRECTIONS = 36  # axis directions over the whole turn; the wider end is behind
+DIRECTIONS = 24  # axis directions over the whole turn; the wider end is behind
 TAPERS = np.deg2rad([0.0, 4.0, 8.0, 13.0, 19.0, 26.0, 35.0, 47.0])  # half angles of the wedge
-WIDENINGS = [0.0, 0.02, 0.06, 0.12]  # of the hull's size: tangents that keep clear of the points
+WIDENINGS = [0.0, 0.03, 0.1]  # of the hull's size: tangents that keep clear of the points
 STARTS = 5
 
 
@@ -39,6 +39,14 @@ def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
     middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
     shift = np.array([*middle, 0.0, *middle, 0.0])
     corners = (hull - middle) / scale
+    last: list = [None, None]
+
+    def slack(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How far inside the corners are, with the gradient; the solver asks for both at the same place."""
+        if last[0] is None or not np.array_equal(last[0], z):
+            distance, gradient = capsule_distance(z, corners)
+            last[:] = z.copy(), (-distance, -gradient)
+        return last[1]
 
     found = minimize(
         capsule_area,
@@ -47,8 +55,8 @@ def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
         bounds=[(None, None), (None, None), (1e-6, None)] * 2,
         constraints={
             "type": "ineq",
-            "fun": lambda z: -capsule_distance(z, corners)[0],
-            "jac": lambda z: -capsule_distance(z, corners)[1],
+            "fun": lambda z: slack(z)[0],
+            "jac": lambda z: slack(z)[1],
         },
         method="SLSQP",
         options={"ftol": 1e-10, "maxiter": 100},

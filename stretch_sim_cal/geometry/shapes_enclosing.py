@@ -27,47 +27,54 @@ def spanning_hull(points: np.ndarray) -> np.ndarray:
 
 
 def enclosing_circle(points: np.ndarray) -> Circle:
-    """Return the smallest circle around points (N, 2), exact (Welzl's incremental construction)."""
+    """Return the smallest circle around points (N, 2), exact (Welzl's incremental construction, in a shuffled order)."""
     hull = convex_hull(points)
     if not len(hull):
         raise InputError("no points: a circle needs one or more")
-    circle = Circle(*hull[0], 0.0)
-    for i, p in enumerate(hull):
-        if not circle.contains(p[None], ROUNDING)[0]:
-            circle = _circle_through(hull[:i], p)
-    return circle.grown_to_enclose(hull)
+    shuffled = hull[np.random.default_rng(0).permutation(len(hull))]
+    corners = [complex(x, y) for x, y in shuffled]
+    centre, radius = corners[0], 0.0
+    for i, p in enumerate(corners):
+        if abs(p - centre) > radius + ROUNDING:
+            centre, radius = _circle_through(corners[:i], p)
+    return Circle(centre.real, centre.imag, radius).grown_to_enclose(hull)
 
 
-def _circle_through(points: np.ndarray, p: np.ndarray) -> Circle:
-    """Return the smallest circle around points with `p` on it."""
-    circle = Circle(*p, 0.0)
+def _circle_through(points: list[complex], p: complex) -> tuple[complex, float]:
+    """Return centre and radius of the smallest circle around points with `p` on it; points are complex numbers x + iy."""
+    centre, radius = p, 0.0
     for j, q in enumerate(points):
-        if circle.contains(q[None], ROUNDING)[0]:
+        if abs(q - centre) <= radius + ROUNDING:
             continue
-        circle = _circle_on([p, q])
+        centre, radius = (p + q) / 2, abs(p - q) / 2
         for r in points[:j]:
-            if not circle.contains(r[None], ROUNDING)[0]:
-                circle = _circle_on([p, q, r])
-    return circle
+            if abs(r - centre) > radius + ROUNDING:
+                centre, radius = _circle_on(p, q, r)
+    return centre, radius
 
 
-def _circle_on(points: list[np.ndarray]) -> Circle:
-    """Return the smallest circle through two or three points."""
-    first = points[0]
-    legs = np.array(points[1:]) - first
-    centre = np.linalg.lstsq(2 * legs, (legs**2).sum(axis=1), rcond=None)[0]
-    return Circle(*(first + centre), float(np.hypot(*centre)))
+def _circle_on(p: complex, q: complex, r: complex) -> tuple[complex, float]:
+    """Return the circle through three points; of points on one line, that over the two furthest apart."""
+    q, r = q - p, r - p
+    cross = (q.conjugate() * r).imag
+    if abs(cross) < 1e-15 * max(abs(q), abs(r)) ** 2:
+        a, b = max(((0j, q), (0j, r), (q, r)), key=lambda pair: abs(pair[1] - pair[0]))
+        return p + (a + b) / 2, abs(b - a) / 2
+    offset = 1j * (q * abs(r) ** 2 - r * abs(q) ** 2) / (2 * cross)
+    return p + offset, abs(offset)
 
 
-def enclosing_ellipse(points: np.ndarray, tolerance: float = 1e-7, iterations: int = 20_000) -> Ellipse:
-    """Return the smallest ellipse around points (N, 2), its area within a factor 1 + `tolerance` of the least.
+def enclosing_ellipse(points: np.ndarray, tolerance: float = 1e-3, iterations: int = 2000) -> Ellipse:
+    """Return the smallest ellipse around points (N, 2).
 
     Khachiyan's barycentric ascent on the dual (weights of the points) with the away steps of Todd and Yildirim ("On
-    Khachiyan's algorithm for the computation of minimum-volume enclosing ellipsoids"), then scaled to enclose.
+    Khachiyan's algorithm for the computation of minimum-volume enclosing ellipsoids") to a factor 1 + `tolerance`,
+    where it becomes slow; from there to the minimum, of a convex problem, and then scaled to enclose.
     """
     hull = spanning_hull(points)
     origin, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
-    lifted = np.column_stack([(hull - origin) / scale, np.ones(len(hull))])
+    corners = (hull - origin) / scale
+    lifted = np.column_stack([corners, np.ones(len(hull))])
     weights = np.full(len(hull), 1 / len(hull))
     for _ in range(iterations):
         moments = lifted.T @ (weights[:, None] * lifted)
@@ -77,14 +84,52 @@ def enclosing_ellipse(points: np.ndarray, tolerance: float = 1e-7, iterations: i
         if max(excess, slack) < tolerance:
             break
         chosen = far if excess > slack else near
-        step = (variance[chosen] - 3) / (3 * (variance[chosen] - 1))
+        step = (variance[chosen] - 3) / (3 * (variance[chosen] - 1)) if variance[chosen] > 1 else -np.inf
         if chosen == near:
-            step = max(step, -weights[near] / (1 - weights[near]))
+            step = max(step, -weights[near] / (1 - weights[near]))  # at most until the point has no weight
         weights *= 1 - step
         weights[chosen] = max(0.0, weights[chosen] + step)
-    centre = weights @ hull
-    spread = (hull - centre).T @ (weights[:, None] * (hull - centre))
-    return _ellipse(centre, 2 * spread).grown_to_enclose(hull)
+    centre = weights @ corners
+    spread = (corners - centre).T @ (weights[:, None] * (corners - centre))
+    shape = 2 * spread * (1 + tolerance)
+    centre, shape = _least_ellipse(corners, centre, shape)
+    return _ellipse(origin + scale * centre, scale**2 * shape).grown_to_enclose(hull)
+
+
+def _least_ellipse(corners: np.ndarray, centre: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return centre (2,) and shape (2, 2) of the ellipse (p - centre)' shape^-1 (p - centre) <= 1 of least area.
+
+    With A = shape^-1/2 and b = A centre, corners ask for |A p - b| <= 1 and the area is least where log det A is
+    largest, which is convex in (A11, A22, A12, b1, b2).
+    """
+    x, y = corners.T
+    squares, axes = np.linalg.eigh(shape)
+    root = (axes / np.sqrt(squares)) @ axes.T
+    start = np.array([root[0, 0], root[1, 1], root[0, 1], *(root @ centre)])
+
+    def residuals(z):
+        return z[0] * x + z[2] * y - z[3], z[2] * x + z[1] * y - z[4]
+
+    def slack(z):
+        first, second = residuals(z)
+        return 1 - first**2 - second**2
+
+    def slack_gradient(z):
+        first, second = residuals(z)
+        return -2 * np.stack([first * x, second * y, first * y + second * x, -first, -second], axis=1)
+
+    def negative_log(z):
+        determinant = z[0] * z[1] - z[2] ** 2
+        return -np.log(max(determinant, 1e-300)), np.array([-z[1], -z[0], 2 * z[2], 0, 0]) / max(determinant, 1e-300)
+
+    z = minimize(
+        negative_log, start, jac=True, constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
+        method="SLSQP", options={"ftol": 1e-12, "maxiter": 100},
+    ).x  # fmt: skip
+    root = np.array([[z[0], z[2]], [z[2], z[1]]])
+    if not np.isfinite(z).all() or np.linalg.eigvalsh(root)[0] <= 0:
+        return centre, shape
+    return np.linalg.solve(root, z[3:]), np.linalg.inv(root @ root)
 
 
 def _ellipse(centre: np.ndarray, shape: np.ndarray) -> Ellipse:

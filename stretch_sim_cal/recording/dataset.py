@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,6 @@ JOINTS = ("lift", "arm", "wrist_yaw", "wrist_pitch", "wrist_roll")
 METADATA = "metadata.yaml"
 DESCRIPTION = "description.urdf"
 SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
-CLOUDS = ("points", "left", "right")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Sample:
 
     `commanded` and `actual` hold the values of `JOINTS` (`arm` is the whole extension); `joints` those of every joint
     by its name in the description where they were recorded, else it is empty. `points` (N, 3+) float32 in
-    base_footprint are finite; `left` and `right` (N, 3+), each in its lidar's own frame, may be None.
+    base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left and 1 for the right one, where
+    that is known: where the raw clouds hold the same returns, the left ones first.
     """
 
     id: int
@@ -44,14 +45,28 @@ class Sample:
     actual: dict[str, float]
     joints: dict[str, float]
     points: np.ndarray
-    left: np.ndarray | None
-    right: np.ndarray | None
+    lidars: np.ndarray | None
     file: Path
 
     @property
     def name(self) -> str:
         """How messages name this sample."""
         return f"sample {self.id} ({self.file.name})"
+
+    @cached_property
+    def left(self) -> np.ndarray | None:
+        """The left lidar's raw returns (N, 3+) float32 in its own frame, where they were kept; read when asked for."""
+        return self._raw("left")
+
+    @cached_property
+    def right(self) -> np.ndarray | None:
+        """The right lidar's raw returns, as `left`."""
+        return self._raw("right")
+
+    def _raw(self, name: str) -> np.ndarray | None:
+        where = f"sample {self.id} ({self.file})"
+        cloud = _arrays(self.file, where, (name,)).get(name)
+        return None if cloud is None else _cloud(cloud, f"{where}: {name}")
 
 
 @dataclass(frozen=True)
@@ -122,7 +137,10 @@ class DatasetWriter:
         right: np.ndarray | None = None,
         joints: Mapping[str, float] | None = None,
     ) -> Path:
-        """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data."""
+        """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data.
+
+        `left` and `right` (N, 3+) are raw returns in their lidar's own frame; best the same as in `points`, left first.
+        """
         entry = {"commanded": _pose(commanded, "commanded"), "actual": _pose(actual, "actual")}
         if joints:
             entry["joints"] = {str(name): _number(value, f"joints: {name}") for name, value in joints.items()}
@@ -132,6 +150,7 @@ class DatasetWriter:
         path = self.directory / f"sample_{number:04d}.npz"
         write_atomic(path, lambda stream: np.savez_compressed(stream, **clouds))
         entry |= {"file": path.name, "num_points": len(clouds["points"])}
+        entry |= {f"num_{name}": len(clouds[name]) for name in ("left", "right") if name in clouds}
         self._metadata["samples"].append({"id": number, **entry})
         self._write_metadata()
         return path
@@ -239,37 +258,40 @@ def _check_entry(path: Path, index: int, entry) -> None:
 def _read_sample(directory: Path, entry: dict, warnings: list[str]) -> Sample:
     path = directory / entry["file"]
     where = f"sample {entry['id']} ({path})"
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            clouds = {name: archive[name] for name in CLOUDS if name in archive}
-    except FileNotFoundError as error:
-        raise InputError(f"{where}: the file is missing, though {METADATA} lists it; collect this pose again") from error
-    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{where}: is torn or no .npz file ({error}); collect this pose again") from error
-    if "points" not in clouds:
+    arrays = _arrays(path, where, ("points",))
+    if "points" not in arrays:
         raise InputError(f"{where}: holds no array 'points'")
-    clouds = {name: _cloud(cloud, f"{where}: {name}") for name, cloud in clouds.items()}
-    points = clouds["points"]
+    points = _cloud(arrays["points"], f"{where}: points")
     if entry.get("num_points", len(points)) != len(points):
         raise InputError(
             f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; they are not of one recording"
         )
+    lidars = _lidars(entry, len(points))
     finite = np.isfinite(points[:, :3]).all(axis=1)
     if not finite.all():
         warnings.append(f"{where}: {np.count_nonzero(~finite)} of {len(points)} points are not finite and left out")
-        points = points[finite]
+        points, lidars = points[finite], None if lidars is None else lidars[finite]
     if not len(points):
         warnings.append(f"{where}: has no points")
-    return Sample(
-        entry["id"],
-        entry["commanded"],
-        entry["actual"],
-        entry["joints"],
-        points,
-        clouds.get("left"),
-        clouds.get("right"),
-        path,
-    )
+    return Sample(entry["id"], entry["commanded"], entry["actual"], entry["joints"], points, lidars, path)
+
+
+def _arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return those arrays of an .npz file that are there. Raises `InputError` for a file that is missing or torn."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in names if name in archive}
+    except FileNotFoundError as error:
+        raise InputError(f"{where}: the file is missing, though {METADATA} lists it; collect this pose again") from error
+    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{where}: is torn or no .npz file ({error}); collect this pose again") from error
+
+
+def _lidars(entry: dict, count: int) -> np.ndarray | None:
+    sizes = [entry.get("num_left"), entry.get("num_right")]
+    if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes) or sum(sizes) != count:
+        return None
+    return np.repeat(np.array([0, 1], dtype=np.uint8), sizes)
 
 
 def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
