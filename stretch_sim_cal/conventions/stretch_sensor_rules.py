@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stretch_sim_cal.conventions import stretch_names as names
-from stretch_sim_cal.conventions.frames import across, angle_deg, frames_in, shown, turn_deg
+from stretch_sim_cal.conventions.frames import UP, across, angle_deg, frames_in, shown, turn_deg
 from stretch_sim_cal.conventions.profile import ERROR, Finding
 from stretch_sim_cal.conventions.stretch_rules import EXACT_DEG
 from stretch_sim_cal.geometry.transforms import inverse
@@ -37,12 +37,32 @@ def sensor_bases(model: RobotModel) -> Iterator[Finding]:
             continue
         right = names.sensor_upright(link, rotation[:, 0])
         off = angle_deg(rotation[:, 2], right[:, 2])
-        if off > MOUNT_DEG:
+        if lies_upright(link, rotation):
+            yield Finding(
+                "rule-4-base-z-up", ERROR, link, f"its z axis {shown(rotation[:, 2])} is up, though the camera lies on its side",
+                f"turn the frame about x so that z is {shown(right[:, 2])}", off,
+            )  # fmt: skip
+        elif off > MOUNT_DEG:
             where = "sideways, as this camera is mounted," if link in names.SIDEWAYS_CAMERAS else "to the sensor's top"
             yield Finding(
                 "rule-4-base-z", ERROR, link, f"its z axis {shown(rotation[:, 2])} is {off:.4g} deg from where it points "
                 f"{where} {shown(right[:, 2])}", f"turn the frame about x so that z is {shown(right[:, 2])}", off,
             )  # fmt: skip
+
+
+def lies_upright(link: str, rotation: np.ndarray) -> bool:
+    """Return whether the base frame of a camera that is mounted on its side has its z axis up nevertheless."""
+    up = across(UP, rotation[:, 0])
+    return link in names.SIDEWAYS_CAMERAS and angle_deg(rotation[:, 2], up) <= MOUNT_DEG
+
+
+def optical_from_sensor(model: RobotModel, sensor: str) -> np.ndarray:
+    """Return the rotation (3, 3) that Rule 4 asks of a sensor's optical frame, seen from the sensor's base frame."""
+    if sensor in names.SIDEWAYS_CAMERAS and names.BASE in model.links:
+        rotation = frames_in(model, names.BASE)[sensor][:3, :3]
+        if lies_upright(sensor, rotation):
+            return names.OPTICAL_FROM_SENSOR @ names.sensor_upright(sensor, rotation[:, 0]).T @ rotation
+    return names.OPTICAL_FROM_SENSOR
 
 
 def optical_frames(model: RobotModel) -> Iterator[Finding]:
@@ -57,7 +77,7 @@ def optical_frames(model: RobotModel) -> Iterator[Finding]:
             if joint.variables:
                 yield Finding("rule-4-optical", ERROR, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
                 continue
-            off = turn_deg(names.OPTICAL_FROM_SENSOR @ joint.parent_from_joint[:3, :3])
+            off = turn_deg(optical_from_sensor(model, sensor) @ joint.parent_from_joint[:3, :3])
             if off > EXACT_DEG:
                 rotation = joint.parent_from_joint[:3, :3]
                 yield Finding(
@@ -98,7 +118,7 @@ def lidars(model: RobotModel) -> Iterator[Finding]:
                 "rule-4-lidar-y", ERROR, link, f"its y axis {shown(y)} is {off:.4g} deg from the head's centre, which is "
                 f"towards {shown(inwards / np.linalg.norm(inwards))}", "turn the frame about z so that y points there", off,
             )  # fmt: skip
-        up = across(np.array([0.0, 0.0, 1.0]), z)
+        up = across(UP, z)
         low = angle_deg(x, up)
         if low > LIDAR_DEG:
             yield Finding(
