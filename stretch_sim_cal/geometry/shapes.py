@@ -1,7 +1,7 @@
 """Convex shapes in the plane that stand for a robot's body: circle, ellipse, tapered capsule, convex polygon.
 
 Lengths in m, angles in rad except where a parameter's name or text says degrees. All are immutable and share
-`area`, `signed_distance`, `contains`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /
+`area`, `signed_distance`, `contains`, `covers`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /
 `from_vector` with the numbers of `parameters` in their order, which is what interpolation works on.
 """
 
@@ -33,6 +33,10 @@ class Shape(ABC):
     @abstractmethod
     def outline(self, count: int = 72) -> np.ndarray:
         """Return points (count, 2) on the boundary, counterclockwise, the last unlike the first."""
+
+    @abstractmethod
+    def covers(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return which (N,) of points with coordinates `x` (N,) and `y` (N,) are inside, quickly, in their precision."""
 
     @abstractmethod
     def inflated(self, margin: float) -> "Shape":
@@ -121,6 +125,10 @@ class Circle(Shape):
         cosine, sine = _turned(count)
         return np.stack([self.center_x + self.radius * cosine, self.center_y + self.radius * sine], axis=1)
 
+    def covers(self, x, y):
+        dx, dy = x - x.dtype.type(self.center_x), y - y.dtype.type(self.center_y)
+        return dx * dx + dy * dy <= self.radius**2
+
     def inflated(self, margin):
         return Circle(self.center_x, self.center_y, max(0.0, self.radius + margin))
 
@@ -172,6 +180,13 @@ class Ellipse(Shape):
         cosine, sine = _turned(count)
         local = np.stack([self.axes_x / 2 * cosine, self.axes_y / 2 * sine], axis=1)
         return local @ self.rotation.T + [self.center_x, self.center_y]
+
+    def covers(self, x, y):
+        # In half axes from the centre the ellipse is the unit disc.
+        to_axes = (self.rotation / [self.axes_x / 2, self.axes_y / 2]).astype(x.dtype)
+        dx, dy = x - x.dtype.type(self.center_x), y - y.dtype.type(self.center_y)
+        along, across = dx * to_axes[0, 0] + dy * to_axes[1, 0], dx * to_axes[0, 1] + dy * to_axes[1, 1]
+        return along * along + across * across <= 1
 
     def inflated(self, margin):
         longer = np.maximum(0.0, np.array([self.axes_x, self.axes_y]) + 2 * margin)
@@ -257,6 +272,20 @@ class TaperedCapsule(Shape):
         first = directions @ [self.x1, self.y1] + self.r1 >= directions @ [self.x2, self.y2] + self.r2
         centres = np.where(first[:, None], [self.x1, self.y1], [self.x2, self.y2])
         return centres + directions * np.where(first, self.r1, self.r2)[:, None]
+
+    def covers(self, x, y):
+        """A point is inside where |p - c(t)|^2 - r(t)^2, quadratic in t, is not positive at its minimum over [0, 1]."""
+        number = x.dtype.type
+        ex, ey, dr = number(self.x2 - self.x1), number(self.y2 - self.y1), number(self.r2 - self.r1)
+        first = number(self.r1)
+        px, py = x - number(self.x1), y - number(self.y1)
+        curvature = ex * ex + ey * ey - dr * dr
+        at_first = px * px + py * py - first * first
+        if curvature <= 1e-8:  # one disc holds the other
+            return at_first <= 0 if dr <= 0 else (px - ex) ** 2 + (py - ey) ** 2 <= number(self.r2) ** 2
+        slope = px * ex + py * ey + first * dr
+        t = np.clip(slope / curvature, number(0), number(1))
+        return at_first + t * (curvature * t - 2 * slope) <= 0
 
     def inflated(self, margin):
         smaller = max(margin, -max(self.r1, self.r2))
@@ -400,6 +429,13 @@ class ConvexPolygon(Shape):
         along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(closed, axis=0), axis=1))])
         at = np.arange(count) * (along[-1] / count)
         return np.stack([np.interp(at, along, closed[:, axis]) for axis in (0, 1)], axis=1)
+
+    def covers(self, x, y):
+        inside = np.ones(len(x), dtype=bool)
+        normals, offsets = self._sides()
+        for (nx, ny), offset in zip(normals.astype(x.dtype), offsets.astype(x.dtype), strict=True):
+            inside &= nx * x + ny * y <= offset
+        return inside
 
     def inflated(self, margin):
         normals, offsets = self._sides()

@@ -1,0 +1,84 @@
+"""Obstacle zones around the body shape: what is ignored, what stops the robot, above the floor and below it.
+
+    minimum model    the fitted shape, all of the robot
+    dead zone        up to the inner boundary, `margin` further out: errors of model and sensor; hits are ignored
+    stop zone        up to the outer boundary, `stop_zone` further out: hits are obstacles
+
+Hits from `lowest` to `highest` above the floor are positive obstacles, those lower than `drop` negative ones.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.shapes import Shape
+
+NOTHING, BODY, OBSTACLE, DROP = range(4)
+"""Classes of a point: apart from the robot, ignored as its own body, positive obstacle, negative obstacle."""
+
+
+@dataclass(frozen=True)
+class ZoneSettings:
+    """Widths and heights in m; `lowest`, `highest` and `drop` are heights above the floor, `drop` below it."""
+
+    margin: float = 0.05
+    stop_zone: float = 0.1
+    lowest: float = 0.06
+    highest: float = 1.6
+    drop: float = -0.06
+
+    def __post_init__(self) -> None:
+        if not (self.margin >= 0 and self.stop_zone >= 0):
+            raise InputError(f"zones: margin {self.margin} and stop_zone {self.stop_zone} must be 0 or more")
+        if not self.drop < self.lowest < self.highest:
+            raise InputError(
+                f"zones: heights must rise from drop ({self.drop}) over lowest ({self.lowest}) to highest ({self.highest})"
+            )
+
+
+@dataclass(frozen=True)
+class Zones:
+    """The regions around one shape. `minimum` is the fitted shape, `inner` and `outer` bound the stop zone."""
+
+    minimum: Shape
+    inner: Shape
+    outer: Shape
+    settings: ZoneSettings
+
+    @classmethod
+    def around(cls, shape: Shape, settings: ZoneSettings | None = None) -> "Zones":
+        """Return the zones around a shape in base_footprint."""
+        settings = settings or ZoneSettings()
+        return cls(shape, shape.inflated(settings.margin), shape.inflated(settings.margin + settings.stop_zone), settings)
+
+    def classify(self, points: np.ndarray) -> np.ndarray:
+        """Return the class (N,) uint8 of points (N, 3+) in base_footprint, see `NOTHING`. Quickest in float32.
+
+        Points that are not finite are `NOTHING`.
+        """
+        s = self.settings
+        x, y, z = points[:, 0], points[:, 1], points[:, 2]
+        low, high = self._bounds
+        # Most points are far away or floor: they are told apart by comparisons alone.
+        near = (x >= low[0]) & (x <= high[0]) & (y >= low[1]) & (y <= high[1])
+        near &= ((z >= s.lowest) & (z <= s.highest)) | (z <= s.drop)
+        chosen = np.flatnonzero(near)
+        x, y, above = x[chosen], y[chosen], z[chosen] > s.drop
+        inner, outer = self.inner.covers(x, y), self.outer.covers(x, y)
+        found = np.where(above, np.uint8(OBSTACLE), np.uint8(DROP)) * (outer & ~inner)
+        found[inner & above] = BODY
+        classes = np.zeros(len(points), dtype=np.uint8)
+        classes[chosen] = found
+        return classes
+
+    def classes(self, points: np.ndarray) -> dict[str, np.ndarray]:
+        """Return masks (N,) over points (N, 3+) in base_footprint: `body`, `obstacle` and `drop`."""
+        found = self.classify(points)
+        return {"body": found == BODY, "obstacle": found == OBSTACLE, "drop": found == DROP}
+
+    @property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest x and y of the outer boundary."""
+        axes = np.eye(2)
+        return -self.outer.support(-axes), self.outer.support(axes)
