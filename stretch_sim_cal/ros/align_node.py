@@ -2,19 +2,24 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration import calibration_file
+from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.stretch import HEAD_LINK
 from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
 from stretch_sim_cal.ros.frames import FrameListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION, record, roll_back, values_path_of
 from stretch_sim_cal.ros.watchdog import Watchdog
 
 COMMAND = NodeCommand(
@@ -35,6 +40,8 @@ COMMAND = NodeCommand(
         Option("max_iterations", None, "iterations of the registration (else the method's own)", kind=int, minimum=1),
         Option("max_correspondence_distance", None, "in m (else the method's own)", kind=float, minimum=1e-3),
         Option("calibration_file", "", "where to write; default: the robot's own calibration file"),
+        VALUES_OPTION,
+        ROLLBACK_OPTION,
         TIMEOUT_OPTION,
     ),
 )
@@ -45,6 +52,9 @@ def align(context: NodeContext) -> int:
     options = context.options
     path = options.calibration_file or calibration_file.default_path()
     CalibrationFile.load_or_empty(path)  # a file that cannot be updated shows now, not after the last sample
+    values_path = values_path_of(context)
+    if options.rollback:
+        return roll_back(context, path, values_path)
     method_class = alignment_method(options.method or options.fit_method or DEFAULT_ALIGNMENT_METHOD)
 
     watchdog = Watchdog(options.timeout, context.log.warning)
@@ -62,10 +72,23 @@ def align(context: NodeContext) -> int:
     result = method.solve()
     numbers = alignment_numbers(result, first_guess, base_from_left)
     robot_id = calibration_file.default_robot_id()
-    return finish(
+    code = finish(
         context, result, "alignment", alignment_lines(result, numbers), numbers,
         lambda: CalibrationFile.load_or_empty(path).with_alignment(result, robot_id), path,
     )  # fmt: skip
+    if result.accepted and values_path:
+        _record_joints(context, frames, values_path, result)
+    return code
+
+
+def _record_joints(context: NodeContext, frames: FrameListener, values_path: Path, result: AlignmentResult) -> None:
+    """Record where both lidars are on the head: the left one as described, the right one as the alignment puts it."""
+    try:
+        head_from_left = frames.lookup(HEAD_LINK, context.options.left_lidar_frame)
+    except InputError as error:
+        context.log.warning(f"{error}; the lidars' joints are not recorded in {values_path}")
+        return
+    record(context, values_path, values_file.lidar_joints(head_from_left, result.right_to_left, HEAD_LINK), result)
 
 
 def _settings(options, base_from_left: np.ndarray) -> AlignmentSettings:

@@ -2,9 +2,11 @@
 
 import argparse
 import datetime
+import functools
+import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +87,7 @@ def collect(context: NodeContext) -> int:
     options, arguments = context.options, context.arguments
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
+    say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     watchdog = Watchdog(options.timeout, context.log.warning)
     frames = FrameListener(context)
     placement = calibrated_placement(options, frames, watchdog)
@@ -97,58 +100,57 @@ def collect(context: NodeContext) -> int:
     )
     state = ArmState(context, model, watchdog)
     state.wait_until_known()
-    start = tuple(state.arm[joint] for joint in JOINTS)
     directory = arguments.directory or Path(f"collected_body_shape_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
-    writer = _writer(directory, description, settings, placement, arguments.dry_run)
-    plan = _plan(model, settings, start, state.positions, writer)
-    _print_plan(plan, settings, writer)
-    if arguments.dry_run:
-        return 0
-    writer.write_skipped([_skipped_entry(skipped) for skipped in plan.skipped])
-    if not plan.visits and not writer.samples:
+    footprint_from_base = placement.footprint_from_base
+    begun = (directory / METADATA).exists()
+    writer = DatasetWriter(directory, description, footprint_from_base_link=footprint_from_base) if begun else None
+    plan = _plan(model, settings, state, writer)
+    _print_plan(plan, settings, writer, say)
+    if not plan.visits and writer is None:
         raise Refused(f"none of the {len(plan.skipped)} poses of the plan can be reached without a collision")
 
-    motion = ArmMotion(context, state, watchdog, settings.speeds)
-    if plan.visits:
+    if plan.visits and not arguments.dry_run:
+        motion = ArmMotion(context, state, watchdog, settings.speeds)
         motion.wait_for_driver()
         check_driver(context)
         captures = Captures(context, options, state, watchdog, settings)
         if not arguments.ignore_obstacles:
             _check_room(captures.take(placement).points, model, plan, state.positions, settings)
         _ask(arguments.yes, len(plan.visits))
+        writer = DatasetWriter(directory, description, _info(settings), footprint_from_base)
+        writer.write_skipped([_skipped_entry(skipped) for skipped in plan.skipped])
         with motion.stopping():
-            _sweep(plan, settings, motion, captures, placement, writer)
+            _sweep(plan, settings, motion, captures, placement, writer, say)
             for pose in plan.way_back:
                 motion.move(pose)
-    print(f"{len(writer.samples)} samples in {directory}; next: fit_body_shape_model {directory}", flush=True)
+    if not arguments.dry_run:
+        say(f"{len(writer.samples)} samples in {directory}; next: fit_body_shape_model {directory}")
+    if arguments.json:
+        _print_json(plan, settings, directory, writer, arguments.dry_run)
     return 0
 
 
-def _writer(
-    directory: Path, description: str, settings: CollectionSettings, placement: Placement, dry_run: bool
-) -> DatasetWriter | None:
-    """Return the dataset, begun or continued; a dry run begins none."""
-    if dry_run and not (directory / METADATA).exists():
-        return None
-    info = {
+def _info(settings: CollectionSettings) -> dict:
+    """Return what a dataset keeps of the settings."""
+    return {
         "plan": settings.plan,
         "frames": settings.frames,
         "margin": settings.margin,
         "cell": settings.cell,
+        "floor_cell": settings.floor_cell,
         "crop_radius": settings.crop_radius,
         "grids": {joint: list(values) for joint, values in settings.grids.items()},
     }
-    return DatasetWriter(directory, description, None if dry_run else info, placement.footprint_from_base)
 
 
 def _plan(
-    model: RobotModel, settings: CollectionSettings, start: Pose, joints: Mapping[str, float], writer: DatasetWriter | None
+    model: RobotModel, settings: CollectionSettings, state: ArmState, writer: DatasetWriter | None
 ) -> Plan:
-    """Return the tour from where the arm is; other joints stay at `joints`."""
+    """Return the tour from where the arm is; other joints stay as they are."""
     floor = float(link_transform(model, {}, stretch.FOOTPRINT_LINK)[2, 3])
     with_margin = SelfCollision(model, settings.margin, floor)
     touching = SelfCollision(model, 0.0, floor)
-    others = {name: value for name, value in joints.items() if name in model.joints}
+    others = {name: value for name, value in state.positions.items() if name in model.joints}
 
     def positions(pose: Pose) -> dict[str, float]:
         commanded = {COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
@@ -159,7 +161,7 @@ def _plan(
         return ", ".join(f"{a} near {b}" for a, b in pairs[:PAIRS_SHOWN]) + (", ..." if len(pairs) > PAIRS_SHOWN else "")
 
     return plan_collection(
-        start,
+        tuple(state.arm[joint] for joint in JOINTS),
         [settings.grids[joint] for joint in JOINTS],
         [settings.speeds[joint] for joint in JOINTS],
         is_free=lambda pose: with_margin.is_free(positions(pose)),
@@ -170,19 +172,18 @@ def _plan(
     )
 
 
-def _print_plan(plan: Plan, settings: CollectionSettings, writer: DatasetWriter | None) -> None:
+def _print_plan(plan: Plan, settings: CollectionSettings, writer: DatasetWriter | None, say: Callable) -> None:
     if writer is not None and writer.samples:
-        print(f"{len(writer.samples)} samples are in {writer.directory} already and are not taken again")
+        say(f"{len(writer.samples)} samples are in {writer.directory} already and are not taken again")
     for number, visit in enumerate(plan.visits, start=1):
-        print(f"{number:4d}. {describe(visit.pose)}" + (f" (by {len(visit.path)} moves)" if len(visit.path) > 1 else ""))
+        say(f"{number:4d}. {describe(visit.pose)}" + (f" (by {len(visit.path)} moves)" if len(visit.path) > 1 else ""))
     for skipped in plan.skipped[:SKIPPED_SHOWN]:
-        print(f"skipped: {describe(skipped.pose)}: {skipped.reason}")
+        say(f"skipped: {describe(skipped.pose)}: {skipped.reason}")
     if len(plan.skipped) > SKIPPED_SHOWN:
-        print(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
-    print(
+        say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
+    say(
         f"plan '{settings.plan}': {len(plan.visits)} poses to capture, {len(plan.skipped)} skipped, about "
-        f"{_duration(_time_needed(plan, settings))} of the robot's time",
-        flush=True,
+        f"{_duration(_time_needed(plan, settings))} of the robot's time"
     )
 
 
@@ -225,7 +226,7 @@ def _ask(yes: bool, poses: int) -> None:
 
 def _sweep(
     plan: Plan, settings: CollectionSettings, motion: ArmMotion, captures: Captures, placement: Placement,
-    writer: DatasetWriter,
+    writer: DatasetWriter, say: Callable,
 ) -> None:  # fmt: skip
     """Move to every pose of the plan, capture it and write it, whole, before the next."""
     began = time.monotonic()
@@ -240,11 +241,23 @@ def _sweep(
         left = _time_needed(plan.after(number), settings)
         # What was foreseen, at the pace seen so far: a simulator's time is not the wall's.
         left *= (time.monotonic() - began) / max(total - left, 1e-9)
-        print(
+        say(
             f"sample {number} of {len(plan.visits)}: {describe(visit.pose)}: {len(capture.points)} points; "
-            f"about {_duration(left)} left",
-            flush=True,
+            f"about {_duration(left)} left"
         )
+
+
+def _print_json(
+    plan: Plan, settings: CollectionSettings, directory: Path, writer: DatasetWriter | None, dry_run: bool
+) -> None:
+    outcome = {
+        "directory": None if writer is None else str(directory),
+        "samples": 0 if writer is None else len(writer.samples),
+        "planned" if dry_run else "captured": [dict(zip(JOINTS, visit.pose)) for visit in plan.visits],
+        "skipped": [_skipped_entry(skipped) for skipped in plan.skipped],
+        "seconds": round(_time_needed(plan, settings), 1),
+    }
+    print(json.dumps(outcome), flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

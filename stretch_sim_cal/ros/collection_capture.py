@@ -5,15 +5,18 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.geometry.voxels import voxel_keys
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.collection_settings import CollectionSettings
-from stretch_sim_cal.ros.motion_state import ArmState
+from stretch_sim_cal.ros.motion_state import JOINT_STATES, ArmState
 
 BELOW_FLOOR = 0.5
 # Heights (m) up to which a point is floor, well below where an outline begins to count (0.06 m).
 FLOOR_WITHIN = 0.04
+# Pairs scanned before the arm stood still, one after the other, that are no mere latency any more.
+STALE_PAIRS = 30
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Captures:
         settled = self._settled_at
         positions: list[dict[str, float]] = []
         used: list[CloudPair] = []
+        stale = 0
         while len(used) < self._settings.frames:
             self._context.spin_once(timeout=0.05)
             self._watchdog.tick()
@@ -73,6 +77,13 @@ class Captures:
                 used.clear()
                 positions.clear()
             fresh = [pair for pair in pairs if pair.stamp >= settled]
+            stale = 0 if fresh else stale + len(pairs)
+            if stale > STALE_PAIRS:
+                behind = 1e-9 * (self._state.stamp - pairs[-1].stamp)
+                raise RunFailure(
+                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: it cannot be told which were "
+                    "scanned after the arm stood still; synchronise the lidars' clocks with the robot's"
+                )
             pairs.clear()
             used += fresh
             positions += [dict(self._state.positions) for _ in fresh]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from stretch_sim_cal.ros.frames import FrameListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION, record, roll_back, values_path_of
 from stretch_sim_cal.ros.watchdog import Watchdog
 
 COMMAND = NodeCommand(
@@ -36,7 +36,8 @@ COMMAND = NodeCommand(
         Option("fit_method", "", "the same under its published name; how that one fitted a plane (svd) is not offered"),
         Option("mode", "accumulate_points", "as of the published node; frames are always fitted together"),
         Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
-        Option("values_file", "", "where to record base_ref; default: the robot's own, where calibration_file is too"),
+        VALUES_OPTION,
+        ROLLBACK_OPTION,
         TIMEOUT_OPTION,
     ),
 )
@@ -46,8 +47,10 @@ def find_floor(context: NodeContext) -> int:
     """Collect pairs of clouds, find the floor in them, and write the result if the data supports it."""
     options = context.options
     path = options.calibration_file or calibration_file.default_path()
+    values_path = values_path_of(context)
+    if options.rollback:
+        return roll_back(context, path, values_path)
     file = _aligned(path)
-    values_path = _values_path(context)
     method_class = _method(context)
 
     watchdog = Watchdog(options.timeout, context.log.warning)
@@ -68,10 +71,7 @@ def find_floor(context: NodeContext) -> int:
         lambda: CalibrationFile.load_or_empty(path).with_floor(result, robot_id), path,
     )  # fmt: skip
     if result.accepted and values_path:
-        joint = values_file.base_joint(result.footprint_from_base)
-        extra = {"fit_method": result.method, "rmse": float(result.rmse), "num_frames": result.num_frames}
-        values_file.record_joints(values_path, [joint], robot_id, extra=extra)
-        context.log.info(f"joint {joint.name} recorded in {values_path}")
+        record(context, values_path, [values_file.base_joint(result.footprint_from_base)], result)
     return code
 
 
@@ -81,22 +81,6 @@ def _aligned(path) -> CalibrationFile:
     if file.right_to_left is None:
         raise InputError(f"{path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
     return file
-
-
-def _values_path(context: NodeContext) -> Path | None:
-    """Return the file for joint base_ref, None where there is none. Raises `InputError` where it cannot be updated."""
-    options = context.options
-    if options.values_file:
-        path = Path(options.values_file).expanduser()
-    elif options.calibration_file:
-        return None  # a calibration that is kept elsewhere is not to change the robot's description
-    elif calibration_file.default_robot_id() == "unknown":
-        context.log.warning("HELLO_FLEET_ID is not set: base_ref is not recorded in the robot's values file")
-        return None
-    else:
-        path = values_file.default_values_path()
-    values_file.values_text(path, [], "", "")
-    return path
 
 
 def _method(context: NodeContext):

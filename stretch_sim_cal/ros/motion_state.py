@@ -59,7 +59,8 @@ class ArmState:
     def _take(self, message: Any) -> None:
         self._watchdog.seen(self._silence)
         self.positions |= zip(message.name, message.position)
-        self.stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+        stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+        self.stamp = stamp or self._context.node.get_clock().now().nanoseconds  # some drivers do not stamp
         for joint, value in self.arm.items():
             if abs(value - self._still_at.get(joint, float("inf"))) > STILL_WITHIN[joint]:
                 self._still_at[joint] = value

@@ -81,9 +81,10 @@ def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) ->
     """Give `parser` an argument `--some-name` for each option."""
     group = parser.add_argument_group("parameters", "also settable as --ros-args -p NAME:=VALUE, with _ for -")
     for option in options:
+        alone = {"nargs": "?", "const": "true"} if option.type is bool else {}
         group.add_argument(
             "--" + option.name.replace("_", "-"), dest=option.name, default=None, metavar=option.type.__name__.upper(),
-            help=option.described.replace("%", "%%"),
+            help=option.described.replace("%", "%%"), **alone,
         )  # fmt: skip
 
 

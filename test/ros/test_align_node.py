@@ -32,6 +32,7 @@ def test_aligns_a_robot_of_older_firmware_with_a_volatile_tf_and_some_empty_clou
     distance, angle = error(fake_drivers.true_right_to_left(), file.right_to_left)
     assert distance < 0.004 and np.degrees(angle) < 0.08
     assert yaml.safe_load(graph.calibration_file.read_text())["right_to_left_transform"]["robot_id"] == "stretch-test"
+    assert "the lidars' joints are not recorded" in ended.err  # this TF knows no head
 
 
 def test_takes_the_published_parameters_from_ros_arguments_and_prints_json(graph):

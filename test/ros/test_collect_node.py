@@ -1,6 +1,7 @@
 """ros_collect_body_shape_data as a process against the simulated robot: a whole dataset, or an honest end."""
 
 import contextlib
+import json
 import signal
 
 import numpy as np
@@ -141,10 +142,13 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(cell):
     cell.client.spin_for(0.3)
     before = dict(cell.client.positions)
     folder = cell.folder("dry")
-    ended = cell.collect(str(folder), "--dry-run")
+    ended = cell.collect(str(folder), "--dry-run", "--json")
     assert ended.code == 0, ended.err
-    assert "   4. lift 0.5" in ended.out
-    assert "of the robot's time" in ended.out
+    assert "   4. lift 0.5" in ended.err
+    assert "of the robot's time" in ended.err
+    plan = json.loads(ended.out)
+    assert (len(plan["planned"]), plan["skipped"], plan["samples"]) == (4, [], 0)
+    assert plan["seconds"] > 5.0
     cell.client.spin_for(0.3)
     assert cell.client.positions == before
     assert not folder.exists()

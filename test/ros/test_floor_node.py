@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import yaml
 
+from stretch_sim_cal.calibration.backups import keep_backup
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.values_file import read_values
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
@@ -50,3 +51,16 @@ def test_a_values_file_that_cannot_be_updated_is_named_before_anything_is_collec
     values.write_text("joint_calibration: [1, 2]\n")
     assert floor_node.main(["--calibration-file", str(calibration), "--values-file", str(values)]) == 2
     assert "values.yaml: 'joint_calibration' is not a mapping" in capfd.readouterr().err
+
+
+def test_rollback_brings_back_the_calibration_before_the_last_write(graph):
+    path = graph.calibration_file
+    path.parent.mkdir(parents=True)
+    path.write_text("note: older\n")
+    keep_backup(path)
+    path.write_text("note: newer\n")
+    ended = graph.run("floor_node", "--rollback")
+    assert ended.code == 0, ended.err
+    assert path.read_text() == "note: older\n"
+    assert path.with_name(path.name + ".rolled_back").read_text() == "note: newer\n"
+    assert graph.run("floor_node", "--rollback").code == 2

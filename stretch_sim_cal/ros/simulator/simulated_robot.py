@@ -120,6 +120,8 @@ def run_simulation(context: NodeContext, setup: SimulationSetup) -> int:
     with contextlib.ExitStack() as stack:
         stopped = stack.enter_context(_stop_signals())
         simulation = _simulation(options.simulator, setup)
+        for warning in simulation.warnings:
+            context.log.warning(warning)
         recording = None
         if options.record:
             recording = stack.enter_context(RecordingWriter(options.record, options.storage))

@@ -1,0 +1,43 @@
+"""Recording calibrated joints in the robot's own stretch_calibration_values.yaml, from which its description is made."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stretch_sim_cal.calibration import backups, calibration_file, values_file
+from stretch_sim_cal.ros.parameters import Option
+
+VALUES_OPTION = Option(
+    "values_file", "", "where to record the calibrated joints; default: the robot's own, where calibration_file is too"
+)
+ROLLBACK_OPTION = Option("rollback", False, "bring back calibration and values as before the last write, and end")
+
+
+def roll_back(context, path: str | Path, values_path: Path | None) -> int:
+    """Bring back both files as they were before their last write. Raises `InputError` where there is no backup."""
+    for file in filter(None, (Path(path), values_path if values_path and values_path.exists() else None)):
+        backup = backups.rollback(file)
+        context.log.info(f"{file}: as it was before the last write (from {backup.name}); undone: {file.name}.rolled_back")
+    return 0
+
+
+def values_path_of(context) -> Path | None:
+    """Return the file for calibrated joints, None where there is none. Raises `InputError` where it cannot be updated."""
+    options = context.options
+    if options.values_file:
+        path = Path(options.values_file).expanduser()
+    elif options.calibration_file:
+        return None  # a calibration that is kept elsewhere is not to change the robot's description
+    elif calibration_file.default_robot_id() == "unknown":
+        context.log.warning("HELLO_FLEET_ID is not set: the calibrated joints are not recorded in the robot's values file")
+        return None
+    else:
+        path = values_file.default_values_path()
+    values_file.values_text(path, [], "", "")
+    return path
+
+
+def record(context, path: Path, joints: Sequence[values_file.JointOrigin], result) -> None:
+    """Record the joints of an accepted result, with what they rest on."""
+    extra = {"fit_method": result.method, "rmse": float(result.rmse), "num_frames": result.num_frames}
+    values_file.record_joints(path, joints, calibration_file.default_robot_id(), extra=extra)
+    context.log.info(f"joints {', '.join(joint.name for joint in joints)} recorded in {path}")
