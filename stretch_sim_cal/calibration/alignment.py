@@ -104,7 +104,7 @@ def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Nois
     variances, side = noise.variances(surface, members), surface.side[members.cell]
     by_lidar = [fit_planes(members.only(side == lidar), variances[side == lidar], number) for lidar in (0, 1)]
     gaps, _ = measure_gaps(patches, *by_lidar)
-    return Adjusted(close_gaps(gaps), gaps, noise, number, surface)
+    return Adjusted(close_gaps(gaps, slack), gaps, noise, number, surface)
 
 
 def flat_patches(surface: Surface, noise: Noise, slack: float) -> tuple[Patches, Members]:

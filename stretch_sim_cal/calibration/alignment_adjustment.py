@@ -113,9 +113,13 @@ class Adjustment:
     information: np.ndarray
 
 
-def close_gaps(gaps: Gaps) -> Adjustment:
-    """Return the twist of the right lidar, in the left frame, that closes the gaps best."""
-    fit = tukey_fit(gaps.jacobian, gaps.values, gaps.variances)
+def close_gaps(gaps: Gaps, slack: float) -> Adjustment:
+    """Return the twist of the right lidar, in the left frame, that closes the gaps best.
+
+    `slack` (m) is how large gaps may be for no other reason than that the lidars are not yet aligned: the few patches
+    that alone hold a direction must not be taken for outliers then.
+    """
+    fit = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2)
     return Adjustment(fit, _information(gaps, fit.weights))
 
 

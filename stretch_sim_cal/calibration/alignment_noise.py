@@ -12,6 +12,8 @@ _MIN_SIGMA = 2e-4
 _MIN_ROUGHNESS = 2e-4
 _ENOUGH_CELLS = 100
 TRIM = 4.0
+# A step (m) of which even one return in a cell shows in the cell's scatter.
+OBVIOUS_STEP = 0.15
 
 
 def chi_square_median(freedom: np.ndarray) -> np.ndarray:
@@ -87,7 +89,8 @@ def clean_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, memb
     cosines = np.einsum("kni,ki->kn", surface.rays[around], normals[members.patch])
     sigma = noise.sigma[surface.side[members.cell]][:, None]
     spread = np.sqrt((sigma * cosines) ** 2 / surface.counts[around] + noise.roughness**2)
-    interior = (heights <= 1.25 * TRIM * spread + slack).all(axis=1)
+    # A neighbour on something much nearer or farther is harmless: of that, a single return in a cell would show below.
+    interior = ((heights <= 1.25 * TRIM * spread + slack) | (heights > OBVIOUS_STEP)).all(axis=1)
     freedom = np.maximum(surface.counts[members.cell] - 1.0, 1.0)
     spread_within = _along_ray(surface.scatter[members.cell], normals, members) * (freedom + 1.0) / freedom
     ratio = spread_within / noise.sigma[surface.side[members.cell]] ** 2

@@ -9,12 +9,13 @@ import hashlib
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor_cells import CellSums, Grid, Noise, step_slopes, stepped
+from stretch_sim_cal.calibration.floor_cells import step_slopes, stepped
 from stretch_sim_cal.calibration.floor_disagreement import disagreement
-from stretch_sim_cal.calibration.floor_fit import FloorFit, fit_floor
-from stretch_sim_cal.calibration.floor_rays import FloorRays, FloorView
+from stretch_sim_cal.calibration.floor_finding import FoundFloor, Frame, find_floor
+from stretch_sim_cal.calibration.floor_fit import FloorFit
+from stretch_sim_cal.calibration.floor_rays import FloorView
 from stretch_sim_cal.calibration.floor_result import FloorResult, ResidualMap, Support
-from stretch_sim_cal.calibration.floor_search import Tiles, level_tiles, range_noise, search_floor, tiles_of, within_search
+from stretch_sim_cal.calibration.floor_search import within_search
 from stretch_sim_cal.calibration.floor_settings import FloorSettings
 from stretch_sim_cal.calibration.floor_support import flatness, reasons_to_refuse, residual_map, support_of
 from stretch_sim_cal.errors import InputError
@@ -25,10 +26,7 @@ __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFlo
 
 NAMES = ("left", "right")
 # Rays kept one by one until the floor is found; from then on frames only add to the cells' sums.
-KEPT_RAYS = 3_000_000
-# Errors of the first plane (m) that must pass the gate.
-FIRST_ERROR = 0.006
-LEAST_NOISE = 0.0005
+KEPT_RAYS = 1_500_000
 
 
 class SupportFloor:
@@ -57,34 +55,39 @@ class SupportFloor:
             for pose in (footprint_from_left, footprint_from_right)
         ]
         self._right_prior = _right_prior(footprint_from_left, self.settings)
-        self._kept: tuple[list[FloorRays], list[FloorRays]] = ([], [])
+        self._kept: list[Frame] = []
         self._num_kept = 0
         self._seen: set[bytes] = set()
         self._num_repeated = 0
+        self._num_silent = dict.fromkeys(NAMES, 0)
         self._num_frames = 0
-        self._found: _Found | None = None
+        self._searched = False
+        self._found: FoundFloor | None = None
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Add one pair of scans, points (N, 3) each in its own lidar's frame; what is not finite is ignored.
 
-        A pair that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no scans.
+        A scan that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no scans.
         """
         scans = [_checked(points, name) for points, name in zip((left, right), NAMES, strict=True)]
-        digest = hashlib.blake2b(b"".join(scan.tobytes() for scan in scans), digest_size=16).digest()
-        if digest in self._seen:
-            self._num_repeated += 1
+        for scan, name in zip(scans, NAMES, strict=True):
+            self._num_silent[name] += not np.isfinite(scan).all(axis=1).any()
+        new = [self._is_new(scan, name) for scan, name in zip(scans, NAMES, strict=True)]
+        self._num_repeated += new.count(False)
+        if not any(new):
             return
-        self._seen.add(digest)
         self._num_frames += 1
-        rays = [view.rays(scan) for view, scan in zip(self._views, scans, strict=True)]
+        # Of a pair with one scan that came before only the other one counts.
+        frame = tuple(
+            view.rays(scan if is_new else scan[:0]) for view, scan, is_new in zip(self._views, scans, new, strict=True)
+        )
         if self._found is not None:
-            self._found.add(rays, self._views)
-            return
-        for kept, new in zip(self._kept, rays, strict=True):
-            kept.append(new)
-            self._num_kept += len(new)
-        if self._num_kept > KEPT_RAYS:
-            self._find()
+            self._found.add(frame)
+        elif not self._searched:
+            self._kept.append(frame)
+            self._num_kept += sum(len(rays) for rays in frame)
+            if self._num_kept > KEPT_RAYS:
+                self._search()
 
     def solve(self) -> FloorResult:
         """Return the floor, with refusals where the data does not support it.
@@ -93,24 +96,29 @@ class SupportFloor:
         """
         if not self._num_frames:
             raise InputError("floor: no scans were given; record at least one pair")
-        if self._found is None:
-            self._find()
-        found = self._found
-        fit = found.fit(self._right_prior) if found.sums else None
+        if not self._searched:
+            self._search()
+        fit = self._found.fit(self._right_prior) if self._found else None
         if fit is None:
             return self._refused(
                 f"no floor within {self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} deg "
                 "of where the description has base_footprint; make room, or check the description and the alignment"
             )
-        return self._result(found, fit)
+        return self._result(self._found, fit)
 
-    def _find(self) -> None:
-        """Find the floor in the kept rays and turn them into sums about it."""
-        rays = [FloorRays.joined(kept) for kept in self._kept]
-        self._kept = ([], [])
-        self._found = _Found.from_rays(rays, self._views, self._right_prior, self.settings)
+    def _is_new(self, scan: np.ndarray, name: str) -> bool:
+        digest = name.encode() + hashlib.blake2b(np.ascontiguousarray(scan), digest_size=16).digest()
+        known = digest in self._seen
+        self._seen.add(digest)
+        return not known
 
-    def _result(self, found: "_Found", fit: FloorFit) -> FloorResult:
+    def _search(self) -> None:
+        """Find the floor in the frames so far."""
+        self._found = find_floor(self._kept, self._views, self._right_prior, self.settings)
+        self._searched = True
+        self._kept = []
+
+    def _result(self, found: FoundFloor, fit: FloorFit) -> FloorResult:
         left, right = found.sums
         floor = stepped(found.floor, fit.step)
         plane = floor.moved(inverse(self._footprint_from_base))
@@ -122,6 +130,7 @@ class SupportFloor:
         if not within_search(floor, self.settings):
             refusals.append("the floor lies beyond the search limits of the description's base_footprint")
         self._judge_disagreement(fit, left, right, warnings, refusals)
+        self._judge_motion(found, warnings, refusals)
         if level_share >= self.settings.min_level_share and worst_place:
             warnings.append(f"{100 * (1 - level_share):.0f} % of the floor around the robot is off the plane: {worst_place}")
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
@@ -143,7 +152,7 @@ class SupportFloor:
                 "unevenness": fit.unevenness,
                 "bend": float(np.linalg.norm(fit.bend)),
                 "scatter_between_blocks": fit.inflation,
-                "repeated_frames": float(self._num_repeated),
+                "repeated_scans": float(self._num_repeated),
             },
         )
 
@@ -159,10 +168,26 @@ class SupportFloor:
         elif both.step @ np.linalg.solve(both.covariance + self._right_prior, both.step) > 16.3:  # chi square, 3 values, 0.1 %
             warnings.append(sentence + ", more than the alignment's own uncertainty explains")
 
+    def _judge_motion(self, found: FoundFloor, warnings: list[str], refusals: list[str]) -> None:
+        """Say where the floor is another one from some frame on: the robot moved, or something moved it."""
+        motion = found.frames.motion()
+        if motion is None:
+            return
+        sentence = (
+            f"the robot moved against the floor: after frame {motion.after} of {self._num_frames} it lies "
+            f"{motion.height * 1e3:.2f} mm and {np.degrees(motion.tilt):.3f} deg off"
+        )
+        if motion.height > self.settings.max_motion_height or motion.tilt > self.settings.max_motion_tilt:
+            refusals.append(sentence + "; record again with the robot at rest")
+        else:
+            warnings.append(sentence)
+
     def _general_warnings(self) -> list[str]:
-        if self._num_repeated:
-            return [f"{self._num_repeated} frames repeat earlier ones bit by bit and count once"]
-        return []
+        found = [f"the {name} lidar was silent in {count} scans" for name, count in self._num_silent.items() if count]
+        repeated = self._num_repeated - sum(max(count - 1, 0) for count in self._num_silent.values())
+        if repeated > 0:
+            found.append(f"{repeated} scans repeat earlier ones bit by bit and count once")
+        return found
 
     def _refused(self, reason: str) -> FloorResult:
         plane = Plane(self._footprint_from_base[2, :3].copy(), float(self._footprint_from_base[2, 3]))
@@ -177,55 +202,6 @@ class SupportFloor:
             warnings=self._general_warnings(),
             refusals=[reason],
         )
-
-
-class _Found:
-    """The floor as found in the first rays, and the sums of all rays about it."""
-
-    def __init__(self, floor: Plane | None, tiles: Tiles, noise: Noise | None, sums: list[CellSums]):
-        self.floor, self.tiles, self.noise, self.sums = floor, tiles, noise, sums
-
-    @classmethod
-    def from_rays(cls, rays: list[FloorRays], views: list[FloorView], right_prior, settings: FloorSettings) -> "_Found":
-        """Search the floor, then refine it twice, each time with the noise that the last fit has shown."""
-        nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-        measured = [view.against(part, nominal).measured for view, part in zip(views, rays, strict=True)]
-        tiles = level_tiles(tiles_of(np.concatenate(measured), settings))
-        floor = search_floor(tiles, settings)
-        if floor is None:
-            return cls(None, tiles, None, [])
-        along_ray = max(range_noise(tiles, views[0].origin[2]), LEAST_NOISE)
-        found = cls._about(floor, tiles, Noise(along_ray, FIRST_ERROR), rays, views, settings)
-        for refinement in range(2):
-            fit = found.fit(right_prior, may_bend=False)
-            if fit is None:
-                return cls(None, tiles, None, [])
-            # The first sums are about a plane that is millimetres off: only the next ones show the noise.
-            noise = found.shown_noise(fit, settings) if refinement else Noise(along_ray, settings.surface_noise)
-            found = cls._about(stepped(found.floor, fit.step), tiles, noise, rays, views, settings)
-        return found
-
-    @classmethod
-    def _about(cls, floor, tiles, noise, rays, views, settings: FloorSettings) -> "_Found":
-        grid = Grid(settings.radius, settings.cell_size, settings.cells_per_patch)
-        found = cls(floor, tiles, noise, [CellSums(grid, floor, noise) for _ in views])
-        found.add(rays, views)
-        return found
-
-    def add(self, rays: list[FloorRays], views: list[FloorView]) -> None:
-        """Add rays of both lidars to the sums."""
-        for sums, view, part in zip(self.sums, views, rays, strict=False):
-            sums.add(part.aims, view.against(part, self.floor))
-
-    def fit(self, right_prior: np.ndarray, may_bend: bool = True) -> FloorFit | None:
-        """Fit the floor to the sums."""
-        return fit_floor(*self.sums, right_prior, may_bend)
-
-    def shown_noise(self, fit: FloorFit, settings: FloorSettings) -> Noise:
-        """Return the noise that the rays of the fitted cells show."""
-        squares = sum(float(sums.range_squares[used].sum()) for sums, used in zip(self.sums, fit.used, strict=True))
-        hits = sum(float(sums.hits[used].sum()) for sums, used in zip(self.sums, fit.used, strict=True))
-        return Noise(max(float(np.sqrt(squares / hits)), LEAST_NOISE), settings.surface_noise)
 
 
 def _checked(points: np.ndarray, name: str) -> np.ndarray:

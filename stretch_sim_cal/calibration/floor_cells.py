@@ -81,8 +81,11 @@ class CellSums:
         self.information = np.zeros((cells, 3, 3))
         self.pull = np.zeros((cells, 3))
 
-    def add(self, aims: np.ndarray, rays: RayResiduals) -> None:
-        """Add rays, given by their aims (N, 2) at the nominal floor and their residuals against the assumed one."""
+    def add(self, aims: np.ndarray, rays: RayResiduals, watched: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Add rays, given by their aims (N, 2) at the nominal floor and their residuals against the assumed one.
+
+        Return the normal equations, (3, 3) and (3,), of these rays alone in the cells of the mask `watched` (cells,).
+        """
         cells, count = self.grid.cells_of(aims), len(self.hits)
         sigma = self.noise.of_heights(rays.cosines)
         heights = rays.heights
@@ -95,12 +98,15 @@ class CellSums:
         self.range_squares += np.bincount(cells, rays.residuals[near] ** 2, minlength=count)
         self.height_squares += np.bincount(cells, heights**2, minlength=count)
         slopes = step_slopes(rays.points[near], self.floor)
+        kept = np.zeros(len(cells), bool) if watched is None else watched[cells]
+        own = (slopes[kept] * weights[kept, None]).T @ slopes[kept], slopes[kept].T @ (weights * heights)[kept]
         for i in range(3):
             weighted = weights * slopes[:, i]
             self.pull[:, i] += np.bincount(cells, weighted * heights, minlength=count)
             for j in range(i, 3):
                 self.information[:, i, j] += np.bincount(cells, weighted * slopes[:, j], minlength=count)
                 self.information[:, j, i] = self.information[:, i, j]
+        return own
 
 
 def step_slopes(points: np.ndarray, floor: Plane) -> np.ndarray:

@@ -32,6 +32,11 @@ class FloorRays:
             return cls(np.zeros((0, 2), np.float32), np.zeros(0, np.float32))
         return cls(np.concatenate([p.aims for p in parts]), np.concatenate([p.excess for p in parts]))
 
+    def thinned(self, most: int) -> "FloorRays":
+        """Return evenly chosen rays, `most` of them or a few more."""
+        step = max(1, len(self) // most)
+        return FloorRays(self.aims[::step], self.excess[::step])
+
     def __len__(self) -> int:
         return len(self.excess)
 

@@ -35,6 +35,10 @@ class FloorSettings:
     max_disagreement_height: float = 0.003
     max_disagreement_tilt: float = float(np.deg2rad(0.1))
 
+    # The robot has moved against the floor when its own frames differ by more than this.
+    max_motion_height: float = 0.001
+    max_motion_tilt: float = float(np.deg2rad(0.05))
+
     # Covariance (6, 6) of right_to_left over (tx, ty, tz, rx, ry, rz), left frame; without it, these deviations.
     right_to_left_covariance: np.ndarray | None = None
     typical_std_translation: float = 0.0002
@@ -51,6 +55,7 @@ class FloorSettings:
     def __post_init__(self):
         positive = ["search_height", "search_tilt", "radius", "max_std_height", "max_std_tilt", "min_area", "max_gap"]
         positive += ["flatness", "flatness_radius", "max_disagreement_height", "max_disagreement_tilt", "cell_size"]
+        positive += ["max_motion_height", "max_motion_tilt"]
         positive += ["typical_std_translation", "typical_std_rotation", "surface_noise", "cells_per_patch"]
         for name in positive:
             self._check(name, getattr(self, name) > 0, "must be greater than zero")
