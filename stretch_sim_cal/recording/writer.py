@@ -1,6 +1,5 @@
 """Writing rosbag2 recordings (MCAP or sqlite3) without ROS, whole or not at all."""
 
-import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -59,8 +58,14 @@ class RecordingWriter:
         )
 
     def write(self, topic: str, stamp_ns: int, serialized: bytes) -> None:
-        """Write one message, serialized as CDR, of a topic that was added, as received at `stamp_ns`."""
-        self._writer.write(self._connections[topic], stamp_ns, serialized)
+        """Write one message, serialized as CDR, of a topic that was added, as received at `stamp_ns`.
+
+        Raises `InputError` where the disk does not take it.
+        """
+        try:
+            self._writer.write(self._connections[topic], stamp_ns, serialized)
+        except OSError as error:
+            raise self._failure(error) from error
 
     def write_cloud(self, topic: str, frame: str, stamp_ns: int, scan: np.ndarray) -> None:
         """Write a structured scan (N,) (see `clouds.DRIVER_DTYPE`) as a `sensor_msgs/PointCloud2` in `frame`."""
@@ -85,15 +90,18 @@ class RecordingWriter:
         self.write(topic, stamp_ns, self._typestore.serialize_cdr(message, CLOUD_TYPE))
 
     def close(self) -> None:
-        """Finish the recording and let it appear under its name."""
-        self._writer.close()
-        (self._hidden / self.directory.name).rename(self.directory)
-        self._hidden.rmdir()
+        """Finish the recording and let it appear under its name. Raises `InputError` where the disk does not take it."""
+        try:
+            self._writer.close()
+            (self._hidden / self.directory.name).rename(self.directory)
+            self._hidden.rmdir()
+        except OSError as error:
+            raise self._failure(error) from error
 
-    def discard(self) -> None:
-        """Remove what was written."""
-        self._writer.close()
-        shutil.rmtree(self._hidden)
+    def _failure(self, error: OSError) -> InputError:
+        return InputError(
+            f"{self.directory}: cannot be written: {error.strerror or error}; what there is so far is in {self._hidden}"
+        )
 
     def __enter__(self) -> "RecordingWriter":
         return self
