@@ -1,0 +1,146 @@
+"""What the calibration of the lidars' mounts takes and gives: samples, settings and the result. Arrays only.
+
+Poses are base_link_from_lidar (4, 4); twists are (tx, ty, tz, rx, ry, rz) in m and rad, in base_link.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.calibration.results import Direction
+from stretch_sim_cal.geometry.transforms import adjoint, exp, from_rotation_translation, inverse
+
+SIDES = ("left", "right")
+
+
+@dataclass(frozen=True)
+class MountSample:
+    """What both lidars see in one arm pose.
+
+    `left` and `right` (N, 3) are returns in their lidar's own frame, of any number of frames; `base_from_link` (4, 4)
+    says where the links are at the joint values of the pose. `joint_motions` gives for each joint whose zero may be
+    off the twists (6,), per m or rad of the joint, of the links that it moves.
+    """
+
+    name: str
+    left: np.ndarray
+    right: np.ndarray
+    base_from_link: Mapping[str, np.ndarray]
+    joint_motions: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MountSettings:
+    """Lengths in m, angles in rad.
+
+    `link_position` and `link_angle` are how far (one sigma per axis) a link's surface may be from where the model has
+    it; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
+    `joint_prior` as what is known of them beforehand. `mount_position` and `mount_angle` say the same of the mounts.
+    A direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
+    above `refuse_factor` times that in a refusal.
+    """
+
+    range_noise: float = 0.01
+    link_position: float = 1e-3
+    link_angle: float = np.deg2rad(0.1)
+    joint_offsets: tuple[str, ...] = ()
+    joint_prior: Mapping[str, float] = field(default_factory=dict)
+    default_joint_prior: float = 0.02
+    mount_position: float = 0.05
+    mount_angle: float = np.deg2rad(5.0)
+    max_std_translation: float = 2e-3
+    max_std_rotation: float = np.deg2rad(0.2)
+    refuse_factor: float = 5.0
+
+
+@dataclass(frozen=True)
+class Tie:
+    """The lidar-to-lidar transform from alignment: `right_to_left` (4, 4) with its covariance (6, 6), left frame."""
+
+    right_to_left: np.ndarray
+    covariance: np.ndarray
+
+
+@dataclass(frozen=True)
+class JointOffset:
+    """How far a joint is from where it says, in m or rad; `separable` from the mounts with these poses or not."""
+
+    joint: str
+    value: float
+    standard_deviation: float
+    separable: bool
+
+
+@dataclass(frozen=True)
+class LinkMisfit:
+    """What a link's returns say of it: the twist (6,) in its own frame about its centre that explains them best,
+    by how many sigma of the model's uncertainty, and from how many returns."""
+
+    link: str
+    motion: np.ndarray
+    sigmas: float
+    num_points: int
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Returns near the model, for pictures: places (N, 3) in base_link, signed distances (N,) in m of the return from
+    the model along the normal, which were used (N,), the links (N,) that they are near, and of which sample (N,) they are."""
+
+    points: np.ndarray
+    distances: np.ndarray
+    used: np.ndarray
+    links: np.ndarray
+    samples: np.ndarray
+
+
+@dataclass(frozen=True)
+class MountsResult:
+    """Where both lidars are: `base_from_lidar` by side, with the `covariance` (12, 12) over both twists, left first,
+    `true = exp(twist) @ estimate` in base_link. `directions` by side; a result with `refusals` must not be written.
+    """
+
+    base_from_lidar: dict[str, np.ndarray]
+    covariance: np.ndarray
+    rmse: float
+    num_points: int
+    num_samples: int
+    directions: dict[str, list[Direction]]
+    joint_offsets: list[JointOffset]
+    links: list[LinkMisfit]
+    residuals: Residuals
+    warnings: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    diagnostics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the data supports the result."""
+        return not self.refusals
+
+    def covariance_of(self, side: str) -> np.ndarray:
+        """Return the covariance (6, 6) of one lidar's pose."""
+        start = 6 * SIDES.index(side)
+        return self.covariance[start : start + 6, start : start + 6]
+
+    def spread_of(self, side: str) -> tuple[float, float]:
+        """Return the standard deviations of a lidar's position (m) and of its orientation (rad), all axes together."""
+        own = at_lidar(self.covariance_of(side), self.base_from_lidar[side])
+        return float(np.sqrt(np.trace(own[:3, :3]))), float(np.sqrt(np.trace(own[3:, 3:])))
+
+
+def at_lidar(covariance: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
+    """Return a covariance (6, 6) of twists in base_link as one of twists about the lidar's own origin, axes kept."""
+    change = adjoint(from_rotation_translation(np.eye(3), -base_from_lidar[:3, 3]))
+    return change @ covariance @ change.T
+
+
+def moved(base_from_lidar: np.ndarray, twist: np.ndarray) -> np.ndarray:
+    """Return a pose moved by a twist (6,) in base_link."""
+    return exp(twist) @ base_from_lidar
+
+
+def as_right_to_left(base_from_lidar: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return left_from_right (4, 4)."""
+    return inverse(base_from_lidar["left"]) @ base_from_lidar["right"]
