@@ -11,8 +11,8 @@ export PYTHONUNBUFFERED := 1
 .PHONY: env demo test bench clean
 
 env:
-	@python=$$(command -v $(or $(PYTHON),python3) python3.12 python3.11 python3.13 | head -n 1); \
-	if [ -z "$$python" ]; then echo "error: there is no Python: apt-get install python3 python3-venv python3-dev" >&2; exit 1; fi; \
+	@python=$$(command -v python3 || command -v "$(PYTHON)") || \
+		{ echo "error: there is no Python: apt-get install python3 python3-venv python3-dev" >&2; exit 1; }; \
 	"$$python" environment/make_env.py --python "$(PYTHON)"
 
 demo: env

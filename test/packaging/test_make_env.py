@@ -155,6 +155,15 @@ def test_a_machine_for_which_there_are_no_wheels_is_told_so(monkeypatch):
         interpreter.check_machine()
 
 
+def test_a_missing_compiler_is_named(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "environment"))
+    interpreter = importlib.import_module("interpreter")
+    monkeypatch.setattr(interpreter.shutil, "which", lambda name: None)
+    monkeypatch.setattr(interpreter.platform, "machine", lambda: "x86_64")
+    with pytest.raises(interpreter.Stop, match="apt-get install g"):
+        interpreter.check_machine()
+
+
 def test_a_venv_that_is_not_ours_is_left_alone(tmp_path):
     (tmp_path / "environment").mkdir()
     for name in ("make_env.py", "interpreter.py"):
