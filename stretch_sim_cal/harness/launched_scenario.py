@@ -46,8 +46,9 @@ LINES_SHOWN = 15
 def missing_for_launch_tests(simulator: str = "embedded") -> str:
     """Return why launch tests cannot run here and what to install, or an empty text where they can."""
     spec = importlib.util.find_spec("launch")
-    if spec is None or importlib.util.find_spec("launch.launch_description") is None:
-        found = "is not installed" if spec is None else "is another package of that name, not ROS's"
+    installed = spec is not None and spec.origin is not None  # without an origin: a folder named launch/, as ours
+    if not installed or importlib.util.find_spec("launch.launch_description") is None:
+        found = "is another package of that name, not ROS's" if installed else "is not installed"
         return (
             f"launch {found}: these tests run in a ROS 2 installation (apt install ros-jazzy-launch-testing-ros); "
             "the same assertions run by 'stretch-sim-cal run' and test/harness"

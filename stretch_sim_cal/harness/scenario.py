@@ -68,13 +68,23 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
         name=str(data.get("name", path.stem)),
         description=str(data.get("description", "")),
         expected=expected,
-        simulation=SimulationSetup.from_mapping(data.get("simulation", {}), source=str(path)),
+        simulation=_simulation(data.get("simulation", {}), path),
         stages=stages,
         tolerances=_tolerances(data.get("tolerances", {}), path),
         refusal=refusal,
         reports={stage: str(text) for stage, text in reports.items()},
         data=data,
     )
+
+
+def _simulation(data: Any, path: Path) -> SimulationSetup:
+    setup = SimulationSetup.from_mapping(data, source=str(path))
+    try:
+        files.find_shared("worlds", setup.world, ".sdf")
+        files.find_shared("config", setup.sensor, ".yaml")
+    except InputError as error:
+        raise InputError(f"{path}: simulation: {error}") from error
+    return setup
 
 
 def _only_known(mapping: Any, known, where: str) -> None:

@@ -17,8 +17,7 @@ def sabotage(how: str, file: Path, truth_file: Path) -> None:
     truth = load_truth(truth_file)
     if how == "nominal":
         data["right_to_left_transform"]["data"] = truth.nominal_right_to_left.tolist()
-    elif how in ("inverted", "swapped"):
-        # Whoever swaps left and right gets the transform that maps left to right: its inverse.
+    elif how == "inverted":
         data["right_to_left_transform"]["data"] = inverse(np.array(data["right_to_left_transform"]["data"])).tolist()
     elif how == "floor_5_mm_off":
         transform = np.array(data["floor_to_base_link_transform"]["data"])

@@ -77,11 +77,22 @@ def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(scenar
     assert any("translation_error_mm is 5.2" in reason and "ros_align_dual_lidar" in reason for reason in verdict.reasons)
 
 
-@pytest.mark.parametrize("how", ["swapped"])
-def test_left_and_right_exchanged_in_the_result_is_caught(scenario, tmp_path, how):
-    verdict = run_scenario(only(ALIGNMENT_ONLY, scenario), tmp_path / "run", processes=with_sabotage("align", how))
+def test_an_inverted_result_is_caught(scenario, tmp_path):
+    verdict = run_scenario(only(ALIGNMENT_ONLY, scenario), tmp_path / "run", processes=with_sabotage("align", "inverted"))
     assert verdict.exit_code == 1
     assert any("rotation_error_deg" in reason and "ros_align_dual_lidar" in reason for reason in verdict.reasons)
+
+
+def test_lidars_that_are_swapped_are_named_and_nothing_is_written(scenario, tmp_path):
+    def swapped(scenario, files):
+        (align,) = [process for process in calibration_processes(scenario, files) if process.name == "align"]
+        topics = ("-p", "left_lidar_topic:=/lidar_points_right", "-p", "right_lidar_topic:=/lidar_points_left")
+        return [Process(align.name, align.executable, (*align.arguments, *topics), stage=align.stage)]
+
+    verdict = run_scenario(only(ALIGNMENT_ONLY, scenario), tmp_path / "run", processes=swapped)
+    assert not verdict.passed
+    assert any("ros_align_dual_lidar" in reason and "swapped" in reason for reason in verdict.reasons)
+    assert not list((tmp_path / "run").rglob("dual_lidar_calibration.yaml"))
 
 
 def test_a_floor_that_is_5_mm_off_is_caught(scenario, tmp_path):
