@@ -1,7 +1,7 @@
 """The description of a simulated Stretch: the vendor's, plus the truth that only the simulator knows (see models/)."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -44,12 +44,14 @@ def simulated_description(
     payload: Iterable[PayloadBox] = (),
     simulator: str = "embedded",
     tool: str = DEFAULT_TOOL,
+    gazebo: Mapping[str, object] | None = None,
 ) -> str:
     """Return the URDF text of a Stretch 4 whose lidars and base are not where its description says.
 
     The lidars' errors are 4x4, `true = nominal * error`; `base_error` is (height, roll, pitch) of base_link over the
     floor in m and rad, in base_link's own frame. The links that hold the truth are told in models/README.md.
-    With `simulator="gazebo"` there are sensors, controllers and joint efforts, and no collision box around the lidars.
+    With `simulator="gazebo"` there are sensors, controllers and joint efforts, and no collision box around the lidars;
+    `gazebo` are further arguments of models/stretch4.gazebo.xacro.
     Raises `InputError` for errors that are not rigid, unknown tools, simulators and links of the payload.
     """
     if simulator not in SIMULATORS:
@@ -65,6 +67,7 @@ def simulated_description(
         "payload": repr([[box.link, *map(_text, (box.size, box.xyz, box.rpy))] for box in payload]),
         "simulator": simulator,
     }
+    arguments |= gazebo or {}
     for side, error in (("left", lidar_left_error), ("right", lidar_right_error)):
         xyz, rpy = to_xyz_rpy(np.eye(4) if error is None else check_rigid(error, f"error of lidar {side}"))
         arguments |= {f"lidar_{side}_xyz": _text(xyz), f"lidar_{side}_rpy": _text(rpy)}
@@ -78,9 +81,14 @@ def simulated_description(
 def _for_gazebo(text: str) -> str:
     """Return the description with what Gazebo cannot live with put right.
 
-    Joints whose effort limit is 0 never move in its physics, and the head's collision box encloses both lidars.
+    Joints whose effort limit is 0 never move in its physics, the head's collision box encloses both lidars, and a
+    controller of a joint that this tool does not have is an error.
     """
     robot = parse_xml(text, "simulated description")
+    joints = {joint.get("name") for joint in robot.iterfind("joint")}
+    for extension in robot.findall("gazebo"):
+        if extension.findtext("plugin/joint_name", default=next(iter(joints))) not in joints:
+            robot.remove(extension)
     for limit in robot.iterfind("joint/limit"):
         if float(limit.get("effort", "0")) == 0.0:
             limit.set("effort", repr(GAZEBO_EFFORT))

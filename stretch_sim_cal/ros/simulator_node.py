@@ -17,10 +17,13 @@ from stretch_sim_cal.ros.parameters import Option
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 SIMULATORS = ("embedded", "gazebo")
+LIDARS = ("auto", "gpu", "cpu")
 POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
 
 OPTIONS = (
     Option("simulator", "embedded", "what computes the scans", choices=SIMULATORS),
+    Option("lidar", "auto", "Gazebo's: cpu sees collision shapes, gpu sees visuals and needs a renderer", choices=LIDARS),
+    Option("gui", False, "open Gazebo's window"),
     Option("scenario", None, "a name in scenarios/, or a path: its 'simulation:' says what is simulated", kind=str),
     Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
     Option("sensor", None, "a name in config/ (jt128, jt128_sparse), or a path", kind=str),

@@ -44,6 +44,9 @@ class Joints:
     joints, `gripper_joint` for both fingers. Joints without limits (wheels) stand still.
     """
 
+    arrival_tolerance = 1e-6
+    """How far (m, rad) a joint may be from its target when it counts as arrived."""
+
     def __init__(self, model: RobotModel):
         self._model = model
         self.ranges: dict[str, Limit] = {

@@ -6,7 +6,6 @@ from enum import Enum
 from stretch_sim_cal.ros.simulator.goals import Waypoint
 from stretch_sim_cal.simulation.joints import Joints
 
-ARRIVED_WITHIN = 1e-6
 # A joint that is this much later than its speed allows does not arrive any more.
 PATIENCE = 2.0
 
@@ -48,7 +47,7 @@ class Following:
     def missing(self) -> dict[str, float]:
         """Return how far, in m or rad, each joint that has not arrived yet has to go."""
         gaps = {name: target - self._joints.positions[name] for name, target in self.waypoint.positions.items()}
-        return {name: gap for name, gap in gaps.items() if abs(gap) > ARRIVED_WITHIN}
+        return {name: gap for name, gap in gaps.items() if abs(gap) > self._joints.arrival_tolerance}
 
     def _begin(self, now: float) -> None:
         waypoint = self.waypoint

@@ -11,7 +11,6 @@ from typing import Any
 from rclpy.executors import Executor, TimeoutException
 from rosgraph_msgs.msg import Clock
 
-from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.recording.writer import RecordingWriter
 from stretch_sim_cal.robot import stretch
@@ -118,8 +117,8 @@ def run_simulation(context: NodeContext, setup: SimulationSetup) -> int:
     options = context.options
     faults = Faults.from_texts([text for text in options.fault.split(",") if text.strip()])
     with contextlib.ExitStack() as stack:
+        simulation = _simulation(options, setup, stack)  # a signal while it starts ends it at once
         stopped = stack.enter_context(_stop_signals())
-        simulation = _simulation(options.simulator, setup)
         for warning in simulation.warnings:
             context.log.warning(warning)
         recording = None
@@ -191,12 +190,23 @@ def _sentence(robot: SimulatedRobot, factor: float) -> str:
     return f"real-time factor {factor:.2f}; {clouds['left']} left and {clouds['right']} right clouds published"
 
 
-def _simulation(simulator: str, setup: SimulationSetup) -> Any:
-    if simulator == "embedded":
-        from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+def _simulation(options: Any, setup: SimulationSetup, stack: contextlib.ExitStack) -> Any:
+    """Return the simulation asked for; both kinds have the same face. `stack` ends what has to be ended."""
+    if options.simulator == "gazebo":
+        from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
 
-        return EmbeddedSimulator(setup)
-    raise InputError("the Gazebo simulator is not part of this version; use --simulator embedded")
+        simulation = GazeboSimulator(setup, options.lidar, options.gui)
+        stack.callback(_end_gazebo, simulation)
+        return simulation
+    from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+
+    return EmbeddedSimulator(setup)
+
+
+def _end_gazebo(simulation: Any) -> None:
+    simulation.close()
+    for note in simulation.notes:
+        print(f"note: {note}", flush=True)
 
 
 @contextlib.contextmanager

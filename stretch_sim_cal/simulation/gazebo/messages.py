@@ -1,0 +1,176 @@
+"""The gz.msgs that are needed, by the field numbers of their published definitions (gz-msgs, proto/gz/msgs)."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.simulation.gazebo.wire import encode, fields, signed
+from stretch_sim_cal.simulation.sensor import POINT_DTYPE
+
+# PointCloudPacked.Field.DataType
+DATATYPES = {0: "i1", 1: "u1", 2: "i2", 3: "u2", 4: "i4", 5: "u4", 6: "f4", 7: "f8"}
+COORDINATES = ("x", "y", "z")
+NANOSECONDS = 1_000_000_000
+
+
+@dataclass
+class PackedCloud:
+    """A `gz.msgs.PointCloudPacked`: `stamp` in ns of simulated time, `records` (height, width) a structured view of its
+    bytes, one row per ring, lowest first."""
+
+    stamp: int
+    frame_id: str
+    records: np.ndarray
+
+    @property
+    def xyz(self) -> np.ndarray:
+        """Coordinates (height, width, 3) float32 in the sensor's frame; misses are infinite or not a number."""
+        return np.stack([self.records[name] for name in COORDINATES], axis=-1)
+
+
+@dataclass
+class _Layout:
+    names: list[str] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    formats: list[str] = field(default_factory=list)
+    height: int = 0
+    width: int = 0
+    point_step: int = 0
+    row_step: int = 0
+    bigendian: bool = False
+
+
+def packed_cloud(message: bytes) -> PackedCloud:
+    """Return a serialised PointCloudPacked. Raises `InputError` for bytes that are none, or that do not fit themselves."""
+    layout = _Layout()
+    stamp, frame_id, data = 0, "", memoryview(b"")
+    for number, value in fields(message):
+        if number == 1:
+            stamp, frame_id = _header(value)
+        elif number == 2:
+            _add_field(layout, value)
+        elif number == 8:
+            data = value
+        else:
+            name = {3: "height", 4: "width", 5: "bigendian", 6: "point_step", 7: "row_step"}.get(number)
+            if name is not None:
+                setattr(layout, name, value)
+    return PackedCloud(stamp, frame_id, _records(layout, data))
+
+
+def cloud_stamp(message: bytes) -> int:
+    """Return the stamp, in ns of simulated time, of a serialised PointCloudPacked without looking at its points."""
+    return next((_header(value)[0] for number, value in fields(message) if number == 1), 0)
+
+
+def _add_field(layout: _Layout, message: memoryview) -> None:
+    values = {1: b"", 2: 0, 3: 0, 4: 1} | dict(fields(message))
+    if values[3] not in DATATYPES:
+        raise InputError(f"PointCloudPacked: its field '{bytes(values[1]).decode()}' has the unknown datatype {values[3]}")
+    layout.names.append(bytes(values[1]).decode())
+    layout.offsets.append(values[2])
+    layout.formats.append(DATATYPES[values[3]] if values[4] <= 1 else f"({values[4]},){DATATYPES[values[3]]}")
+
+
+def _records(layout: _Layout, data: memoryview) -> np.ndarray:
+    missing = [name for name in COORDINATES if name not in layout.names]
+    if missing:
+        raise InputError(f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(layout.names) or 'none'}")
+    order = ">" if layout.bigendian else "<"
+    formats = [f"{text[: text.index(')') + 1]}{order}{text[-2:]}" if "(" in text else order + text for text in layout.formats]
+    try:
+        record = np.dtype({
+            "names": layout.names, "formats": formats, "offsets": layout.offsets, "itemsize": layout.point_step,
+        })  # fmt: skip
+    except ValueError as error:
+        raise InputError(f"PointCloudPacked: its fields do not fit into points of {layout.point_step} bytes") from error
+    row_step = layout.row_step or layout.width * layout.point_step
+    if row_step < layout.width * layout.point_step or len(data) < layout.height * row_step:
+        raise InputError(
+            f"PointCloudPacked: {layout.height} rows of {layout.width} points of {layout.point_step} bytes do not fit into "
+            f"{len(data)} bytes with a row step of {layout.row_step}"
+        )
+    return np.ndarray((layout.height, layout.width), record, data, strides=(row_step, layout.point_step))
+
+
+def driver_points(cloud: PackedCloud, start: float, period: float) -> np.ndarray:
+    """Return the returns of a cloud as points (M,) of `POINT_DTYPE`, as the vendor's driver publishes a scan.
+
+    They come in firing order, column by column; `timestamp` spreads the columns over the `period` after `start` (both
+    in s). Gazebo takes all of them at one instant, and its CPU lidar gives every return the intensity 0.
+    """
+    records = cloud.records.T
+    height, width = cloud.records.shape
+    xyz = np.stack([records[name] for name in COORDINATES], axis=-1)
+    rays = np.flatnonzero(np.isfinite(xyz).all(axis=-1))
+    points = np.zeros(len(rays), dtype=POINT_DTYPE)
+    for index, name in enumerate(COORDINATES):
+        points[name] = xyz.reshape(-1, 3)[rays, index]
+    if "intensity" in records.dtype.names:
+        points["intensity"] = records["intensity"].reshape(-1)[rays]
+    points["ring"] = rays % height
+    points["timestamp"] = start + period * (rays // height) / width
+    return points
+
+
+def clock_time(message: bytes) -> int:
+    """Return the simulated time, in ns, of a serialised gz.msgs.Clock."""
+    return next((_time(value) for number, value in fields(message) if number == 4), 0)
+
+
+@dataclass(frozen=True)
+class JointStates:
+    """Positions (m, rad) and velocities (m/s, rad/s) by joint."""
+
+    positions: dict[str, float]
+    velocities: dict[str, float]
+
+
+def joint_states(message: bytes) -> JointStates:
+    """Return a serialised gz.msgs.Model's joints, as JointStatePublisher publishes them."""
+    states = JointStates({}, {})
+    for number, joint in fields(message):
+        if number == 6:
+            content = dict(fields(joint))
+            name, axis = bytes(content.get(2, b"")).decode(), dict(fields(content.get(10, b"")))
+            states.positions[name] = float(axis.get(10, 0.0))
+            states.velocities[name] = float(axis.get(11, 0.0))
+    return states
+
+
+def boolean(message: bytes) -> bool:
+    """Return what a serialised gz.msgs.Boolean says."""
+    return bool(dict(fields(message)).get(2, 0))
+
+
+def world_control(steps: int = 0) -> bytes:
+    """Return a gz.msgs.WorldControl that pauses, after so many steps of physics where there are any."""
+    return encode((2, True), *([(4, steps)] if steps else []))
+
+
+def entity_factory(name: str, file: str) -> bytes:
+    """Return a gz.msgs.EntityFactory that creates the model in a file under a name that nothing else may have."""
+    return encode((3, file), (8, name), (9, False))
+
+
+def double(value: float) -> bytes:
+    """Return a gz.msgs.Double."""
+    return encode((2, float(value)))
+
+
+def _header(message: memoryview) -> tuple[int, str]:
+    stamp, frame_id = 0, ""
+    for number, value in fields(message):
+        if number == 1:
+            stamp = _time(value)
+        elif number == 2:
+            entry = dict(fields(value))
+            if bytes(entry.get(1, b"")) == b"frame_id":
+                frame_id = bytes(entry.get(2, b"")).decode()
+    return stamp, frame_id
+
+
+def _time(message: memoryview) -> int:
+    values = dict(fields(message))
+    return signed(values.get(1, 0)) * NANOSECONDS + signed(values.get(2, 0))

@@ -1,0 +1,77 @@
+"""The true robot as Gazebo sees it: the description of `robot.simulated` with lidars like the scenario's sensor."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import trimesh
+
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
+from stretch_sim_cal.robot.stretch import HEAD_LINK
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.robot.urdf import parse_xml
+from stretch_sim_cal.simulation.robot_geometry import RobotGeometry
+from stretch_sim_cal.simulation.sensor import Sensor
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+# <sensor type>: what is called CPU lidar is the plain type to Gazebo.
+SENSOR_TYPES = {"cpu": "lidar", "gpu": "gpu_lidar"}
+
+
+def gazebo_description(
+    setup: SimulationSetup, sensor: Sensor, geometry: RobotGeometry, lidar: str, folder: Path, fixed_base: bool = True
+) -> str:
+    """Return the URDF text to spawn, with a "cpu" or "gpu" lidar; meshes that it needs are written to `folder`.
+
+    The head and the collars around the lidars are replaced by what the embedded simulator casts rays against: the
+    head's visual without the lidars' housings, so that a lidar does not look at its own inside, and everything else is
+    seen, by the CPU lidar (collision shapes) and by gpu_lidar (visuals) alike.
+    """
+    text = simulated_description(
+        setup.lidar_left_error.matrix,
+        setup.lidar_right_error.matrix,
+        (setup.base_error.height, setup.base_error.roll, setup.base_error.pitch),
+        setup.payload,
+        simulator="gazebo",
+        gazebo=lidar_arguments(sensor, lidar) | {"fixed_base": fixed_base},
+    )
+    robot = parse_xml(text, "description for Gazebo")
+    transforms = link_transforms(geometry.model, {}, [HEAD_LINK, *TRUE_LIDAR_LINKS])
+    resting = geometry.resting()
+    for link in (HEAD_LINK, *TRUE_LIDAR_LINKS):
+        if link in resting:
+            element = next(element for element in robot.iterfind("link") if element.get("name") == link)
+            _put_shape(element, resting[link].moved(inverse(transforms[link])), folder / f"{link}.stl")
+    return ElementTree.tostring(robot, encoding="unicode")
+
+
+def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
+    """Return the xacro's arguments for a lidar with the sensor's rays per turn, rows, range, noise and rate.
+
+    Gazebo's rows are evenly spaced between the lowest and the highest channel, without the channels' lead and lag;
+    drop-outs, biases and drifting spins are not simulated there.
+    """
+    return {
+        "lidar_type": SENSOR_TYPES[lidar],
+        "lidar_rate": sensor.rate,
+        "lidar_columns": str(sensor.azimuth_steps),
+        "lidar_rows": str(sensor.num_channels),
+        "lidar_lowest": float(np.min(sensor.elevations)),
+        "lidar_highest": float(np.max(sensor.elevations)),
+        "lidar_nearest": sensor.range_min,
+        "lidar_farthest": sensor.range_max,
+        "lidar_noise": sensor.range_noise,
+    }
+
+
+def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:
+    for tag in ("visual", "collision"):
+        for element in link.findall(tag):
+            link.remove(element)
+    # STL: OBJ without normals has been seen to crash Gazebo's server.
+    trimesh.Trimesh(surface.vertices, surface.faces, process=False).export(file, file_type="stl")
+    for tag in ("visual", "collision"):
+        geometry = ElementTree.SubElement(ElementTree.SubElement(link, tag), "geometry")
+        ElementTree.SubElement(geometry, "mesh", filename=file.resolve().as_uri())
