@@ -126,7 +126,7 @@ def test_the_manifest_names_every_library(manifest):
 
 
 def test_the_manifest_names_every_ros_package_that_is_imported(manifest):
-    known = {depend.text for depend in manifest.iter("exec_depend")}
+    known = {depend.text for kind in ("exec_depend", "test_depend") for depend in manifest.iter(kind)}
     for path in [*(ROOT / PACKAGE).rglob("*.py"), *(ROOT / "launch").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
