@@ -38,14 +38,14 @@ def consistent(matches: Matches, sample: PosedSample, unknowns: Unknowns, settin
     keys = np.zeros(count, dtype=np.int64)
     for index in np.unique(matches.links):
         own = matches.links == index
-        keys[own] = (voxel_keys(sample.in_link(unknowns.links, index, matches.points[own], True), PATCH) << 6) + index
+        keys[own] = (voxel_keys(sample.in_link(unknowns.links, index, matches.hits[own], True), PATCH) << 6) + index
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
     order = np.lexsort((matches.distances, patch))
     starts = np.cumsum(counts) - counts
     medians = matches.distances[order][starts + counts // 2]
     noise = np.bincount(patch, settings.range_noise * matches.incidence) / counts
     centres = np.array([sample.in_base(unknowns.links, i, unknowns.centres[link]) for i, link in enumerate(unknowns.links)])
-    arm = np.bincount(patch, np.linalg.norm(matches.points - centres[matches.links], axis=1)) / counts
+    arm = np.bincount(patch, np.linalg.norm(matches.hits - centres[matches.links], axis=1)) / counts
     model = np.hypot(settings.link_position, settings.link_angle * arm)
     off = np.abs(medians) > SLACK + MODEL_SIGMAS * model + MEDIAN_SIGMAS * 1.2533 * noise / np.sqrt(counts)
     return ~((counts >= PATCH_RETURNS) & off)[patch]

@@ -24,12 +24,13 @@ EDGE = 0.006  # m: by how much a neighbouring ray's hit may leave the plane of t
 class Matches:
     """Returns whose rays meet the model: M of them, of one lidar in one sample.
 
-    `points` (M, 3) are where they are seen, in base_link; `distances` (M,) from the plane of the surface on their
-    ray, positive in front of it; `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links`
+    `points` (M, 3) are where they are seen, in base_link, and `hits` (M, 3) where their rays meet the model, which no
+    noise moves; `distances` (M,) are those of the points from the plane there, positive in front of it; `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links`
     (M,) indices into the model's links; `indices` (M,) which of the returns given they are.
     """
 
     points: np.ndarray
+    hits: np.ndarray
     distances: np.ndarray
     normals: np.ndarray
     incidence: np.ndarray
@@ -72,14 +73,14 @@ class PosedSample:
         incidence = -(normals * directions).sum(axis=1)
         kept = np.flatnonzero((np.abs(ahead) < gate) & (incidence > grazing))
         return Matches(
-            points[kept], ahead[kept] * incidence[kept], normals[kept], incidence[kept], links[kept], kept
-        )
+            points[kept], points[kept] + ahead[kept, None] * directions[kept], ahead[kept] * incidence[kept],
+            normals[kept], incidence[kept], links[kept], kept,
+        )  # fmt: skip
 
     def inside(self, matches: Matches, cloud: np.ndarray, base_from_lidar: np.ndarray, angle: float) -> np.ndarray:
         """Return a mask (M,) of the matches whose neighbours, `angle` (rad) beside the ray, meet the same plane."""
         _, directions, _ = _rays(cloud[matches.indices], base_from_lidar)
         lidar = base_from_lidar[:3, 3]
-        foot = matches.points - matches.distances[:, None] * matches.normals
         across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
         across /= np.linalg.norm(across, axis=1)[:, None]
         keep = np.ones(len(directions), dtype=bool)
@@ -90,7 +91,7 @@ class PosedSample:
             origins = lidar + OWN * beside
             ahead, _, links, _ = self._view.seen_from(origins).ahead(origins + beside, np.arange(len(beside)))
             hits = origins + (1.0 + np.where(np.isfinite(ahead), ahead, 0.0))[:, None] * beside
-            off = np.abs(((hits - foot[where]) * matches.normals[where]).sum(axis=1))
+            off = np.abs(((hits - matches.hits[where]) * matches.normals[where]).sum(axis=1))
             keep[where] = np.isfinite(ahead) & (links == matches.links[where]) & (off < EDGE)
         return keep
 

@@ -73,12 +73,12 @@ def _descend(
         for index, side in enumerate(SIDES):
             own = slice(6 * index, 6 * index + 6)
             found = [s.match(cloud, poses[side], gate, GRAZING) for s, cloud in zip(samples, clouds[side], strict=True)]
-            points, normals = (np.concatenate([getattr(m, name) for m in found]) for name in ("points", "normals"))
+            hits, normals = (np.concatenate([getattr(m, name) for m in found]) for name in ("hits", "normals"))
             distances = np.concatenate([m.distances for m in found])
             if len(distances):
                 scale = max(settings.range_noise / 2, 1.4826 * float(np.median(np.abs(distances))))
                 weights = tukey(distances / scale, TUKEY) / scale**2
-                jacobian = np.hstack([normals, np.cross(points, normals)])
+                jacobian = np.hstack([normals, np.cross(hits, normals)])
                 information[own, own] += jacobian.T @ (weights[:, None] * jacobian)
                 gradient[own] -= jacobian.T @ (weights * distances)
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)

@@ -43,23 +43,24 @@ def add_matches(
 ) -> None:  # fmt: skip
     """Add matches with their weights (M,), 1 / m^2, to the system `information @ step = gradient`, link by link.
 
-    Gauss-Newton: a return's distance from the plane of the surface on its ray is linear in all twists.
+    Gauss-Newton: a return's distance from the plane of the surface on its ray is linear in all twists. The arms of
+    the rotations are those of the rays' hits: with the returns' own, their noise would correlate with the distances'
+    and bias the rotations.
     """
     lidar = unknowns.of_side(side)
     joint_columns = [unknowns.first_joint + i for i in range(len(unknowns.joints))]
     for index in np.unique(matches.links):
         link = unknowns.links[index]
         chosen = matches.links == index
-        points, normals = matches.points[chosen], matches.normals[chosen]
+        feet, normals = matches.hits[chosen], matches.normals[chosen]
         own = unknowns.of_link(index)
-        feet = points - matches.distances[chosen][:, None] * normals
         local_feet = sample.in_link(unknowns.links, index, feet, True) - unknowns.centres[link]
         local_normals = sample.in_link(unknowns.links, index, normals, False)
         motions = [sample.sample.joint_motions.get(joint, {}).get(link, np.zeros(6)) for joint in unknowns.joints]
-        moved_by_link = np.hstack([normals, np.cross(feet, normals)])
+        turned = np.hstack([normals, np.cross(feet, normals)])
         jacobian = np.hstack(
-            [np.hstack([normals, np.cross(points, normals)]), -np.hstack([local_normals, np.cross(local_feet, local_normals)])]
-            + [-(moved_by_link @ motion)[:, None] for motion in motions]
+            [turned, -np.hstack([local_normals, np.cross(local_feet, local_normals)])]
+            + [-(turned @ motion)[:, None] for motion in motions]
         )
         columns = np.r_[lidar, own, joint_columns].astype(int)
         weighted = weights[chosen][:, None] * jacobian
