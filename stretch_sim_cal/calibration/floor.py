@@ -27,6 +27,7 @@ __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFlo
 NAMES = ("left", "right")
 # Rays kept one by one until the floor is found; from then on frames only add to the cells' sums.
 KEPT_RAYS = 1_500_000
+UNEVEN = 0.0005  # m; worth a warning
 
 
 class SupportFloor:
@@ -133,6 +134,8 @@ class SupportFloor:
         self._judge_motion(found, warnings, refusals)
         if level_share >= self.settings.min_level_share and worst_place:
             warnings.append(f"{100 * (1 - level_share):.0f} % of the floor around the robot is off the plane: {worst_place}")
+        if fit.unevenness > UNEVEN:
+            warnings.append(f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane")
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         return FloorResult(
@@ -205,7 +208,10 @@ class SupportFloor:
 
 
 def _checked(points: np.ndarray, name: str) -> np.ndarray:
-    points = np.asarray(points)
+    try:
+        points = np.asarray(points)
+    except ValueError as problem:
+        raise InputError(f"floor: the {name} scan is no array: {problem}") from problem
     if points.ndim != 2 or points.shape[1] != 3 or not len(points):
         raise InputError(f"floor: the {name} scan is an array of shape {points.shape}; (N, 3) with N > 0 is needed")
     return points

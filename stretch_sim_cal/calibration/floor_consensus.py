@@ -7,12 +7,13 @@ floor (P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large dat
 import numpy as np
 
 SHARE = 0.45  # of the floor's weight that has to agree; what a second level may not hide behind
-HYPOTHESES = 500
-REFINED = 10
-CONCENTRATIONS = 8
+HYPOTHESES = 300
+REFINED = 12
+CONCENTRATIONS = 12
 QUANTILE_OF_NORMAL = 0.5978  # of |z|, at that share
-NEARNESS = 0.6  # m; a patch counts by exp(-r^2 / 2 NEARNESS^2), at least by FAR_WEIGHT
-FAR_WEIGHT = 0.005
+# Patches count by how near they are: those within NEARNESS (m) as much as twice all the others together, if all are seen.
+NEARNESS = 0.6
+FAR_WEIGHT = 0.03
 LEAST_SCALE = 0.0003  # m; agreement closer than this is not looked for
 
 
@@ -29,47 +30,48 @@ def consensus_step(
     candidates = _steps_through_triples(heights, slopes, weights)
     if not len(candidates):
         return None
-    scores = [_score(np.abs(heights + slopes @ step) / scale, weights)[0] for step in candidates]
-    best, best_score = None, np.inf
-    for index in np.argsort(scores, kind="stable")[:REFINED]:
-        step = candidates[index]
-        for _ in range(CONCENTRATIONS):
-            ratio = np.abs(heights + slopes @ step) / scale
-            agreeing = ratio <= _score(ratio, weights)[1]
-            step = _least_squares(heights[agreeing], slopes[agreeing], weights[agreeing] / scale[agreeing] ** 2, step)
-        score = _score(np.abs(heights + slopes @ step) / scale, weights)[0]
-        if score < best_score:
-            best, best_score = step, score
+    scores, _ = _scores(np.abs(heights + candidates @ slopes.T) / scale, weights)
+    steps = candidates[np.argsort(scores, kind="stable")[:REFINED]]
+    for _ in range(CONCENTRATIONS):
+        ratios = np.abs(heights + steps @ slopes.T) / scale
+        agreeing = ratios <= _scores(ratios, weights)[1][:, None]
+        steps = _least_squares(heights, slopes, agreeing * weights / scale**2, steps)
+    best = steps[np.argmin(_scores(np.abs(heights + steps @ slopes.T) / scale, weights)[0])]
     residuals = np.abs(heights + slopes @ best)
-    spread = _weighted_quantile(residuals, weights, SHARE) / QUANTILE_OF_NORMAL
-    usual_noise = _weighted_quantile(noise, weights, 0.5)
+    spread = _quantiles(residuals[None], weights, SHARE)[0] / QUANTILE_OF_NORMAL
+    usual_noise = _quantiles(noise[None], weights, 0.5)[0]
     return best, float(np.sqrt(max(spread**2 - usual_noise**2, 0.0)))
 
 
 def _steps_through_triples(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return steps (H, 3) to planes through three patches each, the same random ones in every run."""
     rng = np.random.default_rng(0)
-    triples = rng.choice(len(heights), size=(HYPOTHESES, 3), p=weights / weights.sum())
+    chances = np.sqrt(weights)  # between what counts most and what spans the floor
+    triples = rng.choice(len(heights), size=(HYPOTHESES, 3), p=chances / chances.sum())
     systems = slopes[triples]
-    spanning = np.abs(np.linalg.det(systems)) > 0.05  # m2, twice the triangle's area
+    spanning = np.abs(np.linalg.det(systems)) > 0.2  # m2, twice the triangle's area
     return np.linalg.solve(systems[spanning], -heights[triples][spanning][:, :, None])[:, :, 0]
 
 
-def _score(ratio: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return the trimmed sum of squares of residuals in units of their noise, and where it is trimmed."""
-    limit = _weighted_quantile(ratio, weights, SHARE)
-    inside = ratio <= limit
-    return float(weights[inside] @ ratio[inside] ** 2), limit
+def _scores(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the trimmed sums of squares (H,) of residuals in units of their noise (H, P), and where each is trimmed."""
+    limits = _quantiles(ratios, weights, SHARE)
+    return np.where(ratios <= limits[:, None], ratios**2, 0.0) @ weights, limits
 
 
-def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
-    order = np.argsort(values, kind="stable")
-    cumulated = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(cumulated, share * cumulated[-1])])
+def _quantiles(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
+    """Return the weighted quantile (H,) of each row of values (H, P)."""
+    order = np.argsort(values, axis=1, kind="stable")
+    cumulated = np.cumsum(weights[order], axis=1)
+    place = np.argmax(cumulated >= share * cumulated[:, -1:], axis=1)
+    return np.take_along_axis(values, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
 
 
 def _least_squares(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    normal = (slopes * weights[:, None]).T @ slopes
-    if np.linalg.cond(normal) > 1e8:
-        return otherwise
-    return -np.linalg.solve(normal, slopes.T @ (weights * heights))
+    """Return the step (H, 3) for each row of weights (H, P); where one leaves it undetermined, the row of `otherwise`."""
+    normal = np.einsum("hp,pi,pj->hij", weights, slopes, slopes, optimize=True)
+    determined = np.linalg.cond(normal) < 1e8
+    steps = otherwise.copy()
+    right = -(weights[determined] * heights) @ slopes
+    steps[determined] = np.linalg.solve(normal[determined], right[:, :, None])[:, :, 0]
+    return steps

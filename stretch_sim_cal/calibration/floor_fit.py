@@ -19,11 +19,14 @@ REFINEMENTS = 15  # at most, until the trust in all patches together changes by 
 SETTLED = 1e-3
 # Bounds of how far patches of one floor may lie off its plane beyond noise (m): 1.5 mm is a poor floor already.
 LEAST_UNEVENNESS, MOST_UNEVENNESS = 0.00005, 0.0015
+UNEVENNESS_MARGIN = 0.0002
 MIN_PATCHES = 6
 WELL_KNOWN = 0.005  # m; patches whose height is known worse than this do not help to begin
-BLOCK = 0.75  # m; residuals are taken for independent only between blocks of this size
+BLOCKS = (0.75, 1.5)  # m; residuals are taken for independent only between blocks of these sizes
 FREE_BEND = 0.01  # 1/m; as good as unknown
 NO_BEND = 1e-8
+EVEN = 0.00015  # m; below it unevenness is what its estimate scatters by
+SYSTEMATIC_SHARE, LEVER = 0.3, 1.5  # of unevenness beyond that, and over what distance (m) it tilts the plane
 BEND_EXPLAINS = 0.5  # so much of the squared residuals at most may remain
 TOUCHING_POINT = 0.05  # m
 BEND_SIGNIFICANCE = 16.3  # chi square of three values, 0.1 %
@@ -80,10 +83,11 @@ class _RobustFit:
         x, y = centres.T
         self.distances = np.linalg.norm(centres, axis=1)
         self.bend_shape = np.column_stack([x**2 / 2, x * y, y**2 / 2])
-        blocks = np.floor(centres / BLOCK).astype(int)
-        self.blocks = np.unique(blocks[:, 0] * 1000 + blocks[:, 1], return_inverse=True)[1]
+        self.blocks = [
+            np.unique(np.floor(centres / size).astype(int), axis=0, return_inverse=True)[1].ravel() for size in BLOCKS
+        ]
         self.solution = np.zeros(9)
-        self.unevenness = LEAST_UNEVENNESS
+        self.unevenness, self.most_uneven = LEAST_UNEVENNESS, MOST_UNEVENNESS
         self.bend = NO_BEND
 
     @property
@@ -102,14 +106,15 @@ class _RobustFit:
             return False
         self.solution[:3], unevenness = consensus
         self.unevenness = float(np.clip(unevenness, LEAST_UNEVENNESS, MOST_UNEVENNESS))
+        self.most_uneven = float(np.clip(1.5 * unevenness + UNEVENNESS_MARGIN, LEAST_UNEVENNESS, MOST_UNEVENNESS))
         return True
 
     def refine(self, bend: float) -> bool:
         """Fit and select in turn, the bend with a prior deviation of `bend` (1/m); False where too little is left.
 
-        Freedom to bend must explain the floor that was found, not reach for other levels: it makes nothing more uneven.
+        The floor that was agreed on is not to grow more uneven by reaching for other levels, least of all by bending.
         """
-        most_uneven = MOST_UNEVENNESS if bend == NO_BEND else self.unevenness
+        most_uneven = self.most_uneven if bend == NO_BEND else self.unevenness
         self.bend = bend
         trusted = 0.0
         for _ in range(REFINEMENTS):
@@ -202,19 +207,22 @@ class _RobustFit:
         biases of single channels. Where it is less than noise explains, that is chance.
         """
         inverse = np.linalg.inv(self.hessian)
-        scores = np.zeros((self.blocks.max() + 1, 9))
+        scores = np.zeros((len(self.weights), 9))
         for patches, step, right in zip(self.patches, self.steps, (False, True), strict=True):
             score = patches.pull - patches.information @ step + patches.information[:, 0] * self.bend_heights[:, None]
             bend_score = -score[:, :1] * self.bend_shape
-            score = self.weights[:, None] * np.hstack([score, bend_score]) @ _spread(right)
-            np.add.at(scores, self.blocks, score)
-        count = np.count_nonzero(np.any(scores != 0, axis=1))
-        meat = scores.T @ scores * (count / max(count - 3, 1))
-        prior = np.zeros_like(meat)
-        prior[3:6, 3:6] = self.right_precision
-        clustered = (inverse @ (meat + prior) @ inverse)[np.ix_(values, values)]
+            scores += self.weights[:, None] * np.hstack([score, bend_score]) @ _spread(right)
         formal = inverse[np.ix_(values, values)]
-        return max(1.0, float(np.trace(np.linalg.solve(formal, clustered)) / len(values)))
+        ratios = [1.0]
+        for blocks in self.blocks:
+            sums = np.zeros((blocks.max() + 1, 9))
+            np.add.at(sums, blocks, scores)
+            count = np.count_nonzero(np.any(sums != 0, axis=1))
+            meat = sums.T @ sums * (count / max(count - 3, 1))
+            meat[3:6, 3:6] += self.right_precision
+            clustered = (inverse @ meat @ inverse)[np.ix_(values, values)]
+            ratios.append(float(np.trace(np.linalg.solve(formal, clustered)) / len(values)))
+        return max(ratios)
 
     def result(self) -> FloorFit:
         inflation = self._inflation(np.arange(3))
@@ -223,6 +231,9 @@ class _RobustFit:
         covariance = inflation * np.linalg.inv(self.hessian)[:3, :3]
         # Where on a bent floor the plane touches it is known no better than the robot's place on it.
         covariance[1:, 1:] += np.eye(2) * np.sum(bend**2) * TOUCHING_POINT**2
+        # What makes a floor uneven need not be chance: a step of 2 mm across it looks like unevenness, and moves the plane.
+        systematic = SYSTEMATIC_SHARE**2 * max(self.unevenness**2 - EVEN**2, 0.0)
+        covariance += np.diag([systematic, systematic / LEVER**2, systematic / LEVER**2])
         return FloorFit(
             step=self.solution[:3],
             covariance=covariance,

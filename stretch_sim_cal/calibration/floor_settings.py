@@ -21,7 +21,7 @@ class FloorSettings:
     radius: float = 3.5
 
     # What a result must reach; beyond these bounds it is refused.
-    max_std_height: float = 0.0005
+    max_std_height: float = 0.001
     max_std_tilt: float = float(np.deg2rad(0.02))
     # Floor that supports the result: so much of it, and nowhere around the robot a wider gap without any.
     min_area: float = 1.0

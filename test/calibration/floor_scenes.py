@@ -1,0 +1,100 @@
+"""Scenes for the floor's tests: the simulated robot in a world, with things put around it, seen by a sparse lidar."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stretch_sim_cal.calibration.floor import FloorResult, FloorSettings, SupportFloor
+from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.simulation import shapes
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.sensor import load_sensor
+from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def box(size, centre, yaw: float = 0.0) -> Surface:
+    """A box in the world."""
+    return Surface(*shapes.box(np.asarray(size, dtype=float))).moved(from_xyz_rpy(centre, [0, 0, yaw]))
+
+
+def height_field(height: Callable[[np.ndarray, np.ndarray], np.ndarray], half_width: float = 5.0, count: int = 101) -> Surface:
+    """A floor whose height is a function of x and y."""
+    axis = np.linspace(-half_width, half_width, count)
+    x, y = (grid.ravel() for grid in np.meshgrid(axis, axis, indexing="ij"))
+    index = np.arange(count * count).reshape(count, count)
+    a, b, c, d = (part.ravel() for part in (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]))
+    faces = np.vstack([np.column_stack([a, b, c]), np.column_stack([a, c, d])])
+    return Surface(np.column_stack([x, y, height(x, y)]), faces)
+
+
+@dataclass
+class Scene:
+    """The robot in a world. `stands_on` is the height of the floor under it, `mount` scales the lidars' mount errors."""
+
+    world: str = "empty_hall"
+    seed: int = 1
+    sensor: str = "jt128_sparse"
+    stands_on: float = 0.0
+    base_height: float | None = None
+    mount: float = 1.0
+    things: list[Surface] = field(default_factory=list)
+    without: tuple[str, ...] = ()
+    sensor_changes: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        rng = np.random.default_rng(self.seed)
+        errors = [
+            PoseError(tuple(rng.uniform(-0.005, 0.005, 3) * self.mount), tuple(np.radians(rng.uniform(-1, 1, 3) * self.mount)))
+            for _ in range(2)
+        ]
+        height = rng.uniform(-0.005, 0.005)
+        tilt = np.radians(rng.uniform(-1.5, 1.5, 2))
+        setup = SimulationSetup(
+            world=self.world, sensor=self.sensor, seed=self.seed, lidar_left_error=errors[0], lidar_right_error=errors[1],
+            base_error=BaseError(height if self.base_height is None else self.base_height, *tilt),
+        )  # fmt: skip
+        self.simulator = EmbeddedSimulator(setup, replace(load_sensor(self.sensor), **self.sensor_changes))
+        for name in list(self.simulator.world.surfaces):
+            if any(part in name for part in self.without):
+                del self.simulator.world.surfaces[name]
+        for index, thing in enumerate(self.things):
+            self.simulator.add_surface(f"thing_{index}", thing)
+        self.simulator.move_base(from_xyz_rpy([0, 0, self.stands_on]))
+        left, right = (self.simulator.base_from_lidar(device) for device in ("left", "right"))
+        self.base_from_left = self.simulator.base_from_lidar("left", nominal=True)
+        self.right_to_left = inverse(left) @ right
+        self.truth: Plane = self.simulator.floor_in_base.moved(self.base_from_left @ inverse(left))
+        self.footprint_from_base = link_transform(
+            parse_urdf(self.simulator.nominal_description), {}, "base_link", "base_footprint"
+        )
+
+    def pairs(self, count: int) -> Iterator[Pair]:
+        return self.simulator.point_pairs(count)
+
+    def method(self, settings: FloorSettings | None = None, alignment_error=None) -> SupportFloor:
+        right_to_left = self.right_to_left if alignment_error is None else exp(alignment_error) @ self.right_to_left
+        return SupportFloor(self.base_from_left, right_to_left, self.footprint_from_base, settings)
+
+    def solve(self, frames: int = 5, settings: FloorSettings | None = None, alignment_error=None) -> FloorResult:
+        method = self.method(settings, alignment_error)
+        for left, right in self.pairs(frames):
+            method.add(left, right)
+        return method.solve()
+
+    def error(self, result: FloorResult) -> np.ndarray:
+        """True minus estimated (height, tilt about x, tilt about y), m and rad."""
+        tilt = np.cross(result.plane.normal, self.truth.normal)
+        return np.array([self.truth.offset - result.plane.offset, tilt[0], tilt[1]])
+
+    def assert_found(self, result: FloorResult, millimetres: float, degrees: float) -> None:
+        error = self.error(result)
+        assert result.accepted, result.refusals
+        assert abs(error[0]) * 1e3 < millimetres
+        assert np.degrees(np.linalg.norm(error[1:])) < degrees

@@ -1,0 +1,193 @@
+"""The floor the robot stands on, found among everything that looks like floor."""
+
+import numpy as np
+import pytest
+from floor_scenes import Scene, box, height_field
+
+from stretch_sim_cal.calibration.floor import FloorSettings, SupportFloor
+from stretch_sim_cal.geometry.planes import floor_of_footprint
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+
+SPARSE = {"millimetres": 0.25, "degrees": 0.015}  # what 5 frames of the sparse sensor allow
+
+
+@pytest.mark.parametrize("world", ["furnished_room", "tables"])
+def test_ten_frames_of_the_real_sensor_meet_the_target(world):
+    scene = Scene(world, seed=101, sensor="jt128")
+    result = scene.solve(frames=10)
+    scene.assert_found(result, millimetres=0.1, degrees=0.006)
+    assert result.num_frames == 10 and result.method == "support"
+    assert result.diagnostics["range_noise"] == pytest.approx(0.01, rel=0.03)
+
+
+def test_plane_and_footprint_are_one_floor():
+    result = Scene("furnished_room").solve(frames=1)
+    of_footprint = floor_of_footprint(result.footprint_from_base)
+    np.testing.assert_allclose(of_footprint.normal, result.plane.normal, atol=1e-12)
+    assert of_footprint.offset == pytest.approx(result.plane.offset, abs=1e-12)
+    assert result.plane.offset == pytest.approx(0.028, abs=0.05) and result.plane.normal[2] > 0.99
+
+
+THINGS = {
+    "a carpet of 8 mm ahead": [box([3, 4, 0.016], [2.0, 0, 0])],
+    "a platform of 4 cm ahead": [box([4, 6, 0.08], [2.6, 0, 0])],
+    "a threshold of 2 cm": [box([0.1, 4, 0.04], [0.9, 0, 0])],
+    "cables": [box([3, 0.012, 0.012], [0.3, y, 0.006], yaw) for y, yaw in ((0.7, 0.1), (-0.8, -0.2), (1.2, 0.4))],
+    "a table above most of the floor": [box([2.4, 1.4, 0.04], [0.2, 1.2, 0.74]), box([2.4, 1.4, 0.04], [0.2, -1.2, 0.74])],
+    "many legs": [box([0.1, 0.1, 0.9], [*p, 0.45]) for p in np.random.default_rng(0).uniform(-2, 2, (40, 2)) if np.hypot(*p) > 0.5],
+    "the floor behind hidden": [box([6, 10, 0.5], [-3.2, 0, 0.25])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", THINGS)
+def test_the_floor_is_found_despite(what):
+    scene = Scene(things=THINGS[what])
+    scene.assert_found(scene.solve(), **SPARSE)
+
+
+def test_a_carpet_of_3_mm_is_told_from_the_floor_by_the_real_sensor():
+    scene = Scene(sensor="jt128", things=[box([3, 4, 0.006], [2.0, 0, 0])])
+    scene.assert_found(scene.solve(frames=4), **SPARSE)
+
+
+def test_a_robot_on_a_carpet_stands_on_the_carpet():
+    scene = Scene(things=[box([2.6, 2.6, 0.016], [0, 0, 0])], stands_on=0.008)
+    result = scene.solve(frames=8)
+    scene.assert_found(result, millimetres=0.3, degrees=0.02)
+    assert any("lower than the plane" in warning for warning in result.warnings)
+
+
+def test_a_robot_on_a_stage_stands_on_the_stage():
+    scene = Scene(things=[box([2.4, 2.4, 0.3], [0, 0, 0.15])], stands_on=0.3)
+    scene.assert_found(scene.solve(), millimetres=0.3, degrees=0.02)
+
+
+def test_a_person_who_walks_by_does_not_raise_the_floor():
+    scene = Scene()
+    method = scene.method()
+    for frame in range(6):
+        for side in (-0.1, 0.1):
+            scene.simulator.add_surface(f"leg {side}", box([0.3, 0.1, 0.9], [-1.0 + 0.3 * frame, 0.8 + side, 0.45]))
+        method.add(*(next(scene.simulator.point_pairs(1, frame))))
+    scene.assert_found(method.solve(), **SPARSE)
+
+
+def test_where_the_floor_bends_the_plane_touches_it_at_the_robot():
+    bowl = height_field(lambda x, y: 0.0005 * (x**2 + y**2))  # 2 mm at 2 m
+    scene = Scene(things=[bowl], without=("floor", "ground"))
+    result = scene.solve()
+    scene.assert_found(result, millimetres=0.3, degrees=0.02)
+    assert result.diagnostics["bend"] > 0.0005
+
+
+def test_a_rough_floor_makes_the_result_less_sure():
+    rough = height_field(lambda x, y: 0.0015 * np.sin(2 * x) * np.sin(2 * y + 1))
+    even, uneven = Scene().solve(), Scene(things=[rough], without=("floor", "ground")).solve()
+    assert uneven.support.unevenness > 0.0003 > 0.0002 > even.support.unevenness
+    assert uneven.covariance[0, 0] > 1.5 * even.covariance[0, 0]
+    assert any("uneven" in warning for warning in uneven.warnings)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.002, 0.03])
+def test_any_noise_is_recognised_and_fitted(noise):
+    scene = Scene("furnished_room", sensor_changes={"range_noise": noise})
+    result = scene.solve(frames=3)
+    scene.assert_found(result, millimetres=0.05 + 20 * noise, degrees=0.005 + noise)
+    assert result.diagnostics["range_noise"] == pytest.approx(max(noise, 0.0005), rel=0.1)
+
+
+def test_mixed_pixels_and_channel_biases_are_survived():
+    biases = np.random.default_rng(3).normal(0, 0.005, 64)
+    scene = Scene("furnished_room", sensor_changes={"beam_divergence": np.radians(0.2), "range_biases": biases})
+    scene.assert_found(scene.solve(frames=3), millimetres=0.6, degrees=0.03)
+
+
+def test_a_wrong_alignment_does_not_move_the_floor_of_the_left_lidar():
+    scene = Scene("furnished_room")
+    right, wrong = scene.solve(), scene.solve(alignment_error=[0.0003, -0.0002, 0.0003, 1e-4, -1e-4, 1e-4])
+    scene.assert_found(wrong, **SPARSE)
+    assert abs(right.plane.offset - wrong.plane.offset) < 0.0001
+
+
+def test_an_unsure_alignment_makes_the_floor_less_sure():
+    scene = Scene("furnished_room")
+    pairs = list(scene.pairs(2))
+    sure, unsure = (
+        _solved(scene.method(FloorSettings(right_to_left_covariance=np.eye(6) * variance)), pairs) for variance in (1e-14, 1e-4)
+    )
+    assert unsure.covariance[0, 0] > 1.5 * sure.covariance[0, 0]
+
+
+def test_the_covariance_is_honest():
+    squares = []
+    for seed in range(1, 9):
+        scene = Scene("furnished_room", seed=seed)
+        result = scene.solve(frames=1)
+        error = scene.error(result)
+        squares.append(error @ np.linalg.solve(result.covariance, error))
+    assert 1.0 < np.mean(squares) < 6.0  # 3 for a perfect one
+
+
+def test_the_answer_moves_with_the_frame_it_is_asked_in():
+    scene = Scene("furnished_room")
+    pairs = list(scene.pairs(2))
+    other_from_base = from_xyz_rpy([0.4, -0.3, 0.2], [0.02, -0.03, 2.0])
+    here = _solved(scene.method(), pairs)
+    method = SupportFloor(
+        other_from_base @ scene.base_from_left, scene.right_to_left, scene.footprint_from_base @ inverse(other_from_base)
+    )
+    there, expected = _solved(method, pairs).plane, here.plane.moved(other_from_base)
+    np.testing.assert_allclose(there.normal, expected.normal, atol=1e-9)
+    assert there.offset == pytest.approx(expected.offset, abs=1e-9)
+
+
+def test_the_same_data_gives_the_same_bits_in_any_memory(monkeypatch):
+    from stretch_sim_cal.calibration import floor
+
+    scene = Scene("furnished_room")
+    pairs = list(scene.pairs(4))
+    first, second = _solved(scene.method(), pairs), _solved(scene.method(), pairs)
+    np.testing.assert_array_equal(first.footprint_from_base, second.footprint_from_base)
+    np.testing.assert_array_equal(first.covariance, second.covariance)
+    monkeypatch.setattr(floor, "KEPT_RAYS", 1)  # the first frame finds the floor, the others are summed up and dropped
+    method = scene.method()
+    streamed = _solved(method, pairs)
+    assert streamed.num_inliers == pytest.approx(first.num_inliers, rel=0.05)
+    scene.assert_found(streamed, **SPARSE)
+
+
+def test_frames_beyond_the_first_take_no_memory(monkeypatch):
+    import tracemalloc
+
+    from stretch_sim_cal.calibration import floor
+
+    monkeypatch.setattr(floor, "KEPT_RAYS", 1)
+    scene = Scene("furnished_room")
+    pairs = list(scene.pairs(6))
+    method = scene.method()
+    method.add(*pairs[0])
+    tracemalloc.start()
+    for pair in pairs[1:]:
+        method.add(*pair)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100_000
+
+
+def test_the_report_knows_where_the_floor_is_and_what_is_off():
+    scene = Scene("tables")
+    result = scene.solve()
+    support, shown = result.support, result.residual_map
+    assert support.sectors.sum() == pytest.approx(support.area)
+    assert support.sectors.shape == support.reach.shape == (12,)
+    assert 0.3 < support.reach.max() < 3.6
+    side = len(shown.edges) - 1
+    assert shown.heights.shape == shown.counts.shape == shown.used.shape == (side, side)
+    assert abs(np.nanmean(shown.heights[shown.used])) < 0.0005
+    assert shown.counts.sum() > 0.9 * result.num_inliers
+
+
+def _solved(method, pairs):
+    for left, right in pairs:
+        method.add(left, right)
+    return method.solve()
