@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree
@@ -44,54 +45,37 @@ TYPE_HASHES = {
 }
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
-    """A prefix into which a copy of the sources was installed, not editable, the way `pip install .` does it."""
-    sources = tmp_path_factory.mktemp("sources") / PACKAGE
-    left_out = shutil.ignore_patterns(".git", ".venv", "build", "install", "log", "out", "test", "__pycache__", "*.egg-info")
-    shutil.copytree(ROOT, sources, ignore=left_out)
-    prefix = tmp_path_factory.mktemp("prefix")
-    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-build-isolation", "--no-compile"]
-    done = subprocess.run([*pip, "--prefix", str(prefix), str(sources)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return prefix
+@dataclass(frozen=True)
+class Installation:
+    sources: Path
+    prefix: Path
 
+    @property
+    def share(self) -> Path:
+        return self.prefix / "share" / PACKAGE
 
-@pytest.fixture(scope="module")
-def manifest() -> ElementTree.Element:
-    return ElementTree.parse(ROOT / "package.xml").getroot()
-
-
-def files_below(folder: Path) -> set[str]:
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return {path.as_posix() for path in paths if "__pycache__" not in path.parts and not path.name.startswith(".")}
-
-
-def site_packages(prefix: Path) -> Path:
-    return next(prefix.glob("**/site-packages"))
-
-
-@pytest.mark.parametrize("folder", SHARED)
+    @property
+    @pytest.mark.parametrize("folder", SHARED)
 def test_every_shared_file_is_installed(installed, folder):
-    assert files_below(installed / "share" / PACKAGE / folder) == files_below(ROOT / folder)
+    assert files_below(installed.share / folder) == files_below(installed.sources / folder)
 
 
 def test_every_module_is_installed(installed):
-    assert files_below(site_packages(installed) / PACKAGE) == files_below(ROOT / PACKAGE)
+    assert files_below(installed.site_packages / PACKAGE) == files_below(installed.sources / PACKAGE)
 
 
 def test_the_installed_package_finds_its_share_folder(installed):
     ask = "from stretch_sim_cal.files import share_directory; print(share_directory())"
-    environment = os.environ | {"PYTHONPATH": str(site_packages(installed))}
+    environment = os.environ | {"PYTHONPATH": str(installed.site_packages)}
     done = subprocess.run(
-        [sys.executable, "-c", ask], env=environment, cwd=installed, capture_output=True, text=True, check=True
+        [sys.executable, "-c", ask], env=environment, cwd=installed.prefix, capture_output=True, text=True, check=True
     )
-    assert Path(done.stdout.strip()) == installed / "share" / PACKAGE
+    assert Path(done.stdout.strip()) == installed.share
 
 
 def test_ament_finds_the_installed_package(installed):
     ask = f"from ament_index_python.packages import *; print(get_package_share_directory('{PACKAGE}'))"
-    environment = os.environ | {"AMENT_PREFIX_PATH": str(installed)}
+    environment = os.environ | {"AMENT_PREFIX_PATH": str(installed.prefix)}
     done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip(), "package.xml").is_file()
 
@@ -108,7 +92,7 @@ def test_the_published_commands_keep_their_names():
 @pytest.mark.parametrize("name", sorted(console_scripts()))
 def test_a_console_script_leads_to_a_function(name, installed):
     assert callable(console_scripts()[name].load())
-    assert os.access(installed / "bin" / name, os.X_OK)
+    assert os.access(installed.prefix / "bin" / name, os.X_OK)
 
 
 def test_the_versions_agree(manifest):
