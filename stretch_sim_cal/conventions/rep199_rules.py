@@ -216,7 +216,7 @@ def _flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fi
         return
     frames = frames_in(model, start or model.root)
     axis = frames[chain[-1].child][:3, :3] @ chain[-1].unit_axis
-    outwards = _outwards(frames[name][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
+    outwards = way_out(frames[name][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
     x, z = frames[name][:3, 0], frames[name][:3, 2]
     away = angle_deg(x, outwards) if outwards is not None else min(angle_deg(x, axis), angle_deg(x, -axis))
     if away > PARALLEL_DEG:
@@ -232,7 +232,7 @@ def _flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fi
         )  # fmt: skip
 
 
-def _outwards(flange_position: np.ndarray, axis: np.ndarray, origins: list[np.ndarray]) -> np.ndarray | None:
+def way_out(flange_position: np.ndarray, axis: np.ndarray, origins: list[np.ndarray]) -> np.ndarray | None:
     """Return the axis with the sign that leads from the wrist to the flange; None where all origins coincide."""
     for origin in origins:
         along = float((flange_position - origin) @ axis)

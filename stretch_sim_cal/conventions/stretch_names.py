@@ -73,12 +73,23 @@ def is_virtual(model: RobotModel, link: str) -> bool:
     return not has_geometry(model, link) and model.links[link].inertial is None
 
 
-def sensor_forward(link: str, rotation: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Return the direction (3,) in base_link that x of a sensor's base frame should roughly have: a line sensor looks
-    away from the base's centre, a camera ahead."""
-    if link.startswith("line_sensor"):
-        return across(position, UP) / np.linalg.norm(across(position, UP))
-    return FORWARD
+LOOKS_DEG = 45.0
+"""How far at most a sensor looks from the direction that its mounting gives it: beyond, another axis is nearer."""
+
+
+def looks(link: str, position: np.ndarray, inwards: np.ndarray | None = None) -> np.ndarray:
+    """Return the unit direction (3,) in base_link in which a sensor at `position` (3,) is mounted to look, roughly.
+
+    A line sensor looks away from the base's centre, a head camera ahead and down, the gripper's ahead; a lidar (give
+    `inwards`, the way to the head's centre) ahead, outwards and down.
+    """
+    if inwards is not None:
+        direction = FORWARD - UP - inwards / np.linalg.norm(inwards)
+    elif link.startswith("line_sensor"):
+        direction = across(position, UP)
+    else:
+        direction = FORWARD - UP if link in SIDEWAYS_CAMERAS else FORWARD
+    return direction / np.linalg.norm(direction)
 
 
 def sensor_upright(link: str, forward: np.ndarray) -> np.ndarray:
@@ -93,16 +104,6 @@ def sensor_upright(link: str, forward: np.ndarray) -> np.ndarray:
 
 OPTICAL_FROM_SENSOR = np.array([[0.0, -1.0, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0.0]])
 """Rotation: an optical frame's z is its sensor's x, its x the sensor's -y, its y the sensor's -z."""
-
-
-def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_lidar for a z axis `outwards`, with x up or, where y would then point
-    away from `inwards` (the way to the head's centre), down: no right-handed frame of the right lidar has all three."""
-    up = across(UP, outwards)
-    x = up / np.linalg.norm(up)
-    if np.dot(np.cross(outwards, x), inwards) < 0:
-        x = -x
-    return np.column_stack([x, np.cross(outwards, x), outwards])
 
 
 def head_centre(frames: dict[str, np.ndarray], links: list[str], link: str) -> np.ndarray:

@@ -27,12 +27,12 @@ def sensor_bases(model: RobotModel) -> Iterator[Finding]:
         rotation, position = frames[link][:3, :3], frames[link][:3, 3]
         if link.startswith("line_sensor") and np.linalg.norm(position[:2]) < 1e-3:
             continue
-        forward = names.sensor_forward(link, rotation, position)
+        forward = names.looks(link, position)
         away = angle_deg(rotation[:, 0], forward)
-        if away >= 85.0:
+        if away >= names.LOOKS_DEG:
             yield Finding(
-                "rule-4-base-x", ERROR, link, f"its x axis {shown(rotation[:, 0])} is {away:.4g} deg from forward, "
-                f"{shown(forward)}", "turn the frame so that x points out of the sensor", away,
+                "rule-4-base-x", ERROR, link, f"its x axis {shown(rotation[:, 0])} is {away:.4g} deg from where the sensor is "
+                f"mounted to look, {shown(forward)}", "turn the frame so that x points out of the sensor", away,
             )  # fmt: skip
             continue
         right = names.sensor_upright(link, rotation[:, 0])
@@ -105,10 +105,11 @@ def lidars(model: RobotModel) -> Iterator[Finding]:
         if np.linalg.norm(inwards) < 1e-3:
             yield Finding("rule-4-lidar-y", ERROR, link, "it is in the head's middle plane", "put it where the lidar is")
             continue
-        away = angle_deg(z, -inwards)
-        if away >= 90.0:
+        outwards = names.looks(link, frames[link][:3, 3], inwards)
+        away = angle_deg(z, outwards)
+        if away >= names.LOOKS_DEG:
             yield Finding(
-                "rule-4-lidar-z", ERROR, link, f"its z axis {shown(z)} is {away:.4g} deg from the way out, {shown(-inwards)}",
+                "rule-4-lidar-z", ERROR, link, f"its z axis {shown(z)} is {away:.4g} deg from the way out, {shown(outwards)}",
                 "turn the frame so that z points out of the lidar", away,
             )  # fmt: skip
             continue

@@ -69,7 +69,7 @@ BROKEN = {
     ),
     "lidar looks inwards": (joint_set("lidar_left_joint", "origin", rpy="0.5 0.5 0.5"), "rule-4-lidar-z", "lidar_left_link"),
     "lidar's y outwards": (
-        joint_set("lidar_left_joint", "origin", rpy="-3.05465659239939 -0.781600065124167 2.39"), "rule-4-lidar-y",
+        joint_set("lidar_left_joint", "origin", rpy="3.054657 0.7816 -2.39203"), "rule-4-lidar-y",
         "lidar_left_link",
     ),
     "lidar's x sideways": (

@@ -1,0 +1,132 @@
+"""`stretch-sim-cal normalize MODEL --out DIR`: bring a robot description into a convention's form, mechanism unchanged."""
+
+import argparse
+import json
+from pathlib import Path
+
+from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments
+from stretch_sim_cal.commands.lint import PROFILE_NAMES
+
+NAME = "normalize"
+HELP = "Bring a robot description into the form of a convention, and prove that its mechanism stays the same."
+EXAMPLE = "stretch-sim-cal normalize cad_export.urdf --out normalized"
+POSES = ("base", "flange", "tool0")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_model_arguments(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
+                        help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
+    parser.add_argument("--profile", default="stretch", metavar="NAME",
+                        help=f"the convention: {', '.join(PROFILE_NAMES)} (default: stretch)")  # fmt: skip
+    parser.add_argument("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
+                        help="names of links or joints that nothing in the model tells")  # fmt: skip
+    parser.add_argument("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
+                        help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
+    parser.add_argument("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
+    for role in POSES:
+        parser.add_argument(f"--{role}", metavar="'X Y Z R P Y'",
+                            help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files. The exit code is 1 where Rule 0 would break (nothing is written), or rules stay broken."""
+    from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
+    from stretch_sim_cal.conventions.normalized_files import tool_in, write
+    from stretch_sim_cal.conventions.profile import ERROR
+    from stretch_sim_cal.errors import InputError
+    from stretch_sim_cal.robot.stretch import nominal_description
+
+    arguments = assignments(args.arg, "--arg")
+    if args.model == OWN_MODEL and not Path(OWN_MODEL).exists():
+        if set(arguments) - {"tool"}:
+            raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
+        given, tool = description(nominal_description(**arguments), source=OWN_MODEL), arguments.get("tool", "tool")
+    else:
+        given = read_description(args.model, arguments, assignments(args.package, "--package"))
+        tool = arguments.get("tool") or tool_in(Path(args.model)) or "tool"
+    if args.tool is not None:
+        tool = args.tool.stem
+    poses = {role: _pose(role, text) for role in POSES if (text := getattr(args, role)) is not None}
+    if poses and args.profile != "rep199":
+        raise InputError(f"--{next(iter(poses))} is for --profile rep199")
+    if args.tool is not None and args.profile != "stretch":
+        raise InputError("--tool is for --profile stretch")
+    options = Options(
+        args.profile, assignments(args.rename, "--rename"), _zeros(args.zero),
+        read_description(args.tool) if args.tool is not None else None, poses,
+    )  # fmt: skip
+    normal = normalized(given, options)
+    files, departure = write(normal, args.out, tool)
+    left = [finding for finding in normal.remaining if finding.level == ERROR]
+    if args.json:
+        print(json.dumps(_answer(args, normal, files, departure), indent=1))
+    else:
+        print("\n".join([*_lines(normal, departure), *(f"wrote {file}" for file in files)]))
+        if left:
+            print(f"{len(left)} rules are left to be settled by hand, see {files[-1]}")
+    return 1 if left else 0
+
+
+def _zeros(words: list[str]) -> dict[str, float]:
+    from stretch_sim_cal.errors import InputError
+
+    result = {}
+    for name, text in assignments(words, "--zero").items():
+        try:
+            result[name] = float(text)
+        except ValueError as error:
+            raise InputError(f"--zero {name}={text}: '{text}' is not a number") from error
+    return result
+
+
+def _pose(role: str, text: str):
+    import numpy as np
+
+    from stretch_sim_cal.errors import InputError
+    from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+
+    try:
+        values = np.array([float(word) for word in text.split()])
+    except ValueError as error:
+        raise InputError(f"--{role} '{text}': six numbers were expected") from error
+    if values.shape != (6,) or not np.isfinite(values).all():
+        raise InputError(f"--{role} '{text}': six finite numbers were expected, x y z in m and roll pitch yaw in rad")
+    return from_xyz_rpy(values[:3], values[3:])
+
+
+def _renamed(normal) -> dict[str, str]:
+    names = normal.links | {old: mapping.name for old, mapping in normal.joints.items()}
+    return {old: new for old, new in names.items() if old != new}
+
+
+def _answer(args: argparse.Namespace, normal, files: list[Path], departure: float) -> dict:
+    return {
+        "profile": normal.profile,
+        "model": args.model,
+        "files": [str(file) for file in files],
+        "unchanged": normal.unchanged,
+        "largest_departure": departure,
+        "renamed": _renamed(normal),
+        "turned": {normal.links[old]: normal.reasons.get(normal.links[old], "") for old in normal.old_from_new},
+        "joints": {
+            old: {"name": mapping.name, "sign": mapping.sign, "offset": mapping.offset} for old, mapping in normal.joints.items()
+        },
+        "added": {frame.link: frame.reason for frame in normal.added},
+        "findings": [finding.as_dict() for finding in normal.remaining],
+    }
+
+
+def _lines(normal, departure: float) -> list[str]:
+    lines = []
+    if normal.unchanged:
+        lines.append("nothing had to be changed")
+    else:
+        counts = (len(_renamed(normal)), len(normal.old_from_new), len(normal.added))
+        lines.append("{} names changed, {} frames turned, {} frames added".format(*counts))
+    negated = [mapping.name for mapping in normal.joints.values() if mapping.sign < 0]
+    lines += [f"warning: {name} now counts the other way round: check its motor's polarity" for name in negated]
+    lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")
+    return lines

@@ -1,0 +1,188 @@
+"""Changes a URDF's XML without changing its mechanism: other names, frames turned about their origins, axes negated.
+
+Everything that a URDF says of a link or joint is carried along, also what the model of `robot/` does not hold.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element, SubElement
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.kinematics import local_motion
+from stretch_sim_cal.robot.model import RobotModel
+
+EPSILON = 1e-12
+"""Numbers this near to a rounder one are that one: rounding of products of rotations."""
+
+
+@dataclass(frozen=True)
+class AddedFrame:
+    """A frame to be added: `parent_from_link` (4, 4), on a fixed joint called like the link."""
+
+    link: str
+    joint: str
+    parent: str
+    parent_from_link: np.ndarray
+    reason: str
+
+
+@dataclass
+class Turning:
+    """What is to be turned: `old_from_new` rotations (3, 3) of links, `signs` of joints (-1: the axis is negated), and
+    `zeros`, the old positions that become a joint's new zero. What is not named stays."""
+
+    old_from_new: dict[str, np.ndarray] = field(default_factory=dict)
+    signs: dict[str, int] = field(default_factory=dict)
+    zeros: dict[str, float] = field(default_factory=dict)
+
+
+def numbers(values: Iterable[float]) -> str:
+    """Return numbers as a URDF writes them, exactly, those next to 0 and to +-1 as such."""
+    words = []
+    for value in map(float, values):
+        near = round(value)
+        value = float(near) if abs(value - near) < EPSILON and abs(near) <= 1 else value
+        words.append(repr(int(value)) if value.is_integer() and abs(value) < 1e6 else repr(value))
+    return " ".join(words)
+
+
+def roll_pitch_yaw(rotation: np.ndarray) -> np.ndarray:
+    """Return fixed-axis roll, pitch, yaw (3,) of a rotation (3, 3), exact at and near pitch +-90 deg as well.
+
+    There roll and yaw turn about one line: yaw is chosen first, and roll is what is left once it is taken away.
+    """
+    horizontal = np.hypot(rotation[0, 0], rotation[1, 0])
+    yaw = np.arctan2(rotation[1, 0], rotation[0, 0]) if horizontal > EPSILON else 0.0
+    cosine, sine = np.cos(yaw), np.sin(yaw)
+    pitch = np.arctan2(-rotation[2, 0], cosine * rotation[0, 0] + sine * rotation[1, 0])
+    roll = np.arctan2(
+        sine * rotation[0, 2] - cosine * rotation[1, 2], cosine * rotation[1, 1] - sine * rotation[0, 1]
+    )
+    angles = np.array([roll, pitch, yaw])
+    quarters = np.round(angles / (np.pi / 2)) * (np.pi / 2)
+    return np.where(np.abs(angles - quarters) < EPSILON, quarters, angles)
+
+
+def origin_of(element: Element) -> np.ndarray:
+    """Return the 4x4 transform in an element's <origin>."""
+    origin = element.find("origin")
+    words = (origin.get("xyz"), origin.get("rpy")) if origin is not None else (None, None)
+    return from_xyz_rpy(*([float(word) for word in (text or "0 0 0").split()] for text in words))
+
+
+def set_origin(element: Element, transform: np.ndarray) -> None:
+    """Write a 4x4 transform into an element's <origin>, which is made where it is missing."""
+    origin = element.find("origin")
+    if origin is None:
+        origin = Element("origin")
+        element.insert(0, origin)
+    origin.attrib.clear()
+    origin.set("xyz", numbers(transform[:3, 3]))
+    origin.set("rpy", numbers(roll_pitch_yaw(transform[:3, :3])))
+
+
+def rename(root: Element, links: Mapping[str, str], joints: Mapping[str, str]) -> None:
+    """Give links and joints (old to new) their new names, wherever the URDF mentions them.
+
+    Raises `InputError` where two would have the same name.
+    """
+    for kind, new_names in (("link", links), ("joint", joints)):
+        named = [new_names.get(element.get("name"), element.get("name")) for element in root.findall(kind)]
+        twice = next((name for name in named if named.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"two {kind}s would be called '{twice}'; rename one of them with --rename OLD=NEW")
+    either = {**links, **joints}
+    for element in root.iter():
+        match element.tag:
+            case "link":
+                _replace(element, "name", links)
+            case "parent" | "child":
+                _replace(element, "link", links)
+                _replace(element, "joint", joints)
+            case "joint":
+                _replace(element, "name", joints)
+            case "mimic":
+                _replace(element, "joint", joints)
+            case "gazebo":
+                _replace(element, "reference", either)
+        if re.search(r"joint|link|frame", element.tag) and (element.text or "").strip() in either:
+            element.text = either[element.text.strip()]  # As plugins name them: <joint_name>...</joint_name>.
+
+
+def _replace(element: Element, key: str, new_names: Mapping[str, str]) -> None:
+    if element.get(key) in new_names:
+        element.set(key, new_names[element.get(key)])
+
+
+def turn(root: Element, model: RobotModel, turning: Turning) -> None:
+    """Turn frames about their origins, negate axes and move zeros; shapes, masses and children stay where they are.
+
+    `model` is what `root` describes. With G the link's old_from_new and z the joint's new zero, a shape's origin O
+    becomes inverse(G) O, and a joint's origin P becomes inverse(G_parent) P motion(z) G_child.
+    """
+    identity = np.eye(3)
+    for element in root.findall("link"):
+        rotation = turning.old_from_new.get(element.get("name"))
+        if rotation is not None:
+            for part in element:
+                if part.tag in ("inertial", "visual", "collision"):
+                    set_origin(part, inverse(_pure(rotation)) @ origin_of(part))
+    for element in root.findall("joint"):
+        joint = model.joints[element.get("name")]
+        sign, zero = turning.signs.get(joint.name, 1), turning.zeros.get(joint.name, 0.0)
+        above, below = (turning.old_from_new.get(link) for link in (joint.parent, joint.child))
+        if above is not None or below is not None or zero:
+            start = from_rotation_translation(*local_motion(joint, np.asarray(zero) if zero else None))
+            own = _pure(identity if below is None else below)
+            set_origin(element, inverse(_pure(identity if above is None else above)) @ origin_of(element) @ start @ own)
+        if joint.variables and (below is not None or sign < 0 or abs(np.linalg.norm(joint.axis) - 1) > 1e-6):
+            axis = sign * (identity if below is None else below).T @ joint.unit_axis
+            entry = element.find("axis")
+            (SubElement(element, "axis") if entry is None else entry).set("xyz", numbers(axis))
+        if sign < 0 or zero:
+            _map_positions(element, sign, zero)
+        mimic = element.find("mimic")
+        if mimic is not None:
+            _map_mimic(mimic, sign, zero, turning)
+
+
+def _pure(rotation: np.ndarray) -> np.ndarray:
+    return from_rotation_translation(rotation, np.zeros(3))
+
+
+def _map_positions(element: Element, sign: int, zero: float) -> None:
+    """Rewrite the positions that a joint's element holds: new = sign * (old - zero)."""
+    for tag, low, high in (("limit", "lower", "upper"), ("safety_controller", "soft_lower_limit", "soft_upper_limit")):
+        part = element.find(tag)
+        if part is not None and (part.get(low) is not None or part.get(high) is not None):
+            ends = sorted(sign * (float(part.get(key, "0")) - zero) for key in (low, high))
+            for key, value in zip((low, high), ends, strict=True):
+                part.set(key, numbers([value]))
+    calibration = element.find("calibration")
+    if calibration is not None:
+        for key in ("rising", "falling", "reference_position"):
+            if calibration.get(key) is not None:
+                calibration.set(key, numbers([sign * (float(calibration.get(key)) - zero)]))
+
+
+def _map_mimic(mimic: Element, sign: int, zero: float, turning: Turning) -> None:
+    leader = mimic.get("joint")
+    leader_sign, leader_zero = turning.signs.get(leader, 1), turning.zeros.get(leader, 0.0)
+    if (sign, zero, leader_sign, leader_zero) == (1, 0.0, 1, 0.0):
+        return
+    multiplier, offset = float(mimic.get("multiplier", "1")), float(mimic.get("offset", "0"))
+    mimic.set("multiplier", numbers([sign * multiplier * leader_sign]))
+    mimic.set("offset", numbers([sign * (multiplier * leader_zero + offset - zero)]))
+
+
+def add_frame(root: Element, frame: AddedFrame) -> None:
+    """Add a link without shape or mass, on a fixed joint."""
+    SubElement(root, "link", name=frame.link)
+    joint = SubElement(root, "joint", name=frame.joint, type="fixed")
+    SubElement(joint, "parent", link=frame.parent)
+    SubElement(joint, "child", link=frame.link)
+    set_origin(joint, frame.parent_from_link)
