@@ -55,7 +55,34 @@ class Installation:
         return self.prefix / "share" / PACKAGE
 
     @property
-    @pytest.mark.parametrize("folder", SHARED)
+    def site_packages(self) -> Path:
+        return next(self.prefix.glob("**/site-packages"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Installation:
+    """A copy of the sources, and the prefix into which it was installed, not editable, the way `pip install .` does it."""
+    sources = tmp_path_factory.mktemp("sources") / PACKAGE
+    left_out = shutil.ignore_patterns(".*", "build", "install", "log", "out", "test", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, sources, ignore=left_out)
+    prefix = tmp_path_factory.mktemp("prefix")
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-build-isolation", "--no-compile"]
+    done = subprocess.run([*pip, "--prefix", str(prefix), str(sources)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Installation(sources, prefix)
+
+
+@pytest.fixture(scope="module")
+def manifest() -> ElementTree.Element:
+    return ElementTree.parse(ROOT / "package.xml").getroot()
+
+
+def files_below(folder: Path) -> set[str]:
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {path.as_posix() for path in paths if "__pycache__" not in path.parts and not path.name.startswith(".")}
+
+
+@pytest.mark.parametrize("folder", SHARED)
 def test_every_shared_file_is_installed(installed, folder):
     assert files_below(installed.share / folder) == files_below(installed.sources / folder)
 
