@@ -39,7 +39,7 @@ COMMAND = CollectCommand(
     ),
     example="ros_collect_body_shape_data my_data --plan default --arm count:6 --wrist-yaw 0,1.57,3.14",
     options=(
-        Option("plan", "default", "plan of the settings file: demo, default, full"),
+        Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
         Option("settings", "body_shape", "settings file, a name in config/ or a path"),
         *(
             Option(joint, None, f"grid of {joint} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'", kind=str)

