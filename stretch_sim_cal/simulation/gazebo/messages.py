@@ -151,7 +151,7 @@ def world_control(steps: int = 0) -> bytes:
 
 def entity_factory(name: str, file: str) -> bytes:
     """Return a gz.msgs.EntityFactory that creates the model in a file under a name that nothing else may have."""
-    return encode((3, file), (8, name), (9, False))
+    return encode((3, file), (8, name))
 
 
 def double(value: float) -> bytes:

@@ -1,0 +1,110 @@
+"""Gazebo's messages, read from the bytes that a real Gazebo has sent."""
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.simulation.gazebo import messages
+from stretch_sim_cal.simulation.gazebo.wire import encode, fields, signed
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.fixture(scope="module")
+def recorded() -> bytes:
+    """One PointCloudPacked of 128 x 900 points as Gazebo serialised it, in the furnished room."""
+    return lzma.decompress((DATA / "gazebo_point_cloud_packed.bin.xz").read_bytes())
+
+
+def test_a_recorded_cloud_is_read_with_its_stamp_and_frame(recorded):
+    cloud = messages.packed_cloud(recorded)
+    assert cloud.frame_id == "lidar_left_link"
+    assert cloud.stamp == messages.cloud_stamp(recorded) == 1182_900_000_000
+    assert cloud.records.shape == (128, 900)
+    assert cloud.records.dtype.itemsize == 18
+    assert (cloud.records["ring"] == np.arange(128)[:, None]).all()
+
+
+def test_a_recorded_cloud_s_rays_are_the_sensor_s(recorded):
+    xyz = messages.packed_cloud(recorded).xyz.astype(float)
+    ranges = np.linalg.norm(xyz, axis=-1)
+    elevations = np.arcsin(xyz[..., 2] / ranges)
+    assert np.degrees(elevations.mean(axis=1)) == pytest.approx(np.linspace(-3.5, 90.0, 128), abs=1e-4)
+    azimuths = np.unwrap(np.arctan2(xyz[0, :, 1], xyz[0, :, 0]))
+    assert np.degrees(np.diff(azimuths)) == pytest.approx(0.4, abs=1e-3)
+    assert 0.1 < ranges.min() and ranges.max() < 10.0
+
+
+def test_driver_points_come_column_by_column_with_the_time_of_their_column(recorded):
+    cloud = messages.packed_cloud(recorded)
+    points = messages.driver_points(cloud, start=2.0, period=0.1)
+    assert points.dtype.itemsize == 26
+    assert len(points) == 128 * 900
+    assert (points["ring"][:128] == np.arange(128)).all()
+    assert points["x"][:128] == pytest.approx(cloud.xyz[:, 0, 0])
+    assert points["timestamp"][0] == 2.0
+    assert points["timestamp"][-1] == pytest.approx(2.1 - 0.1 / 900)
+    assert (np.diff(points["timestamp"]) >= 0).all()
+
+
+def test_rays_without_a_return_are_left_out():
+    rows = np.array([[[1, 2, 3], [np.inf, -np.inf, np.inf]], [[np.nan, np.inf, 0], [4, 5, 6]]], dtype="<f4")
+    layout = [encode((1, name), (2, 4 * index), (3, 6), (4, 1)) for index, name in enumerate("xyz")]
+    message = encode(*[(2, field) for field in layout], (3, 2), (4, 2), (6, 12), (7, 24), (8, rows.tobytes()))
+    points = messages.driver_points(messages.packed_cloud(message), 0.0, 0.1)
+    assert [tuple(point)[:3] for point in points] == [(1, 2, 3), (4, 5, 6)]
+    assert list(points["ring"]) == [0, 1]
+    assert list(points["intensity"]) == [0, 0]
+
+
+def test_a_big_endian_cloud_is_read():
+    rows = np.array([[[1.5, -2.0, 3.25]]], dtype=">f4")
+    layout = [encode((1, name), (2, 4 * index), (3, 6)) for index, name in enumerate("xyz")]
+    message = encode(*[(2, field) for field in layout], (3, 1), (4, 1), (5, True), (6, 12), (8, rows.tobytes()))
+    assert messages.packed_cloud(message).xyz.tolist() == [[[1.5, -2.0, 3.25]]]
+
+
+@pytest.mark.parametrize("length", [10, 57, 1000, 2_000_000])
+def test_a_torn_cloud_is_refused(recorded, length):
+    with pytest.raises(InputError, match="message|PointCloudPacked"):
+        messages.packed_cloud(recorded[:length])
+
+
+def test_a_cloud_without_coordinates_says_what_it_has():
+    message = encode((2, encode((1, "range"), (3, 6))), (3, 1), (4, 1), (6, 4), (8, b"\0\0\0\0"))
+    with pytest.raises(InputError, match="no field x, y, z; it has range"):
+        messages.packed_cloud(message)
+
+
+def test_numbers_survive_the_wire():
+    values = [0, 1, 127, 128, 300, 2**31, 2**63 - 1, -1, -(2**31)]
+    read = [signed(value) for _, value in fields(encode(*[(1, value) for value in values]))]
+    assert read == values
+    assert [value for _, value in fields(messages.double(-0.125))] == [-0.125]
+
+
+def test_requests_are_the_bytes_that_protobuf_makes_of_them():
+    # From the published definitions, serialised by protobuf's own compiler and runtime.
+    assert messages.world_control(100) == bytes.fromhex("1001" "2064")
+    assert messages.double(0.5) == bytes.fromhex("11000000000000e03f")
+    assert messages.entity_factory("a", "b") == bytes.fromhex("1a0162" "420161")
+    assert messages.boolean(bytes.fromhex("1001"))
+    assert not messages.boolean(b"")
+
+
+def test_joint_states_and_clock_are_read():
+    joint = encode((2, "lift_joint"), (10, encode((10, 0.25), (11, -0.5))))
+    states = messages.joint_states(encode((2, "stretch"), (6, joint)))
+    assert states.positions == {"lift_joint": 0.25}
+    assert states.velocities == {"lift_joint": -0.5}
+    assert messages.clock_time(encode((2, encode((1, 9))), (4, encode((1, 3), (2, 25_000_000))))) == 3_025_000_000
+
+
+def test_the_recorded_room_s_truth_is_consistent():
+    truth = json.loads((DATA / "gazebo_furnished_room.json").read_text())
+    left, right = (np.array(truth[f"base_link_from_lidar_{side}"]) for side in ("left", "right"))
+    assert np.linalg.inv(left) @ right == pytest.approx(np.array(truth["lidar_left_from_lidar_right"]), abs=1e-9)
