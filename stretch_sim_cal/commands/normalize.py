@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the files. The exit code is 1 where Rule 0 would break (nothing is written), or rules stay broken."""
     from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
-    from stretch_sim_cal.conventions.normalized_files import tool_in, write
+    from stretch_sim_cal.conventions.normalized_files import NO_TOOL, tool_in, write
     from stretch_sim_cal.conventions.profile import ERROR
     from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.robot.stretch import nominal_description
@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         tool = arguments.get("tool") or tool_in(Path(args.model)) or "tool"
     if args.tool is not None:
         tool = args.tool.stem
+    elif tool == NO_TOOL:
+        tool = "tool"
     poses = {role: _pose(role, text) for role in POSES if (text := getattr(args, role)) is not None}
     if poses and args.profile != "rep199":
         raise InputError(f"--{next(iter(poses))} is for --profile rep199")

@@ -19,6 +19,7 @@ from stretch_sim_cal.conventions.profile import Finding, lint
 from stretch_sim_cal.conventions.profiles import profile_named
 from stretch_sim_cal.conventions.proof import JointMapping
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning, add_frame, rename, turn
+from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import RobotModel, load_urdf_text, parse_urdf
 from stretch_sim_cal.robot.model import Link, robot_model
@@ -112,7 +113,9 @@ def normalized(given: Description, options: Options) -> Normal:
     if options.tool is not None:
         _attach_tool(work, options.tool)
     old = work.model()
-    links, joints = _new_names(old, options)
+    base = _base_turning(old, options)
+    turn(work.root, old, Turning(base))
+    links, joints = _new_names(work.model(), options)
     rename(work.root, links, joints)
 
     zeros = {joints.get(name, name): _checked_zero(old, name, value) for name, value in options.zeros.items()}
@@ -129,11 +132,18 @@ def normalized(given: Description, options: Options) -> Normal:
         work.root,
         {name: links.get(name, name) for name in old.links},
         {name: _mapping(joints.get(name, name), turning) for name in old.joints},
-        {old_names[name]: rotation for name, rotation in turning.old_from_new.items()},
-        reasons,
+        base | {old_names[name]: rotation for name, rotation in turning.old_from_new.items()},
+        reasons | {links.get(name, name): "Rule 1: base_footprint's orientation" for name in base},
         added,
         lint(work.model(), profile),
     )
+
+
+def _base_turning(model: RobotModel, options: Options) -> dict[str, np.ndarray]:
+    if options.profile != "stretch":
+        return {}
+    roles = {stretch_renames.suffixed(options.renames.get(name, name), "link"): name for name in model.links}
+    return stretch_turning.base_turning(model, roles.get(BASE), roles.get(FOOTPRINT))
 
 
 def _new_names(model: RobotModel, options: Options) -> tuple[dict[str, str], dict[str, str]]:

@@ -19,12 +19,25 @@ from stretch_sim_cal.robot.model import RobotModel
 
 LEVELLED_DEG = 3.01
 """A gripper camera's optical frame may be this far from its camera's axes: the vendor levels it."""
+CALIBRATED_DEG = 3.0
+"""A base tilted against its footprint by no more than this has been calibrated."""
 QUARTERS = tuple(
     np.column_stack([sign * np.eye(3)[first], other * np.eye(3)[second], np.cross(sign * np.eye(3)[first], other * np.eye(3)[second])])
     for first, second in itertools.permutations(range(3), 2)
     for sign, other in itertools.product((1, -1), repeat=2)
 )  # fmt: skip
 """The 24 rotations by quarters: other labels for the same three lines."""
+
+
+def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> dict[str, np.ndarray]:
+    """Return how to turn the base's frame into the footprint's orientation: old_from_new (3, 3) by link, or nothing.
+
+    All else is seen in base_link, so it comes first. A tilt as a floor calibration leaves it is none to be turned.
+    """
+    if base is None or footprint is None:
+        return {}
+    base_from_footprint = frames_in(model, base)[footprint][:3, :3]
+    return {base: base_from_footprint} if turn_deg(base_from_footprint) > CALIBRATED_DEG else {}
 
 
 def turning(model: RobotModel, zeros: dict[str, float]) -> tuple[Turning, dict[str, str]]:
@@ -36,8 +49,9 @@ def turning(model: RobotModel, zeros: dict[str, float]) -> tuple[Turning, dict[s
     if names.BASE not in model.links:
         return result, reasons
     frames = _frames(model, zeros)
-    found = [finding for finding in lint(model, STRETCH) if finding.level == ERROR]
-    blamed = {finding.name: finding for finding in found if finding.rule.startswith(("rule-1", "rule-4", "rule-5", "rule-6"))}
+    # Base frames of the head's cameras that are upright are a listed exception; here they become what the document says.
+    found = [each for each in lint(model, STRETCH) if each.level == ERROR or each.rule == "rule-4-base-z-up"]
+    blamed = {each.name: each for each in found if each.rule.startswith(("rule-4", "rule-5"))}
     wanted = _wanted(model, frames, blamed)
     for link in model.order:
         old = frames[link][:3, :3]
@@ -65,20 +79,9 @@ def _frames(model: RobotModel, zeros: dict[str, float]) -> dict[str, np.ndarray]
 def _wanted(
     model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding]
 ) -> dict[str, tuple[np.ndarray, str]]:
-    """Return base_link_from_link rotations (3, 3) that rules ask for, with their reasons.
-
-    Everything is seen in base_link as it will be: where base_link itself is turned, against the footprint, the others
-    are told in its new frame and then in its old one.
-    """
-    base_turn = np.eye(3)
-    if names.FOOTPRINT in blamed and blamed[names.FOOTPRINT].rule == "rule-1":
-        base_turn = frames[names.FOOTPRINT][:3, :3]
-    new_frames = {link: from_rotation_translation(base_turn.T, np.zeros(3)) @ frame for link, frame in frames.items()}
-    wanted = {names.BASE: (np.eye(3), "Rule 1: base_footprint's orientation")} if turn_deg(base_turn) > EXACT_DEG else {}
-    wanted |= _structure(model, new_frames)
-    sensors = _sensors(model, new_frames, blamed)
-    wanted |= sensors | _optical(model, new_frames, sensors) | _grasp(model, new_frames, blamed)
-    return {link: (base_turn @ rotation, why) for link, (rotation, why) in wanted.items()}
+    """Return base_link_from_link rotations (3, 3) that rules ask for, with their reasons."""
+    sensors = _sensors(model, frames, blamed)
+    return _structure(model, frames) | sensors | _optical(model, frames, sensors) | _grasp(model, frames, blamed)
 
 
 def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> dict[str, tuple[np.ndarray, str]]:

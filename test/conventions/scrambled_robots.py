@@ -11,7 +11,7 @@ from stretch_sim_cal.conventions.rewrite import Turning, rename, turn
 from stretch_sim_cal.conventions.stretch_turning import QUARTERS
 from stretch_sim_cal.robot.description import parse_urdf
 
-ANYHOW = (*names.PRIMARY_LINKS, *names.ROTATING_LINKS, "wheel_0_link", "wheel_1_link", "wheel_2_link",
+ANYHOW = (names.BASE, *names.PRIMARY_LINKS, *names.ROTATING_LINKS, "wheel_0_link", "wheel_1_link", "wheel_2_link",
           "gripper_finger_left_link", "gripper_finger_right_link", "finger_left_link", "finger_right_link",
           "wrist_aruco_link", "grasp_center_link")  # fmt: skip
 """Links whose orientation the rules settle, however they are turned."""

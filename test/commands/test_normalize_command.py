@@ -1,0 +1,101 @@
+"""`stretch-sim-cal normalize`: its files, its exit codes, and that it never leaves half of them."""
+
+import argparse
+import json
+import os
+
+import pytest
+import yaml
+
+from stretch_sim_cal import command
+from stretch_sim_cal.commands import normalize
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.stretch import nominal_description
+
+
+def run(*arguments) -> int:
+    parser = argparse.ArgumentParser()
+    normalize.add_arguments(parser)
+    parsed = parser.parse_args([str(argument) for argument in arguments])
+    return command.run(lambda: normalize.run(parsed))
+
+
+@pytest.fixture
+def export(tmp_path):
+    """The vendor's model with a lift that counts downwards and a mast without suffix."""
+    text = nominal_description()
+    lift = text.index('<joint name="lift_joint"')
+    turned = text[lift:].replace('xyz="0 0 1"', 'xyz="0 0 -1"', 1).replace('lower="0" upper="1.2"', 'lower="-1.2" upper="0"', 1)
+    assert turned != text[lift:]
+    path = tmp_path / "export.urdf"
+    path.write_text((text[:lift] + turned).replace('"mast_link"', '"mast"'))
+    return path
+
+
+def test_an_export_is_normalized_with_its_mapping_and_report(export, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run(export, "--out", out) == 0
+    said = capsys.readouterr().out
+    assert "warning: lift_joint now counts the other way round: check its motor's polarity" in said
+    assert sorted(path.name for path in out.iterdir()) == ["changes.md", "joint_mapping.yaml", "stretch.urdf.xacro", "tool.tool.xacro"]
+    mapping = yaml.safe_load((out / "joint_mapping.yaml").read_text())
+    assert mapping["joints"]["lift_joint"] == {"name": "lift_joint", "sign": -1, "offset": 0.0}
+    assert mapping["links"]["mast"]["name"] == "mast_link"
+    assert "lift_joint" in (out / "changes.md").read_text()
+    assert load_model(out / "stretch.urdf.xacro").joints["lift_joint"].axis.tolist() == [0, 0, 1]
+
+
+def test_json_says_what_was_done(export, tmp_path, capsys):
+    assert run(export, "--out", tmp_path / "out", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["renamed"] == {"mast": "mast_link"} and answer["joints"]["lift_joint"]["sign"] == -1
+    assert answer["largest_departure"] <= 1e-9 and not answer["unchanged"]
+
+
+def test_its_own_output_stays_as_it_is(export, tmp_path, capsys):
+    assert run(export, "--out", tmp_path / "first") == 0
+    assert run(tmp_path / "first" / "stretch.urdf.xacro", "--out", tmp_path / "second") == 0
+    assert "nothing had to be changed" in capsys.readouterr().out
+    for name in ("stretch.urdf.xacro", "tool.tool.xacro"):
+        assert (tmp_path / "second" / name).read_text() == (tmp_path / "first" / name).read_text()
+
+
+def test_what_no_rule_settles_is_left_and_told(tmp_path, capsys):
+    path = tmp_path / "bare.urdf"
+    path.write_text('<robot name="bare"><link name="thing"/></robot>')
+    assert run(path, "--out", tmp_path / "out") == 1
+    assert "left to be settled by hand" in capsys.readouterr().out
+    assert "base-link" in (tmp_path / "out" / "changes.md").read_text()
+
+
+def test_rep199_frames_come_from_options(tmp_path, capsys):
+    path = tmp_path / "arm.urdf"
+    limit = '<limit lower="-1" upper="1" effort="1" velocity="1"/>'
+    path.write_text(
+        '<robot name="arm"><link name="base_link"/><link name="link_1"/><joint name="joint_1" type="revolute">'
+        f'<parent link="base_link"/><child link="link_1"/><origin xyz="0.2 0 0.4"/><axis xyz="1 0 0"/>{limit}</joint></robot>'
+    )
+    out = tmp_path / "out"
+    assert run(path, "--out", out, "--profile", "rep199", "--base", "0 0 0.33 0 0 0", "--flange", "0.1 0 0 0 0 0") == 0
+    model = load_model(out / "arm.urdf.xacro")
+    assert model.parent_joints["flange"].parent_from_joint[0, 3] == 0.1
+    assert model.parent_joints["tool0"].parent == "flange"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("missing.urdf",), "missing.urdf"),
+        (("stretch4", "--profile", "nao"), "nao"),
+        (("stretch4", "--base", "0 0 0 0 0 0"), "rep199"),
+        (("stretch4", "--profile", "rep199", "--base", "0 0"), "six"),
+        (("stretch4", "--zero", "lift_joint=high"), "high"),
+        (("stretch4", "--zero", "lift_jiont=1"), "lift_joint"),
+        (("stretch4", "--rename", "nose=ear"), "nose"),
+        (("stretch4", "--tool", "missing.urdf"), "missing.urdf"),
+    ],
+)
+def test_what_cannot_be_used_ends_with_2_and_leaves_no_file(arguments, said, tmp_path, capsys):
+    assert run(*arguments, "--out", tmp_path / "out") == 2
+    assert said in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
