@@ -66,7 +66,8 @@ def installed(tmp_path_factory) -> Installation:
     left_out = shutil.ignore_patterns(".*", "build", "install", "log", "out", "test", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT, sources, ignore=left_out)
     prefix = tmp_path_factory.mktemp("prefix")
-    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-build-isolation", "--no-compile"]
+    # Without --ignore-installed pip would uninstall the package that is being tested.
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed"]
     done = subprocess.run([*pip, "--prefix", str(prefix), str(sources)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return Installation(sources, prefix)
