@@ -102,7 +102,7 @@ def _plan(
     """Return the tour from where the arm is; other joints stay as they are."""
     floor = float(link_transform(model, {}, stretch.FOOTPRINT_LINK)[2, 3])
     with_margin = SelfCollision(model, settings.margin, floor)
-    touching = SelfCollision(model, 0.0, floor)
+    outright = functools.cache(lambda: SelfCollision(model, 0.0, floor))  # seldom asked for
     others = {name: value for name, value in state.positions.items() if name in model.joints}
 
     def positions(pose: Pose) -> dict[str, float]:
@@ -118,7 +118,7 @@ def _plan(
         [settings.grids[joint] for joint in JOINTS],
         [settings.speeds[joint] for joint in JOINTS],
         is_free=lambda pose: with_margin.is_free(positions(pose)),
-        is_touching=lambda pose: not touching.is_free(positions(pose)),
+        is_touching=lambda pose: not outright().is_free(positions(pose)),
         explain=explain,
         margin=settings.margin,
         done=lambda pose: writer is not None and writer.holds(dict(zip(JOINTS, pose))),

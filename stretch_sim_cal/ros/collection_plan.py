@@ -92,7 +92,8 @@ def plan_collection(
     parts nearer than the margin (stowed, say) may leave that pose without it.
     Raises `Refused` where the present pose touches, or no pose of the grid can be reached from it.
     """
-    if is_touching(start):
+    cramped = not is_free(start)
+    if cramped and is_touching(start):
         raise Refused(
             f"the robot's model says that parts touch where the arm is now ({describe(start)}): {explain(start)}; "
             "move the arm to a free pose (for example /home_the_robot) and try again"
@@ -110,7 +111,7 @@ def plan_collection(
             plan.skipped.append(Skipped(pose, explain(pose)))
     if not wanted:
         return plan
-    leaving = _cached(lambda pose: not is_touching(pose)) if not is_free(start) else graph.pose_is_free
+    leaving = _cached(lambda pose: not is_touching(pose)) if cramped else graph.pose_is_free
     entry = _entry(start, graph, leaving)
     if entry is None:
         raise Refused(

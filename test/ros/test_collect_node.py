@@ -139,8 +139,6 @@ def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell):
     assert f"{taken} samples are in" in ended.out
     assert f"{4 - taken} poses to capture" in ended.out
     assert len(read_dataset(folder).samples) == 4
-    again = cell.collect(str(folder), "--yes")
-    assert (again.code, "0 poses to capture" in again.out) == (0, True)
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(cell):
@@ -194,9 +192,6 @@ def test_a_runstop_on_the_way_ends_the_collection(cell):
 
 
 def test_poses_are_checked_before_anything_moves(cell):
-    ended = cell.collect(str(cell.folder("outside")), "--yes", "--lift", "1.5")
-    assert ended.code == 2
-    assert "--lift: 1.5 is outside the joint's limits" in ended.error
     ended = cell.collect(str(cell.folder("touching")), "--yes", "--lift", "0.0", "--wrist-pitch", "1.57")
     assert ended.code == 1
     assert "none of the 4 poses" in ended.error

@@ -87,7 +87,7 @@ def test_a_robot_that_stands_within_the_margin_may_leave():
 
 def test_a_robot_that_touches_or_is_shut_in_is_not_moved():
     with pytest.raises(Refused, match="parts touch where the arm is now"):
-        plan_of(is_touching=lambda pose: True)
+        plan_of(lambda pose: pose[0] > 0.25, is_touching=lambda pose: True)
     with pytest.raises(Refused, match="no path free of collisions"):
         plan_of(lambda pose: not 0.25 < pose[0] < 0.35)
 
