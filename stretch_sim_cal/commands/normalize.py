@@ -1,4 +1,4 @@
-"""`stretch-sim-cal normalize MODEL --out DIR`: bring a robot description into a convention's form, mechanism unchanged."""
+"""`stretch-sim-cal normalize MODEL --out DIR`: a robot description in a convention's form, mechanism unchanged."""
 
 import argparse
 import json
@@ -114,7 +114,8 @@ def _answer(args: argparse.Namespace, normal, files: list[Path], departure: floa
         "renamed": _renamed(normal),
         "turned": {normal.links[old]: normal.reasons.get(normal.links[old], "") for old in normal.old_from_new},
         "joints": {
-            old: {"name": mapping.name, "sign": mapping.sign, "offset": mapping.offset} for old, mapping in normal.joints.items()
+            old: {"name": mapping.name, "sign": mapping.sign, "offset": mapping.offset}
+            for old, mapping in normal.joints.items()
         },
         "added": {frame.link: frame.reason for frame in normal.added},
         "findings": [finding.as_dict() for finding in normal.remaining],
@@ -130,5 +131,6 @@ def _lines(normal, departure: float) -> list[str]:
         lines.append("{} names changed, {} frames turned, {} frames added".format(*counts))
     negated = [mapping.name for mapping in normal.joints.values() if mapping.sign < 0]
     lines += [f"warning: {name} now counts the other way round: check its motor's polarity" for name in negated]
+    lines += [f"warning: {name}: {reason}" for name, reason in normal.reasons.items() if reason.endswith("measure it")]
     lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")
     return lines

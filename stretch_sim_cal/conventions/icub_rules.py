@@ -25,7 +25,11 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
         missing = [name for name in joints if name not in model.joints]
         if len(missing) == len(joints):
             yield Finding(
-                "control-board", INFO, board, f"none of its joints is in the model ({', '.join(joints)})", "none, if it has none"
+                "control-board",
+                INFO,
+                board,
+                f"none of its joints is in the model ({', '.join(joints)})",
+                "none, if it has none",
             )
             continue
         for name in missing:
@@ -36,7 +40,11 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
         for name in joints:
             if name in model.joints and model.joints[name].type != "revolute":
                 yield Finding(
-                    "joint-type", ERROR, name, f"it is {model.joints[name].type}, the table says revolute", "make it revolute"
+                    "joint-type",
+                    ERROR,
+                    name,
+                    f"it is {model.joints[name].type}, the table says revolute",
+                    "make it revolute",
                 )
 
 
@@ -50,14 +58,18 @@ def unknown_joints(model: RobotModel) -> Iterator[Finding]:
         if _DISREGARDED.search(name):
             yield Finding("joint-name", INFO, name, "eyes and hands are not covered by the conventions", "none needed")
         else:
-            yield Finding("joint-name", WARNING, name, f"the table has no such joint{near(name, _ALL_JOINTS)}", "rename it")
+            yield Finding(
+                "joint-name", WARNING, name, f"the table has no such joint{near(name, _ALL_JOINTS)}", "rename it"
+            )
 
 
 def ft_sensors(model: RobotModel) -> Iterator[Finding]:
     """Force-torque sensors are fixed joints with the names of the table; a robot has up to six."""
     for name, sensor in tables.FT_SENSORS.items():
         if name not in model.joints:
-            yield Finding("ft-sensor", INFO, name, f"there is no such joint for YARP's sensor {sensor}", "none, if it has none")
+            yield Finding(
+                "ft-sensor", INFO, name, f"there is no such joint for YARP's sensor {sensor}", "none, if it has none"
+            )
         elif moves(model.joints[name]):
             yield Finding("ft-sensor", ERROR, name, f"it is {model.joints[name].type}", "make it fixed")
 
@@ -65,13 +77,20 @@ def ft_sensors(model: RobotModel) -> Iterator[Finding]:
 def links(model: RobotModel) -> Iterator[Finding]:
     """Links have the names of the table, below the joints and links that it says."""
     if tables.ROOT_LINK not in model.links:
-        yield Finding("link", ERROR, model.root, f"there is no {tables.ROOT_LINK}", f"call the pelvis {tables.ROOT_LINK}")
+        yield Finding(
+            "link", ERROR, model.root, f"there is no {tables.ROOT_LINK}", f"call the pelvis {tables.ROOT_LINK}"
+        )
     elif not rigidly_joined(model, tables.ROOT_LINK, model.root):
         yield Finding("link", ERROR, tables.ROOT_LINK, f"it moves against the root {model.root}", "make it the root")
     for link, (joint_name, _) in tables.LINKS.items():
         joint = model.joints.get(joint_name)
         if joint is None:
-            if link in model.links and link not in tables.NECK_LINKS and joint_name not in tables.FT_SENSORS and _board_is_there(model, joint_name):
+            if (
+                link in model.links
+                and link not in tables.NECK_LINKS
+                and joint_name not in tables.FT_SENSORS
+                and _board_is_there(model, joint_name)
+            ):
                 above = model.parent_joints.get(link)
                 yield Finding(
                     "parent-joint", ERROR, link, f"it hangs on joint {above.name if above else 'none'}, the table says "
@@ -81,7 +100,11 @@ def links(model: RobotModel) -> Iterator[Finding]:
         level = INFO if link in tables.NECK_LINKS else ERROR
         if joint.child != link:
             yield Finding(
-                "link", level, joint.child, f"the link below joint {joint_name} is called {joint.child}", f"call it {link}"
+                "link",
+                level,
+                joint.child,
+                f"the link below joint {joint_name} is called {joint.child}",
+                f"call it {link}",
             )
         expected = _parent(model, link)
         if joint.parent != expected:
@@ -92,7 +115,9 @@ def links(model: RobotModel) -> Iterator[Finding]:
 
 
 def _board_is_there(model: RobotModel, joint_name: str) -> bool:
-    return any(joint_name in joints and any(name in model.joints for name in joints) for joints in tables.BOARDS.values())
+    return any(
+        joint_name in joints and any(name in model.joints for name in joints) for joints in tables.BOARDS.values()
+    )
 
 
 def _parent(model: RobotModel, link: str) -> str:
@@ -136,7 +161,11 @@ def frames(model: RobotModel) -> Iterator[Finding]:
         if name not in model.links:
             what = f" (skin part {tables.SKIN_PARTS[name]})" if name in tables.SKIN_PARTS else ""
             yield Finding(
-                rule, INFO, name, f"there is no such frame{what}; the table has it on {' or '.join(holders)}", "add it if it is used"
+                rule,
+                INFO,
+                name,
+                f"there is no such frame{what}; the table has it on {' or '.join(holders)}",
+                "add it if it is used",
             )
             continue
         joint = model.parent_joints.get(name)
@@ -145,7 +174,11 @@ def frames(model: RobotModel) -> Iterator[Finding]:
         elif not any(holder in model.links and rigidly_joined(model, name, holder) for holder in holders):
             on = joint.parent if joint is not None else "nothing"
             yield Finding(
-                rule, ERROR, name, f"it is fixed to {on}, the table says {' or '.join(holders)}", f"hang it on {holders[-1]}"
+                rule,
+                ERROR,
+                name,
+                f"it is fixed to {on}, the table says {' or '.join(holders)}",
+                f"hang it on {holders[-1]}",
             )
         if has_geometry(model, name):
             yield Finding(rule, WARNING, name, "it is a frame and has a shape", "move the shape to its link")

@@ -38,7 +38,11 @@ def _on_side(side: str, name: str) -> str:
 
 
 LINKS: dict[str, tuple[str, str]] = {
-    **{_on_side(side, link): (f"{side}_{joint}", _on_side(side, parent)) for side in "lr" for link, joint, parent in _SIDED},
+    **{
+        _on_side(side, link): (f"{side}_{joint}", _on_side(side, parent))
+        for side in "lr"
+        for link, joint, parent in _SIDED
+    },
     "torso_1": ("torso_pitch", ROOT_LINK),
     "torso_2": ("torso_roll", "torso_1"),
     "chest": ("torso_yaw", "torso_2"),
@@ -101,19 +105,25 @@ class Slip:
 SLIPS = (
     Slip("links, l_elbow_1", "its parent link is l_forearm, whose own parent is l_elbow_1: a loop", "l_upper_arm"),
     Slip("links, r_elbow_1", "its parent link is r_arm, which no table defines", "r_upper_arm"),
-    Slip("links, head", "the joints neck_pitch, neck_roll and neck_yaw have no links in the table, though imu_frame hangs on "
+    Slip("links, head", "the joints neck_pitch, neck_roll and neck_yaw have no links in the table, though imu_frame "
+    "hangs on "
          "head", "neck_1, neck_2 and head, as released models have them"),
     Slip("axes, neck", "the table of axes leaves the three neck joints out", "no axis of theirs is judged"),
     Slip("axes, torso_roll", "(-1 0 0), while released models turn about (1 0 0)", "both are accepted"),
     Slip("axes, Min and Max", "the columns are empty", "no range is judged"),
-    Slip("frames, l_arm_ft_frame and r_arm_ft_frame", "they are on l_upper_arm and l_arm (r_arm), but the sensor's joint is "
-         "between l_shoulder_3 and l_upper_arm, and no table defines l_arm", "l_shoulder_3 or l_upper_arm, and alike right"),
+    Slip("frames, l_arm_ft_frame and r_arm_ft_frame", "they are on l_upper_arm and l_arm (r_arm), but the sensor's "
+    "joint is "
+         "between l_shoulder_3 and l_upper_arm, and no table defines l_arm", "l_shoulder_3 or l_upper_arm, and alike "
+         "right"),
     Slip("frames, l_foot_ft_frame and r_foot_ft_frame", "they are on l_upper_foot and l_foot, but no table defines "
          "l_upper_foot", "l_ankle_2 or l_foot, and alike right"),
-    Slip("frames, l_eye_frame and r_eye_frame", "they are listed, while the text leaves the eyes out and gives them no link",
+    Slip("frames, l_eye_frame and r_eye_frame", "they are listed, while the text leaves the eyes out and gives them "
+    "no link",
          "not asked for"),
-    Slip("joints, torso", "YARP's board counts the torso yaw, roll, pitch from the chest down; the table lists pitch, roll, "
+    Slip("joints, torso", "YARP's board counts the torso yaw, roll, pitch from the chest down; the table lists pitch, "
+    "roll, "
          "yaw", "membership of a board is judged, not the order"),
-    Slip("skin frames", "the prefix SKIN_ is missing on LEFT_FOOT and RIGHT_FOOT, which the other six have", "names of parts "
+    Slip("skin frames", "the prefix SKIN_ is missing on LEFT_FOOT and RIGHT_FOOT, which the other six have",
+    "names of parts "
          "are not judged"),
 )  # fmt: skip

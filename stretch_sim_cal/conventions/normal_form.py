@@ -1,7 +1,7 @@
 """Brings a robot description into the form that a profile asks for, without changing its mechanism.
 
-    normal = normalized(read_description("cad_export.urdf"), Options("stretch"))
-    normalized_files.write(normal, "out")       # proves Rule 0 on what it is about to write, or refuses
+normal = normalized(read_description("cad_export.urdf"), Options("stretch"))
+normalized_files.write(normal, "out")       # proves Rule 0 on what it is about to write, or refuses
 """
 
 import os
@@ -86,7 +86,9 @@ def read_description(
 ) -> Description:
     """Return the elements of a URDF or xacro file. Raises `InputError` for what is no valid URDF."""
     path = Path(path).expanduser()
-    text = load_urdf_text(path, arguments).replace(TOOL_MESHES, f"file://{quote(str(path.resolve().parent / 'meshes'))}")
+    text = load_urdf_text(path, arguments).replace(
+        TOOL_MESHES, f"file://{quote(str(path.resolve().parent / 'meshes'))}"
+    )
     return description(text, path.resolve().parent, str(path), mesh_folders)
 
 
@@ -218,7 +220,9 @@ def _attach_tool(robot: Description, tool: Description) -> None:
     hanging = [joint.child for joint in model.child_joints(site)]
     if hanging:
         raise InputError(f"{robot.source}: {site} holds {hanging[0]} already; attach a tool to a model without one")
-    twice = [name for name in other.links if name in model.links] + [name for name in other.joints if name in model.joints]
+    twice = [name for name in other.links if name in model.links] + [
+        name for name in other.joints if name in model.joints
+    ]
     if twice:
         raise InputError(f"{tool.source}: '{twice[0]}' is a name of the robot's, too; rename it in the tool")
     robot.root.extend(element for element in tool.root if element.tag in ("link", "joint", "material", "gazebo"))

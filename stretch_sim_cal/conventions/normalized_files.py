@@ -58,7 +58,8 @@ def write(normal: Normal, folder: str | os.PathLike, tool: str = "tool") -> tupl
 def prove(normal: Normal, xacro_file: Path) -> float:
     """Return the largest departure between the old model and what a xacro file expands to. Raises `Refused`."""
     return prove_same_mechanism(
-        normal.old, load_model(xacro_file), normal.links, normal.joints, root_turned(normal.old_from_new, normal.old.root),
+        normal.old, load_model(xacro_file), normal.links, normal.joints, root_turned(normal.old_from_new,
+        normal.old.root),
         normal.old_from_new,
     )  # fmt: skip
 
@@ -196,19 +197,32 @@ def report_text(normal: Normal) -> str:
     lines += _section("Renamed", [f"{old} -> {new}" for old, new in renamed])
     turned = []
     for old, rotation in normal.old_from_new.items():
-        degrees = " ".join(f"{value:.6g}" for value in np.degrees(roll_pitch_yaw(rotation)))
-        turned.append(f"{normal.links[old]}: by rpy {degrees} deg in its old frame. {normal.reasons.get(normal.links[old], '')}")
+        degrees = " ".join(f"{value + 0.0:.6g}" for value in np.degrees(roll_pitch_yaw(rotation)))
+        turned.append(
+            f"{normal.links[old]}: by rpy {degrees} deg in its old frame. {normal.reasons.get(normal.links[old], '')}"
+        )
     lines += _section("Frames turned (shapes, masses and children stay where they were)", turned)
-    lines += _section("Check the motor's polarity", [
-        f"{mapping.name}: positive is now the other way round, limits are swapped and negated"
-        for mapping in normal.joints.values() if mapping.sign < 0
-    ])
-    lines += _section("Zeros moved", [
-        f"{mapping.name}: new = {mapping.sign} * old + {mapping.offset!r}" for mapping in normal.joints.values() if mapping.offset
-    ])
+    lines += _section(
+        "Check the motor's polarity",
+        [
+            f"{mapping.name}: positive is now the other way round, limits are swapped and negated"
+            for mapping in normal.joints.values()
+            if mapping.sign < 0
+        ],
+    )
+    lines += _section(
+        "Zeros moved",
+        [
+            f"{mapping.name}: new = {mapping.sign} * old + {mapping.offset!r}"
+            for mapping in normal.joints.values()
+            if mapping.offset
+        ],
+    )
     lines += _section("Frames added", [f"{frame.link} on {frame.parent}. {frame.reason}" for frame in normal.added])
     left = [finding for finding in normal.remaining if finding.level == ERROR]
-    lines += _section("Left to be settled by hand", [f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in left])
+    lines += _section(
+        "Left to be settled by hand", [f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in left]
+    )
     return "\n".join(lines)
 
 

@@ -105,7 +105,9 @@ def _compare_shape(name: str, shape: Geometry, moved: Geometry, before: np.ndarr
     same = same and np.array_equal(shape.size, moved.size) and np.array_equal(shape.scale, moved.scale)
     if not same or (shape.path or shape.filename) != (moved.path or moved.filename):
         raise Refused(f"link '{name}': a {shape.kind} has become another shape; nothing is written")
-    return _checked(f"a shape of link '{name}'", _far(before @ shape.link_from_geometry, after @ moved.link_from_geometry))
+    return _checked(
+        f"a shape of link '{name}'", _far(before @ shape.link_from_geometry, after @ moved.link_from_geometry)
+    )
 
 
 def _compare_mass(name: str, body: Inertial, moved: Inertial, before: np.ndarray, after: np.ndarray) -> float:
@@ -134,5 +136,3 @@ def root_turned(old_from_new: Mapping[str, np.ndarray], root: str) -> np.ndarray
     result = np.eye(4)
     result[:3, :3] = old_from_new.get(root, np.eye(3))
     return result
-
-

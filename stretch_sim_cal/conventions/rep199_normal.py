@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from stretch_sim_cal.conventions.frames import UP, across, frames_in, moves
-from stretch_sim_cal.conventions.rep199_rules import VIRTUAL, Arm, arms, way_out
+from stretch_sim_cal.conventions.rep199_arms import VIRTUAL, Arm, arms
+from stretch_sim_cal.conventions.rep199_rules import way_out
 from stretch_sim_cal.conventions.rewrite import AddedFrame
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy
@@ -37,12 +38,16 @@ def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> lis
     if "base" in lacking:
         start = arm.first(model)
         if start is None:
-            raise InputError(f"there is no {arm.name('base_link')} to add {arm.name('base')} to; name it with --rename OLD=NEW")
+            raise InputError(
+                f"there is no {arm.name('base_link')} to add {arm.name('base')} to; name it with --rename OLD=NEW"
+            )
         added.append(_frame(arm, "base", start, poses.get("base", np.eye(4)), "base" in poses))
     if "flange" in lacking:
         numbered = arm.numbered(model)
         if not numbered:
-            raise InputError(f"there is no {arm.name('link_n')} to add {arm.name('flange')} to; name it with --rename OLD=NEW")
+            raise InputError(
+                f"there is no {arm.name('link_n')} to add {arm.name('flange')} to; name it with --rename OLD=NEW"
+            )
         pose = poses["flange"] if "flange" in poses else _usual_flange(model, arm, numbered[-1])
         added.append(_frame(arm, "flange", numbered[-1], pose, "flange" in poses))
     if "tool0" in lacking:
@@ -57,7 +62,7 @@ def _frame(arm: Arm, role: str, parent: str, pose: np.ndarray, given: bool) -> A
 
 
 def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
-    """Return last_from_flange (4, 4): at the last link's origin, x out along its joint's axis, z as much up as it can."""
+    """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up as it can."""
     chain = [joint for joint in model.chain(last) if moves(joint)]
     if not chain or chain[-1].child != last:
         raise InputError(f"{last} does not move, so where {arm.name('flange')} points cannot be told; give --flange")

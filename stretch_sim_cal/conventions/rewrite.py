@@ -59,9 +59,7 @@ def roll_pitch_yaw(rotation: np.ndarray) -> np.ndarray:
     yaw = np.arctan2(rotation[1, 0], rotation[0, 0]) if horizontal > EPSILON else 0.0
     cosine, sine = np.cos(yaw), np.sin(yaw)
     pitch = np.arctan2(-rotation[2, 0], cosine * rotation[0, 0] + sine * rotation[1, 0])
-    roll = np.arctan2(
-        sine * rotation[0, 2] - cosine * rotation[1, 2], cosine * rotation[1, 1] - sine * rotation[0, 1]
-    )
+    roll = np.arctan2(sine * rotation[0, 2] - cosine * rotation[1, 2], cosine * rotation[1, 1] - sine * rotation[0, 1])
     angles = np.array([roll, pitch, yaw])
     quarters = np.round(angles / (np.pi / 2)) * (np.pi / 2)
     return np.where(np.abs(angles - quarters) < EPSILON, quarters, angles)

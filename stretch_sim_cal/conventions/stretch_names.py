@@ -10,7 +10,15 @@ from stretch_sim_cal.robot.model import Joint, RobotModel
 BASE, FOOTPRINT, LIFT, WRIST, ROLL = "base_link", "base_footprint", "lift_link", "wrist_link", "wrist_roll_link"
 ARM = tuple(f"arm_l{number}_link" for number in range(5))
 ARM_JOINTS = tuple(f"arm_l{number}_joint" for number in range(5))
-PRIMARY_LINKS = ("mast_link", "head_link", LIFT, *ARM, WRIST, "tool_attachment_site_link", "quick_connect_interface_link")
+PRIMARY_LINKS = (
+    "mast_link",
+    "head_link",
+    LIFT,
+    *ARM,
+    WRIST,
+    "tool_attachment_site_link",
+    "quick_connect_interface_link",
+)
 """Structural links without a joint of rotation: Rule 1's first sentence."""
 ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)
 """The wrist's links, whose zero position Rule 1 aligns."""
@@ -106,6 +114,16 @@ OPTICAL_FROM_SENSOR = np.array([[0.0, -1.0, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0
 """Rotation: an optical frame's z is its sensor's x, its x the sensor's -y, its y the sensor's -z."""
 
 
+def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) base_link_from_lidar with z `outwards` and x up or, where y would then point away
+    from `inwards` (the way to the head's centre), down: a right-handed frame of the right lidar cannot have both."""
+    up = across(UP, outwards)
+    x = up / np.linalg.norm(up)
+    if np.dot(np.cross(outwards, x), inwards) < 0:
+        x = -x
+    return np.column_stack([x, np.cross(outwards, x), outwards])
+
+
 def head_centre(frames: dict[str, np.ndarray], links: list[str], link: str) -> np.ndarray:
     """Return the middle (3,) between the lidars in base_link; of one alone, the point beside it in the robot's middle
     plane."""
@@ -130,4 +148,6 @@ def wheel_order(positions: dict[str, np.ndarray]) -> list[str]:
     azimuth = {name: float(np.arctan2(position[1], position[0])) for name, position in positions.items()}
     # Two wheels may be equally near to forward, one on each side: then the left one is first, rounding aside.
     first = min(azimuth, key=lambda name: (round(abs(azimuth[name]), 6), -azimuth[name]))
-    return sorted(azimuth, key=lambda name: round((azimuth[name] - azimuth[first]) % (2 * np.pi), 9) % round(2 * np.pi, 9))
+    return sorted(
+        azimuth, key=lambda name: round((azimuth[name] - azimuth[first]) % (2 * np.pi), 9) % round(2 * np.pi, 9)
+    )

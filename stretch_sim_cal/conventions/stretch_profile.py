@@ -21,26 +21,35 @@ RULES = (
 )  # fmt: skip
 
 EXEMPTIONS = (
-    Exemption("rule-1", "wheel_*", "Rules 1 and 6 cannot both hold for a wheel: aligned with base_link, its z axis would be "
+    Exemption("rule-1", "wheel_*", "Rules 1 and 6 cannot both hold for a wheel: aligned with base_link, its z axis "
+    "would be "
               "up and not towards the base's centre; the released model follows Rule 6"),
-    Exemption("rule-1", "base_footprint", "base_ref is where a floor calibration is written to, so it may tilt by a little",
+    Exemption("rule-1", "base_footprint", "base_ref is where a floor calibration is written to, so it may tilt by a "
+    "little",
               up_to=3.0),
-    Exemption("rule-4-base-z-up", "camera_*_link", "the document changed: releases of 2026.07 announce base frames of the head's "
+    Exemption("rule-4-base-z-up", "camera_*_link", "the document changed: releases of 2026.07 announce base frames of "
+    "the head's "
               "cameras with z up; their optical frames are judged by the image all the same"),
-    Exemption("rule-4-optical", "gripper_*_optical_frame", "the released model levels the gripper camera's colour frames "
+    Exemption("rule-4-optical", "gripper_*_optical_frame", "the released model levels the gripper camera's colour "
+    "frames "
               "against the 3 deg by which the camera is pitched", up_to=3.01),
-    Exemption("rule-4-lidar-y", "*lidar_*", "y points only roughly to the head's centre: the dome looks down by 45 deg and "
+    Exemption("rule-4-lidar-y", "*lidar_*", "y points only roughly to the head's centre: the dome looks down by 45 "
+    "deg and "
               "ahead, and the released model keeps the connector's true direction", up_to=55.0),
-    Exemption("rule-4-lidar-x", "*lidar_right*", "z out, y inwards and x up cannot all hold for the right lidar: it is the "
+    Exemption("rule-4-lidar-x", "*lidar_right*", "z out, y inwards and x up cannot all hold for the right lidar: it "
+    "is the "
               "left one's mirror image, and mirrored frames are left-handed; the released model lets x point down",
               at_least=170.0),
-    Exemption("rule-5-names", "grasp_center_link", "Rule 5's link_grasp_center has no _link suffix, which Rule 7 asks for; the "
+    Exemption("rule-5-names", "grasp_center_link", "Rule 5's link_grasp_center has no _link suffix, which Rule 7 asks "
+    "for; the "
               "released model follows Rule 7"),
-    Exemption("rule-5-names", "*fingertip_*_link", "Rule 5's link_fingertip_* have no _link suffix, which Rule 7 asks for; the "
+    Exemption("rule-5-names", "*fingertip_*_link", "Rule 5's link_fingertip_* have no _link suffix, which Rule 7 asks "
+    "for; the "
               "released model follows Rule 7"),
     Exemption("rule-5-tip-x", "*fingertip_*", "the curved gripper's fingertips are inclined by 16 deg against straight "
               "inwards while the fingers are closed, and turn with them", up_to=20.0),
-    Exemption("rule-5-tip-missing", "finger_*_link", "the parallel gripper has no fingertip frames; those of its fingers "
+    Exemption("rule-5-tip-missing", "finger_*_link", "the parallel gripper has no fingertip frames; those of its "
+    "fingers "
               "follow the rule themselves", up_to=5.0),
     Exemption("rule-7", "link_grasp_center", "Rule 5 writes it so"),
     Exemption("rule-7", "link_fingertip_*", "Rule 5 writes it so"),

@@ -87,7 +87,8 @@ def _telescope(model: RobotModel) -> list[Joint]:
         row = [joint]
         while following := [
             other for other in model.child_joints(row[-1].child)
-            if other.name in axes and np.linalg.norm(np.cross(axes[other.name], axes[joint.name])) < np.radians(PARALLEL_DEG)
+            if other.name in axes and np.linalg.norm(np.cross(axes[other.name],
+            axes[joint.name])) < np.radians(PARALLEL_DEG)
         ]:  # fmt: skip
             row.append(following[0])
         if len(row) == len(names.ARM_JOINTS) - 1:
@@ -96,7 +97,7 @@ def _telescope(model: RobotModel) -> list[Joint]:
 
 
 def _wrist(model: RobotModel, last: str) -> list[tuple[str, str, str | None]]:
-    """Return the wrist's links: a fixed one on the arm's last, then yaw, pitch and roll about base_link's z, y and x."""
+    """Return the wrist's links: one fixed to the arm's last, then yaw, pitch, roll about base_link's z, y and x."""
     frames = frames_in(model, base_of(model))
     found: list[tuple[str, str, str | None]] = []
     link = last
@@ -113,7 +114,7 @@ def _wrist(model: RobotModel, last: str) -> list[tuple[str, str, str | None]]:
 
 
 def _next_about(model: RobotModel, frames: dict[str, np.ndarray], link: str, column: int) -> Joint | None:
-    """Return the nearest revolute joint below `link`, fixed joints between, that turns about one of base_link's axes."""
+    """Return the revolute joint next below `link`, fixed joints between, that turns about one of base_link's axes."""
     for joint in model.joints.values():
         if joint.type == "revolute" and rigid_root(model, joint.parent) == rigid_root(model, link):
             axis = frames[joint.child][:3, :3] @ joint.unit_axis

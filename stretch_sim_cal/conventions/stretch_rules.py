@@ -8,7 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from stretch_sim_cal.conventions import stretch_names as names
-from stretch_sim_cal.conventions.frames import PRIMARY, UP, across, angle_deg, frames_in, nearest_primary, shown, turn_deg
+from stretch_sim_cal.conventions.frames import (
+    PRIMARY,
+    UP,
+    across,
+    angle_deg,
+    frames_in,
+    nearest_primary,
+    shown,
+    turn_deg,
+)
 from stretch_sim_cal.conventions.profile import ERROR, INFO, Finding
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
@@ -20,8 +29,8 @@ def base_link(model: RobotModel) -> Iterator[Finding]:
     """Everything is measured in base_link."""
     if names.BASE not in model.links:
         yield Finding(
-            "base-link", ERROR, model.root, f"there is no {names.BASE} (the root is {model.root}), and all frames are said "
-            "in it", f"name the link of the base {names.BASE}",
+            "base-link", ERROR, model.root, f"there is no {names.BASE} (the root is {model.root}), and all frames are "
+            "said in it", f"name the link of the base {names.BASE}",
         )  # fmt: skip
 
 
@@ -51,13 +60,19 @@ def arm_order(model: RobotModel) -> Iterator[Finding]:
     present = [link for link in model.order if link.startswith("arm_l")]
     for link, joint_name in zip(names.ARM, names.ARM_JOINTS, strict=True):
         if link not in model.links:
-            yield _arm(link, f"there is no {link}; the arm has {_listed(present)}", "name the five links in order from the lift")
+            yield _arm(
+                link,
+                f"there is no {link}; the arm has {_listed(present)}",
+                "name the five links in order from the lift",
+            )
             continue
         joint = model.parent_joints.get(link)
         expected = names.LIFT if link == names.ARM[0] else names.ARM[names.ARM.index(link) - 1]
         if joint is None or joint.parent != expected:
             parent = joint.parent if joint else "nothing"
-            yield _arm(link, f"{link} hangs on {parent}, its number says {expected}", f"number the links from {names.LIFT} on")
+            yield _arm(
+                link, f"{link} hangs on {parent}, its number says {expected}", f"number the links from {names.LIFT} on"
+            )
         if joint is not None and joint.name != joint_name:
             yield _arm(joint.name, f"the joint above {link} is called {joint.name}", f"call it {joint_name}")
     for link in present:
@@ -111,7 +126,9 @@ def wheels(model: RobotModel) -> Iterator[Finding]:
     if names.BASE not in model.links:
         return
     if not found:
-        yield Finding("rule-6-numbers", ERROR, names.BASE, "there is no wheel_0_link", "name the wheels wheel_0_link and so on")
+        yield Finding(
+            "rule-6-numbers", ERROR, names.BASE, "there is no wheel_0_link", "name the wheels wheel_0_link and so on"
+        )
         return
     frames = frames_in(model, names.BASE)
     placed = [link for link in found if np.linalg.norm(across(frames[link][:3, 3], UP)) > 1e-3]
@@ -120,15 +137,21 @@ def wheels(model: RobotModel) -> Iterator[Finding]:
         if joint is not None:
             yield from _wheel_axis(link, joint)
         if link not in placed:
-            yield Finding("rule-6-z", ERROR, link, "the wheel is in the base's centre", "put its origin where the wheel is")
+            yield Finding(
+                "rule-6-z", ERROR, link, "the wheel is in the base's centre", "put its origin where the wheel is"
+            )
             continue
         right, is_ = names.wheel_rotation(frames[link][:3, 3]), frames[link][:3, :3]
-        for column, rule, what in ((2, "rule-6-z", "towards the base's centre"), (0, "rule-6-x", "its direction of motion")):
+        for column, rule, what in (
+            (2, "rule-6-z", "towards the base's centre"),
+            (0, "rule-6-x", "its direction of motion"),
+        ):
             away = angle_deg(is_[:, column], right[:, column])
             if away > 1.0:
                 yield Finding(
-                    rule, ERROR, link, f"its {'xyz'[column]} axis {shown(is_[:, column])} is {away:.4g} deg from {what}, "
-                    f"{shown(right[:, column])}", f"turn the frame so that {'xyz'[column]} is {shown(right[:, column])}", away,
+                    rule, ERROR, link, f"its {'xyz'[column]} axis {shown(is_[:, column])} is {away:.4g} deg from "
+                    f"{what}, {shown(right[:, column])}", f"turn the frame so that {'xyz'[column]} is "
+                    f"{shown(right[:, column])}", away,
                 )  # fmt: skip
     yield from _wheel_numbers(found, {link: frames[link][:3, 3] for link in placed})
 
@@ -138,7 +161,8 @@ def _wheel_axis(link: str, joint: Joint) -> Iterator[Finding]:
         yield Finding("rule-6-axis", ERROR, joint.name, f"{link} is on a fixed joint", "make it continuous about z")
     elif joint.type == "prismatic" or angle_deg(joint.axis, UP) > EXACT_DEG:
         yield Finding(
-            "rule-6-axis", ERROR, joint.name, f"{link} moves {joint.type} along or about {shown(joint.axis)}, not about z",
+            "rule-6-axis", ERROR, joint.name, f"{link} moves {joint.type} along or about {shown(joint.axis)}, not "
+            "about z",
             "turn the wheel's frame so that its axis is 0 0 1",
         )  # fmt: skip
 
@@ -151,8 +175,8 @@ def _wheel_numbers(found: list[str], positions: dict[str, np.ndarray]) -> Iterat
         name = f"wheel_{number}_link"
         if link != right:
             yield Finding(
-                "rule-6-numbers", ERROR, right, f"it stands at {azimuth:.1f} deg and is number {number} counter-clockwise "
-                "from the wheel nearest to forward", f"call it {name}",
+                "rule-6-numbers", ERROR, right, f"it stands at {azimuth:.1f} deg and is number {number} "
+                "counter-clockwise from the wheel nearest to forward", f"call it {name}",
             )  # fmt: skip
         elif link.removesuffix("_link") != name.removesuffix("_link"):
             yield Finding("rule-6-numbers", ERROR, link, f"it is wheel number {number}", f"call it {name}")
@@ -166,7 +190,9 @@ def suffixes(model: RobotModel) -> Iterator[Finding]:
             inside = stem.split("_")
             if stem == name:
                 bare = "_".join(word for word in inside if word not in (kind, "frame")) or name
-                yield Finding("rule-7", ERROR, name, f"{kind} '{name}' does not end in _{kind}", f"call it {bare}_{kind}")
+                yield Finding(
+                    "rule-7", ERROR, name, f"{kind} '{name}' does not end in _{kind}", f"call it {bare}_{kind}"
+                )
             elif kind in inside:
                 bare = "_".join(word for word in inside if word != kind)
                 yield Finding("rule-7", ERROR, name, f"{kind} '{name}' says '{kind}' twice", f"call it {bare}_{kind}")

@@ -19,7 +19,7 @@ LIDAR_DEG = 10.0
 
 
 def sensor_bases(model: RobotModel) -> Iterator[Finding]:
-    """Rule 4: x of a sensor's base frame points forward, z to the sensor's top; the head's cameras lie on their sides."""
+    """Rule 4: x of a sensor's base frame points forward, z to its top; the head's cameras lie on their sides."""
     if names.BASE not in model.links:
         return
     frames = frames_in(model, names.BASE)
@@ -31,7 +31,8 @@ def sensor_bases(model: RobotModel) -> Iterator[Finding]:
         away = angle_deg(rotation[:, 0], forward)
         if away >= names.LOOKS_DEG:
             yield Finding(
-                "rule-4-base-x", ERROR, link, f"its x axis {shown(rotation[:, 0])} is {away:.4g} deg from where the sensor is "
+                "rule-4-base-x", ERROR, link, f"its x axis {shown(rotation[:, 0])} is {away:.4g} deg from where the "
+                "sensor is "
                 f"mounted to look, {shown(forward)}", "turn the frame so that x points out of the sensor", away,
             )  # fmt: skip
             continue
@@ -39,13 +40,15 @@ def sensor_bases(model: RobotModel) -> Iterator[Finding]:
         off = angle_deg(rotation[:, 2], right[:, 2])
         if lies_upright(link, rotation):
             yield Finding(
-                "rule-4-base-z-up", ERROR, link, f"its z axis {shown(rotation[:, 2])} is up, though the camera lies on its side",
+                "rule-4-base-z-up", ERROR, link, f"its z axis {shown(rotation[:, 2])} is up, though the camera lies "
+                "on its side",
                 f"turn the frame about x so that z is {shown(right[:, 2])}", off,
             )  # fmt: skip
         elif off > MOUNT_DEG:
             where = "sideways, as this camera is mounted," if link in names.SIDEWAYS_CAMERAS else "to the sensor's top"
             yield Finding(
-                "rule-4-base-z", ERROR, link, f"its z axis {shown(rotation[:, 2])} is {off:.4g} deg from where it points "
+                "rule-4-base-z", ERROR, link, f"its z axis {shown(rotation[:, 2])} is {off:.4g} deg from where it "
+                "points "
                 f"{where} {shown(right[:, 2])}", f"turn the frame about x so that z is {shown(right[:, 2])}", off,
             )  # fmt: skip
 
@@ -81,8 +84,8 @@ def optical_frames(model: RobotModel) -> Iterator[Finding]:
             if off > EXACT_DEG:
                 rotation = joint.parent_from_joint[:3, :3]
                 yield Finding(
-                    "rule-4-optical", ERROR, link, f"it is {off:.4g} deg from z forward, x right, y down of {sensor}; in it, "
-                    f"z is {shown(rotation[:, 2])} and x is {shown(rotation[:, 0])}",
+                    "rule-4-optical", ERROR, link, f"it is {off:.4g} deg from z forward, x right, y down of {sensor}; "
+                    f"in it, z is {shown(rotation[:, 2])} and x is {shown(rotation[:, 0])}",
                     "give its joint rpy -pi/2 0 -pi/2", off,
                 )  # fmt: skip
     for link in model.order:
@@ -103,27 +106,32 @@ def lidars(model: RobotModel) -> Iterator[Finding]:
         x, y, z = frames[link][:3, :3].T
         inwards = names.head_centre(frames, found, link) - frames[link][:3, 3]
         if np.linalg.norm(inwards) < 1e-3:
-            yield Finding("rule-4-lidar-y", ERROR, link, "it is in the head's middle plane", "put it where the lidar is")
+            yield Finding(
+                "rule-4-lidar-y", ERROR, link, "it is in the head's middle plane", "put it where the lidar is"
+            )
             continue
         outwards = names.looks(link, frames[link][:3, 3], inwards)
         away = angle_deg(z, outwards)
         if away >= names.LOOKS_DEG:
             yield Finding(
-                "rule-4-lidar-z", ERROR, link, f"its z axis {shown(z)} is {away:.4g} deg from the way out, {shown(outwards)}",
+                "rule-4-lidar-z", ERROR, link, f"its z axis {shown(z)} is {away:.4g} deg from the way out, "
+                f"{shown(outwards)}",
                 "turn the frame so that z points out of the lidar", away,
             )  # fmt: skip
             continue
         off = angle_deg(y, inwards)
         if off > MOUNT_DEG:
             yield Finding(
-                "rule-4-lidar-y", ERROR, link, f"its y axis {shown(y)} is {off:.4g} deg from the head's centre, which is "
-                f"towards {shown(inwards / np.linalg.norm(inwards))}", "turn the frame about z so that y points there", off,
+                "rule-4-lidar-y", ERROR, link, f"its y axis {shown(y)} is {off:.4g} deg from the head's centre, which "
+                f"is towards {shown(inwards / np.linalg.norm(inwards))}",
+                "turn the frame about z so that y points there", off,
             )  # fmt: skip
         up = across(UP, z)
         low = angle_deg(x, up)
         if low > LIDAR_DEG:
             yield Finding(
-                "rule-4-lidar-x", ERROR, link, f"its x axis {shown(x)} is {low:.4g} deg from up, as far as z lets it point up",
+                "rule-4-lidar-x", ERROR, link, f"its x axis {shown(x)} is {low:.4g} deg from up, as far as z lets it "
+                "point up",
                 "turn the frame about z so that x points up", low,
             )  # fmt: skip
 
@@ -135,7 +143,8 @@ def grasp_center(model: RobotModel) -> Iterator[Finding]:
         if names.fingers(model):
             joint = names.fingers(model)[0]
             yield Finding(
-                "rule-5-center-missing", ERROR, joint.parent, f"its tool has fingers ({joint.child}) but no grasp centre",
+                "rule-5-center-missing", ERROR, joint.parent, f"its tool has fingers ({joint.child}) but no grasp "
+                "centre",
                 f"add {names.GRASP_CENTERS[0]} between the fingertips",
             )  # fmt: skip
         return
@@ -176,8 +185,10 @@ def fingertips(model: RobotModel) -> Iterator[Finding]:
         off, inwards = _inwards_deg(model, link, center)
         if link in bare:
             yield Finding(
-                "rule-5-tip-missing", ERROR, link, f"the finger has no fingertip frame; its own x axis is {off:.4g} deg from "
-                "inwards", f"add {link.removesuffix('_link').replace('finger', 'fingertip')}_link, x normal to the surface", off,
+                "rule-5-tip-missing", ERROR, link, f"the finger has no fingertip frame; its own x axis is {off:.4g} "
+                "deg from "
+                "inwards", f"add {link.removesuffix('_link').replace('finger', 'fingertip')}_link, x normal to the "
+                "surface", off,
             )  # fmt: skip
         elif off > MOUNT_DEG:
             yield Finding(
@@ -195,7 +206,8 @@ def _inwards_deg(model: RobotModel, link: str, center: str) -> tuple[float, np.n
     for joint in model.chain(link):
         if joint in names.fingers(model) and joint.limit is not None:
             opened += [
-                _in_center(model, {joint.name: bound}, link, center)[:3, 3] for bound in (joint.limit.lower, joint.limit.upper)
+                _in_center(model, {joint.name: bound}, link, center)[:3, 3]
+                for bound in (joint.limit.lower, joint.limit.upper)
             ]
     lateral = [across(position, np.array([1.0, 0.0, 0.0])) for position in opened]
     widest = max(lateral, key=np.linalg.norm)

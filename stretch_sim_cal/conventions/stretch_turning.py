@@ -8,11 +8,21 @@ import itertools
 import numpy as np
 
 from stretch_sim_cal.conventions import stretch_names as names
-from stretch_sim_cal.conventions.frames import LEFT, PRIMARY, UP, across, angle_deg, frames_in, nearest_primary, turn_deg
+from stretch_sim_cal.conventions.frames import (
+    LEFT,
+    PRIMARY,
+    UP,
+    across,
+    angle_deg,
+    frames_in,
+    nearest_primary,
+    turn_deg,
+)
 from stretch_sim_cal.conventions.profile import ERROR, Finding, lint
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
 from stretch_sim_cal.conventions.stretch_profile import STRETCH
 from stretch_sim_cal.conventions.stretch_rules import EXACT_DEG
+from stretch_sim_cal.conventions.stretch_sensor_rules import MOUNT_DEG
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
@@ -22,7 +32,8 @@ LEVELLED_DEG = 3.01
 CALIBRATED_DEG = 3.0
 """A base tilted against its footprint by no more than this has been calibrated."""
 QUARTERS = tuple(
-    np.column_stack([sign * np.eye(3)[first], other * np.eye(3)[second], np.cross(sign * np.eye(3)[first], other * np.eye(3)[second])])
+    np.column_stack([sign * np.eye(3)[first], other * np.eye(3)[second], np.cross(sign * np.eye(3)[first],
+    other * np.eye(3)[second])])
     for first, second in itertools.permutations(range(3), 2)
     for sign, other in itertools.product((1, -1), repeat=2)
 )  # fmt: skip
@@ -49,7 +60,7 @@ def turning(model: RobotModel, zeros: dict[str, float]) -> tuple[Turning, dict[s
     if names.BASE not in model.links:
         return result, reasons
     frames = _frames(model, zeros)
-    # Base frames of the head's cameras that are upright are a listed exception; here they become what the document says.
+    # Upright base frames of the head's cameras are a listed exception; here they become what the document says.
     found = [each for each in lint(model, STRETCH) if each.level == ERROR or each.rule == "rule-4-base-z-up"]
     blamed = {each.name: each for each in found if each.rule.startswith(("rule-4", "rule-5"))}
     wanted = _wanted(model, frames, blamed)
@@ -105,9 +116,7 @@ def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> dict[str, tu
     return wanted
 
 
-def _with_primary_axis(
-    model: RobotModel, link: str, old: np.ndarray, new: np.ndarray
-) -> tuple[np.ndarray, int, str]:
+def _with_primary_axis(model: RobotModel, link: str, old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, int, str]:
     """Return a link's rotation with its joint's axis made primary (Rule 3), the joint's sign, and the reason."""
     axis = new.T @ old @ model.parent_joints[link].unit_axis
     nearest = nearest_primary(axis)
@@ -132,24 +141,39 @@ def _half_turn(axis: np.ndarray) -> np.ndarray:
 def _sensors(
     model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding]
 ) -> dict[str, tuple[np.ndarray, str]]:
-    """Return relabelled frames of cameras, line sensors and lidars that break Rule 4.
+    """Return the frames of cameras, line sensors and lidars that break Rule 4, as they are to be.
 
     A sensor's frame says where it looks, and nothing else in a description does: so its axes stay on their lines, and
-    only which is called x, y and z is chosen, by the direction in which that sensor is known to be mounted.
+    only which is called x, y and z is chosen, by the direction in which that sensor is known to be mounted. A frame
+    that has no axis there is past telling: it gets the nearest one that keeps the rule, and the report says so.
     """
     broken = {name for name, each in blamed.items() if each.rule.startswith(("rule-4-base", "rule-4-lidar"))}
     wanted = {}
     for link in names.sensors(model):
         if link in broken:
-            best = min(QUARTERS, key=lambda quarter: _camera_cost(link, frames[link][:3, :3] @ quarter, frames[link][:3, 3]))
-            wanted[link] = (frames[link][:3, :3] @ best, "Rule 4: x out of the sensor; its lines are kept, check them")
+            now, position = frames[link][:3, :3], frames[link][:3, 3]
+            best = now @ min(QUARTERS, key=lambda quarter: _camera_cost(link, now @ quarter, position))
+            looks = names.looks(link, position)
+            nearest = names.sensor_upright(
+                link, best[:, 0] if angle_deg(best[:, 0], looks) < names.LOOKS_DEG else looks
+            )
+            wanted[link] = _kept_or_nearest(best, nearest)
     lidars = names.lidars(model)
     for link in lidars:
         if link in broken:
-            inwards = names.head_centre(frames, lidars, link) - frames[link][:3, 3]
-            best = min(QUARTERS, key=lambda quarter: _lidar_cost(frames[link][:3, :3] @ quarter, inwards))
-            wanted[link] = (frames[link][:3, :3] @ best, "Rule 4: z out of the lidar; its lines are kept, check them")
+            now, position = frames[link][:3, :3], frames[link][:3, 3]
+            inwards = names.head_centre(frames, lidars, link) - position
+            best = now @ min(QUARTERS, key=lambda quarter: _lidar_cost(now @ quarter, inwards))
+            looks = names.looks(link, position, inwards)
+            nearest = names.lidar_upright(best[:, 2] if angle_deg(best[:, 2], looks) < 15.0 else looks, inwards)
+            wanted[link] = _kept_or_nearest(best, nearest)
     return wanted
+
+
+def _kept_or_nearest(relabelled: np.ndarray, nearest: np.ndarray) -> tuple[np.ndarray, str]:
+    if turn_deg(nearest.T @ relabelled) <= MOUNT_DEG + EXACT_DEG:
+        return relabelled, "Rule 4: other names for the same lines; check them"
+    return nearest, "Rule 4: none of its axes was where the sensor looks, so this is a guess: measure it"
 
 
 def _camera_cost(link: str, rotation: np.ndarray, position: np.ndarray) -> float:
@@ -169,8 +193,7 @@ def _optical(
     wanted = {}
     for sensor in names.sensors(model):
         base = turned[sensor][0] if sensor in turned else frames[sensor][:3, :3]
-        right = names.sensor_upright(sensor, base[:, 0]) if sensor in names.SIDEWAYS_CAMERAS else base
-        right = right @ names.OPTICAL_FROM_SENSOR.T
+        right = base @ names.OPTICAL_FROM_SENSOR.T
         for link in names.optical_frames(model, sensor):
             now = frames[link][:3, :3]
             allowed = LEVELLED_DEG if sensor == "gripper_camera_link" else EXACT_DEG
@@ -218,7 +241,9 @@ def missing_frames(model: RobotModel) -> list[AddedFrame]:
         if not names.optical_frames(model, sensor):
             stem = sensor.removesuffix("_link") + "_optical"
             pose = from_rotation_translation(names.OPTICAL_FROM_SENSOR.T, np.zeros(3))
-            added.append(AddedFrame(f"{stem}_link", f"{stem}_joint", sensor, pose, "Rule 4: every sensor has one; at its origin"))
+            added.append(
+                AddedFrame(f"{stem}_link", f"{stem}_joint", sensor, pose, "Rule 4: every sensor has one; at its origin")
+            )
     if names.fingers(model) and names.BASE in model.links:
         added += _missing_grasp(model)
     return added

@@ -56,7 +56,11 @@ def test_the_other_profiles_find_the_stretch_to_be_another_kind_of_robot(capsys)
 def test_what_cannot_be_read_ends_with_2(tmp_path, capsys):
     torn = tmp_path / "torn.urdf"
     torn.write_text("<robot name='a'><link>")
-    for arguments, said in (((torn,), "torn.urdf"), (("missing.urdf",), "missing.urdf"), (("stretch4", "--profile", "nao"), "nao")):
+    for arguments, said in (
+        ((torn,), "torn.urdf"),
+        (("missing.urdf",), "missing.urdf"),
+        (("stretch4", "--profile", "nao"), "nao"),
+    ):
         assert run(*arguments) == 2
         assert said in capsys.readouterr().err
 

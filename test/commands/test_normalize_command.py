@@ -25,7 +25,11 @@ def export(tmp_path):
     """The vendor's model with a lift that counts downwards and a mast without suffix."""
     text = nominal_description()
     lift = text.index('<joint name="lift_joint"')
-    turned = text[lift:].replace('xyz="0 0 1"', 'xyz="0 0 -1"', 1).replace('lower="0" upper="1.2"', 'lower="-1.2" upper="0"', 1)
+    turned = (
+        text[lift:]
+        .replace('xyz="0 0 1"', 'xyz="0 0 -1"', 1)
+        .replace('lower="0" upper="1.2"', 'lower="-1.2" upper="0"', 1)
+    )
     assert turned != text[lift:]
     path = tmp_path / "export.urdf"
     path.write_text((text[:lift] + turned).replace('"mast_link"', '"mast"'))
@@ -37,7 +41,12 @@ def test_an_export_is_normalized_with_its_mapping_and_report(export, tmp_path, c
     assert run(export, "--out", out) == 0
     said = capsys.readouterr().out
     assert "warning: lift_joint now counts the other way round: check its motor's polarity" in said
-    assert sorted(path.name for path in out.iterdir()) == ["changes.md", "joint_mapping.yaml", "stretch.urdf.xacro", "tool.tool.xacro"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "changes.md",
+        "joint_mapping.yaml",
+        "stretch.urdf.xacro",
+        "tool.tool.xacro",
+    ]
     mapping = yaml.safe_load((out / "joint_mapping.yaml").read_text())
     assert mapping["joints"]["lift_joint"] == {"name": "lift_joint", "sign": -1, "offset": 0.0}
     assert mapping["links"]["mast"]["name"] == "mast_link"
@@ -73,7 +82,8 @@ def test_rep199_frames_come_from_options(tmp_path, capsys):
     limit = '<limit lower="-1" upper="1" effort="1" velocity="1"/>'
     path.write_text(
         '<robot name="arm"><link name="base_link"/><link name="link_1"/><joint name="joint_1" type="revolute">'
-        f'<parent link="base_link"/><child link="link_1"/><origin xyz="0.2 0 0.4"/><axis xyz="1 0 0"/>{limit}</joint></robot>'
+        '<parent link="base_link"/><child link="link_1"/><origin xyz="0.2 0 0.4"/><axis xyz="1 0 '
+        f'0"/>{limit}</joint></robot>'
     )
     out = tmp_path / "out"
     assert run(path, "--out", out, "--profile", "rep199", "--base", "0 0 0.33 0 0 0", "--flange", "0.1 0 0 0 0 0") == 0

@@ -22,9 +22,10 @@ def link(name: str, inside: str = "") -> str:
 
 
 def joint(name, parent, child, kind="fixed", xyz="0 0 0", rpy="0 0 0", axis="0 0 1") -> str:
+    limit = LIMIT if kind in ("revolute", "prismatic") else ""
     return (
         f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>'
-        f'<origin xyz="{xyz}" rpy="{rpy}"/><axis xyz="{axis}"/>{LIMIT if kind in ("revolute", "prismatic") else ""}</joint>'
+        f'<origin xyz="{xyz}" rpy="{rpy}"/><axis xyz="{axis}"/>{limit}</joint>'
     )
 
 

@@ -17,10 +17,13 @@ ANYHOW = (names.BASE, *names.PRIMARY_LINKS, *names.ROTATING_LINKS, "wheel_0_link
 """Links whose orientation the rules settle, however they are turned."""
 
 
-def scrambled(text: str, seed: int) -> tuple[str, dict[str, str], dict[str, tuple[str, int]]]:
+def scrambled(
+    text: str, seed: int, sensors_too: bool = False
+) -> tuple[str, dict[str, str], dict[str, tuple[str, int]]]:
     """Return another description of the same mechanism, the old names' new ones, and joints' new names and signs.
 
-    Structure is turned anyhow; sensors' frames keep their lines and get other labels; every third joint is negated;
+    Structure is turned anyhow; sensors' frames keep their lines and get other labels, or are
+    turned anyhow, too; every third joint is negated;
     arm and wheels are numbered anyhow; many suffixes become prefixes.
     """
     generator = np.random.default_rng(seed)
@@ -28,9 +31,10 @@ def scrambled(text: str, seed: int) -> tuple[str, dict[str, str], dict[str, tupl
     model = parse_urdf(text)
     turning = Turning()
     for link in model.order:
-        if link in ANYHOW:
+        sensor = link in names.sensors(model) + names.lidars(model) or names.is_optical(link)
+        if link in ANYHOW or sensors_too and sensor:
             turning.old_from_new[link] = Rotation.random(rng=generator).as_matrix()
-        elif link in names.sensors(model) + names.lidars(model) or names.is_optical(link) or link in names.fingertips(model):
+        elif sensor or link in names.fingertips(model):
             turning.old_from_new[link] = QUARTERS[generator.integers(len(QUARTERS))]
     moving = [joint.name for joint in model.moving_joints()]
     turning.signs = {name: -1 for name in moving if generator.random() < 1 / 3}
@@ -60,7 +64,8 @@ def with_leader_and_follower() -> str:
         '<link name="base_link"/><link name="slider_link"/><link name="follower_link"/>'
         '<joint name="slider_joint" type="prismatic"><origin xyz="0 0 0.1"/><parent link="base_link"/>'
         '<child link="slider_link"/><axis xyz="0 0 -1"/><limit lower="-0.3" upper="0.1" effort="1" velocity="1"/>'
-        '<safety_controller soft_lower_limit="-0.2" soft_upper_limit="0.05" k_velocity="1"/><calibration rising="0.02"/></joint>'
+        '<safety_controller soft_lower_limit="-0.2" soft_upper_limit="0.05" k_velocity="1"/><calibration '
+        'rising="0.02"/></joint>'
         '<joint name="follower_joint" type="revolute"><parent link="slider_link"/><child link="follower_link"/>'
         '<axis xyz="0 1 0"/><limit lower="-2" upper="1" effort="1" velocity="1"/>'
         '<mimic joint="slider_joint" multiplier="3" offset="0.2"/></joint>'

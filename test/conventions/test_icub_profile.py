@@ -1,7 +1,19 @@
 """The iCub's conventions: a model as the tables have it is clean, each broken rule is found, slips are not punished."""
 
 import pytest
-from described_robots import BOX, added, edited, findings, icub_text, joint, joint_set, link, link_given, renamed, without
+from described_robots import (
+    BOX,
+    added,
+    edited,
+    findings,
+    icub_text,
+    joint,
+    joint_set,
+    link,
+    link_given,
+    renamed,
+    without,
+)
 
 from stretch_sim_cal.conventions.icub_tables import AXES, LINKS, SLIPS
 from stretch_sim_cal.conventions.profile import lint
@@ -22,7 +34,12 @@ BROKEN = {
     "sensor absent": (renamed("joint", "r_arm_ft_sensor", "r_arm_bolts"), "info", "ft-sensor", "r_arm_ft_sensor"),
     "link misnamed": (renamed("link", "l_upper_leg", "l_thigh"), "error", "link", "l_thigh"),
     "no root_link": (renamed("link", "root_link", "pelvis"), "error", "link", "pelvis"),
-    "root_link moves": (added(link("rail") + joint("r", "rail", "root_link", "prismatic")), "error", "link", "root_link"),
+    "root_link moves": (
+        added(link("rail") + joint("r", "rail", "root_link", "prismatic")),
+        "error",
+        "link",
+        "root_link",
+    ),
     "parent link": (joint_set("r_wrist_pitch", "parent", link="r_elbow_1"), "error", "parent-link", "r_wrist_1"),
     "parent joint": (renamed("joint", "r_knee", "r_knee_pitch"), "error", "parent-joint", "r_lower_leg"),
     "leg's axis reversed": (joint_set("r_hip_roll", "axis", xyz="-1 0 0"), "error", "axis", "r_hip_roll"),
@@ -31,8 +48,18 @@ BROKEN = {
     "arm's axis wrong": (joint_set("l_shoulder_roll", "axis", xyz="0 0 1"), "error", "axis", "l_shoulder_roll"),
     "imu's frame": (joint_set("imu_frame_joint", "parent", link="chest"), "error", "frame", "imu_frame"),
     "frame with a shape": (link_given("imu_frame", BOX), "warning", "frame", "imu_frame"),
-    "frame moves": (joint_set("l_foot_ft_frame_joint", "joint", type="continuous"), "error", "frame", "l_foot_ft_frame"),
-    "skin's frame": (joint_set("l_hand_dh_frame_joint", "parent", link="l_wrist_1"), "error", "skin-frame", "l_hand_dh_frame"),
+    "frame moves": (
+        joint_set("l_foot_ft_frame_joint", "joint", type="continuous"),
+        "error",
+        "frame",
+        "l_foot_ft_frame",
+    ),
+    "skin's frame": (
+        joint_set("l_hand_dh_frame_joint", "parent", link="l_wrist_1"),
+        "error",
+        "skin-frame",
+        "l_hand_dh_frame",
+    ),
     "skin's frame absent": (without("r_forearm_dh_frame"), "info", "skin-frame", "r_forearm_dh_frame"),
 }
 

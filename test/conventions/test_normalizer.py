@@ -6,7 +6,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
-from described_robots import arm_parts, edited, findings, icub_text, joint_set, link, joint, renamed, robot, stretch_text, without
+from described_robots import (
+    arm_parts,
+    edited,
+    findings,
+    icub_text,
+    joint,
+    joint_set,
+    link,
+    renamed,
+    robot,
+    stretch_text,
+    without,
+)
 from scrambled_robots import scrambled, with_leader_and_follower
 
 from stretch_sim_cal.conventions import normalized_files
@@ -16,7 +28,6 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import available_tools
 
 SG4, PG4, NIL = "eoa_wrist_dw4_tool_sg4", "eoa_wrist_dw4_tool_pg4", "eoa_wrist_dw4_tool_nil"
 
@@ -39,7 +50,9 @@ def assert_same_mechanism(original, other, links, joints, seed=3):
     """Hold a robot against another: `links` are its names there, `joints` its (name, sign, offset) there."""
     generator = np.random.default_rng(seed)
     positions = {
-        each.name: generator.uniform(-2, 2, 5) if each.limit is None else generator.uniform(each.limit.lower, each.limit.upper, 5)
+        each.name: generator.uniform(-2, 2, 5)
+        if each.limit is None
+        else generator.uniform(each.limit.lower, each.limit.upper, 5)
         for each in original.moving_joints()
     }
     mapped = {joints[name][0]: joints[name][1] * value + joints[name][2] for name, value in positions.items()}
@@ -67,12 +80,26 @@ def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
     added = {"fingertip_left_link", "fingertip_right_link"} if tool == PG4 else set()
     assert set(restored.links) == set(original.links) | added
     back = {
-        name: (normal.joints[there].name, sign * normal.joints[there].sign, 0.0) for name, (there, sign) in signs.items()
+        name: (normal.joints[there].name, sign * normal.joints[there].sign, 0.0)
+        for name, (there, sign) in signs.items()
     }
     assert_same_mechanism(original, restored, {name: normal.links[there] for name, there in links.items()}, back)
-    for name in ("lift_link", "arm_l3_link", "wrist_roll_link", "wheel_1_link", "camera_left_link", "camera_center_optical_link",
-                 "lidar_left_link", "lidar_right_link", "line_sensor_3_link", "gripper_left_camera_color_optical_frame"):  # fmt: skip
-        np.testing.assert_allclose(link_transforms(restored)[name], link_transforms(original)[name], atol=1e-9, err_msg=name)
+    for name in ("lift_link", "arm_l3_link", "wrist_roll_link", "wheel_1_link", "camera_left_link",
+    "camera_center_optical_link",
+                 "lidar_left_link", "lidar_right_link", "line_sensor_3_link",
+                 "gripper_left_camera_color_optical_frame"):  # fmt: skip
+        np.testing.assert_allclose(
+            link_transforms(restored)[name], link_transforms(original)[name], atol=1e-9, err_msg=name
+        )
+
+
+def test_sensors_that_look_nowhere_the_rules_know_are_guessed_and_said_to_be():
+    crooked, links, signs = scrambled(stretch_text(NIL), 6, sensors_too=True)
+    normal = normalized(description(crooked), Options())
+    text = ElementTree.tostring(normal.root, encoding="unicode")
+    assert findings(text, "stretch") == set()
+    assert "measure it" in normal.reasons["camera_left_link"] and "measure it" in normal.reasons["lidar_left_link"]
+    assert normalized(description(text), Options()).unchanged
 
 
 @pytest.mark.parametrize("tool", [SG4, PG4, NIL])
@@ -95,7 +122,9 @@ def test_normalizing_its_own_output_changes_nothing(tmp_path):
 
 
 def test_the_xacro_takes_a_tool_a_prefix_and_a_folder_of_meshes(tmp_path):
-    (main, tool, *_), _ = normalized_files.write(normalized(description(stretch_text()), Options()), tmp_path / "out", "sg4")
+    (main, tool, *_), _ = normalized_files.write(
+        normalized(description(stretch_text()), Options()), tmp_path / "out", "sg4"
+    )
     assert (main.name, tool.name) == ("stretch.urdf.xacro", "sg4.tool.xacro")
     bare = load_model(main, {"tool": "none"})
     assert "quick_connect_interface_link" not in bare.links and "tool_attachment_site_link" in bare.links
@@ -160,7 +189,8 @@ def test_missing_frames_are_added():
     )  # fmt: skip
     normal = normalized(description(bare), Options())
     assert {frame.link for frame in normal.added} == {
-        "line_sensor_2_optical_link", "grasp_center_link", "gripper_fingertip_left_link", "gripper_fingertip_right_link",
+        "line_sensor_2_optical_link", "grasp_center_link", "gripper_fingertip_left_link",
+        "gripper_fingertip_right_link",
     }  # fmt: skip
     assert not [each for each in normal.remaining if each.level != "info"]
 
@@ -182,7 +212,10 @@ def test_a_moved_shape_is_refused_and_nothing_is_written(tmp_path):
         (joint_set("wrist_yaw_joint", "axis", xyz="0 0 -1"), "wrist_yaw_link|wrist_pitch_link"),
         (joint_set("lift_joint", "limit", upper="1.3"), "lift_joint"),
         (joint_set("arm_l2_joint", "joint", type="fixed"), "arm_l2_joint"),
-        (lambda root: root.find("link[@name='head_link']").remove(root.find("link[@name='head_link']/visual")), "head_link"),
+        (
+            lambda root: root.find("link[@name='head_link']").remove(root.find("link[@name='head_link']/visual")),
+            "head_link",
+        ),
     ],
 )
 def test_the_proof_finds_what_is_not_the_same(change, named, tmp_path):
@@ -228,7 +261,9 @@ def test_an_icub_is_renamed_by_the_tables():
     assert normal.links["shin_left"] == "l_lower_leg" and normal.joints["LeftKnee"].name == "l_knee"
 
 
-@pytest.mark.parametrize("rpy", [(0.3, np.pi / 2, 0.0), (1.0, -np.pi / 2 + 1e-10, 2.0), (0.1, 1.5707, -3.0), (3.1, -0.2, 3.1)])
+@pytest.mark.parametrize(
+    "rpy", [(0.3, np.pi / 2, 0.0), (1.0, -np.pi / 2 + 1e-10, 2.0), (0.1, 1.5707, -3.0), (3.1, -0.2, 3.1)]
+)
 def test_angles_are_written_exactly_also_where_two_turn_about_one_line(rpy):
     rotation = from_xyz_rpy((0, 0, 0), rpy)[:3, :3]
     written = [float(word) for word in numbers(roll_pitch_yaw(rotation)).split()]

@@ -1,19 +1,34 @@
 """REP 199: its own example hierarchies keep it, and each broken rule is found at its level."""
 
 import pytest
-from described_robots import BOX, added, arm_parts, edited, findings, joint, joint_set, link, link_given, renamed, robot, without
+from described_robots import (
+    BOX,
+    added,
+    arm_parts,
+    edited,
+    findings,
+    joint,
+    joint_set,
+    link,
+    link_given,
+    renamed,
+    robot,
+    without,
+)
 
 SINGLE = robot(arm_parts())
 WITH_TOOL = robot(
     arm_parts() + link("eef_base_link", BOX) + joint("eef_mount", "flange", "eef_base_link") + link("eef_link_1")
-    + joint("eef_joint_1", "eef_base_link", "eef_link_1", "revolute") + link("eef_tcp") + joint("tcp", "flange", "eef_tcp")
+    + joint("eef_joint_1", "eef_base_link", "eef_link_1", "revolute") + link("eef_tcp") + joint("tcp", "flange",
+    "eef_tcp")
 )  # fmt: skip
 TWO_GROUPS = robot(
     link("world") + arm_parts("robot_") + arm_parts("positioner_") + joint("a", "world", "robot_base_link")
     + joint("b", "world", "positioner_base_link", xyz="1 0 0")
 )  # fmt: skip
 TWO_ARMS = robot(
-    link("base_link") + link("base") + joint("base_link-base", "base_link", "base") + arm_parts("left_") + arm_parts("right_")
+    link("base_link") + link("base") + joint("base_link-base", "base_link",
+    "base") + arm_parts("left_") + arm_parts("right_")
     + joint("l", "base_link", "left_base_link") + joint("r", "base_link", "right_base_link")
 )  # fmt: skip
 
@@ -42,12 +57,14 @@ BROKEN = {
     ),
     "link turned": (joint_set("joint_4", "origin", rpy="1.57 0 0"), "warning", "link_n-rep103", "link_4"),
     "flange missing": (
-        lambda root: [c(root) for c in (joint_set("flange-tool0", "parent", link="link_6"), without("flange"))], "warning",
+        lambda root: [c(root) for c in (joint_set("flange-tool0", "parent", link="link_6"), without("flange"))],
+        "warning",
         "flange", "link_6",
     ),
     "flange moves": (joint_set("link_6-flange", "joint", type="continuous"), "error", "flange", "flange"),
     "flange inwards": (joint_set("link_6-flange", "origin", rpy="0 0 3.14159265358979"), "error", "flange-x", "flange"),
-    "flange's z along the axis": (joint_set("link_6-flange", "origin", rpy="0 1.5708 0"), "error", "flange-x", "flange"),
+    "flange's z along the axis": (joint_set("link_6-flange", "origin", rpy="0 1.5708 0"), "error", "flange-x",
+    "flange"),
     "flange rolled": (joint_set("link_6-flange", "origin", rpy="1 0 0"), "error", "flange-rep103", "flange"),
     "tool0 missing": (without("tool0"), "error", "tool0", "flange"),
     "tool0 moves": (joint_set("flange-tool0", "joint", type="continuous"), "error", "tool0", "tool0"),
@@ -56,14 +73,16 @@ BROKEN = {
     "tool0 away from the flange": (joint_set("flange-tool0", "origin", xyz="0 0 0.1"), "info", "tool0-origin", "tool0"),
     "tool frame below tool0": (added(link("tcp") + joint("t", "tool0", "tcp")), "warning", "tool-sibling", "tcp"),
     "toolN": (added(link("tool3") + joint("t", "flange", "tool3")), "warning", "toolN", "tool3"),
-    "tool on the last link": (added(link("gripper") + joint("g", "link_6", "gripper")), "warning", "eef-flange", "gripper"),
+    "tool on the last link": (added(link("gripper") + joint("g", "link_6", "gripper")), "warning", "eef-flange",
+    "gripper"),
     "no ROS name": (added(link("my frame") + joint("g", "flange", "my frame")), "warning", "ros-names", "my frame"),
     "left-handed frame": (
         added(link("link_2_left_handed") + joint("g", "link_2", "link_2_left_handed")), "info", "left-handed",
         "link_2_left_handed",
     ),
     "mirrored mesh": (
-        link_given("link_2", '<visual><geometry><mesh filename="a.stl" scale="1 -1 1"/></geometry></visual>'), "warning",
+        link_given("link_2", '<visual><geometry><mesh filename="a.stl" scale="1 -1 1"/></geometry></visual>'),
+        "warning",
         "left-handed", "link_2",
     ),
     "vendor's base": (added(link("ROBROOT") + joint("g", "base_link", "ROBROOT")), "info", "vendor-names", "ROBROOT"),

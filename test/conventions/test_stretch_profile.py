@@ -46,12 +46,14 @@ BROKEN = {
     "negative axis": (joint_set("lift_joint", "axis", xyz="0 0 -1"), "rule-3-positive", "lift_joint"),
     "axis of length 2": (joint_set("wrist_yaw_joint", "axis", xyz="0 0 2"), "rule-3-unit", "wrist_yaw_joint"),
     "slanting axis": (joint_set("wrist_roll_joint", "axis", xyz="0.8 0.6 0"), "rule-3-primary", "wrist_roll_joint"),
-    "camera looks back": (joint_set("gripper_camera_joint", "origin", rpy="0 0 3.1"), "rule-4-base-x", "gripper_camera_link"),
+    "camera looks back": (joint_set("gripper_camera_joint", "origin", rpy="0 0 3.1"), "rule-4-base-x",
+    "gripper_camera_link"),
     "camera on its side": (
         joint_set("gripper_camera_joint", "origin", rpy=f"{QUARTER} 0 0"), "rule-4-base-z", "gripper_camera_link",
     ),
     "head camera mounted the other way": (
-        joint_set("camera_left_joint", "origin", rpy="1.5707963267949 0.820304748437337 0"), "rule-4-base-z", "camera_left_link",
+        joint_set("camera_left_joint", "origin", rpy="1.5707963267949 0.820304748437337 0"), "rule-4-base-z",
+        "camera_left_link",
     ),
     "line sensor looks inwards": (
         joint_set("line_sensor_3_joint", "origin", rpy="0 0.45 0"), "rule-4-base-x", "line_sensor_3_link",
@@ -65,9 +67,11 @@ BROKEN = {
     ),
     "optical frame missing": (without("line_sensor_1_optical_link"), "rule-4-optical-missing", "line_sensor_1_link"),
     "optical frame astray": (
-        joint_set("camera_left_optical_joint", "parent", link="head_link"), "rule-4-optical-parent", "camera_left_optical_link",
+        joint_set("camera_left_optical_joint", "parent", link="head_link"), "rule-4-optical-parent",
+        "camera_left_optical_link",
     ),
-    "lidar looks inwards": (joint_set("lidar_left_joint", "origin", rpy="0.5 0.5 0.5"), "rule-4-lidar-z", "lidar_left_link"),
+    "lidar looks inwards": (joint_set("lidar_left_joint", "origin", rpy="0.5 0.5 0.5"), "rule-4-lidar-z",
+    "lidar_left_link"),
     "lidar's y outwards": (
         joint_set("lidar_left_joint", "origin", rpy="3.054657 0.7816 -2.39203"), "rule-4-lidar-y",
         "lidar_left_link",
@@ -76,16 +80,20 @@ BROKEN = {
         joint_set("lidar_left_joint", "origin", rpy="-2.7417 -0.6956 0.2897"), "rule-4-lidar-x", "lidar_left_link",
     ),
     "grasp centre missing": (without("grasp_center_link"), "rule-5-center-missing", "quick_connect_interface_link"),
-    "grasp centre turned": (joint_set("grasp_center_joint", "origin", rpy="0 0.1 0"), "rule-5-center", "grasp_center_link"),
+    "grasp centre turned": (joint_set("grasp_center_joint", "origin", rpy="0 0.1 0"), "rule-5-center",
+    "grasp_center_link"),
     "grasp centre with a mass": (
-        link_given("grasp_center_link", '<visual><geometry><sphere radius="0.01"/></geometry></visual>'), "rule-5-virtual",
+        link_given("grasp_center_link", '<visual><geometry><sphere radius="0.01"/></geometry></visual>'),
+        "rule-5-virtual",
         "grasp_center_link",
     ),
     "fingertip outwards": (
-        joint_set("gripper_fingertip_left_joint", "origin", rpy="0 0 1.57"), "rule-5-tip-x", "gripper_fingertip_left_link",
+        joint_set("gripper_fingertip_left_joint", "origin", rpy="0 0 1.57"), "rule-5-tip-x",
+        "gripper_fingertip_left_link",
     ),
     "fingertips missing": (
-        renamed("link", "gripper_fingertip_left_link", "pad_left_link"), "rule-5-tip-missing", "gripper_finger_left_link",
+        renamed("link", "gripper_fingertip_left_link", "pad_left_link"), "rule-5-tip-missing",
+        "gripper_finger_left_link",
     ),
     "wheel's z outwards": (
         joint_set("wheel_2_joint", "origin", rpy=f"{QUARTER} 0 0"), "rule-6-z", "wheel_2_link",
@@ -95,7 +103,8 @@ BROKEN = {
     "wheel fixed": (joint_set("wheel_1_joint", "joint", type="fixed"), "rule-6-axis", "wheel_1_joint"),
     "link without suffix": (renamed("link", "mast_link", "mast"), "rule-7", "mast"),
     "joint without suffix": (renamed("joint", "lift_joint", "joint_lift"), "rule-7", "joint_lift"),
-    "suffix in the middle": (renamed("link", "wrist_aruco_link", "wrist_link_aruco_link"), "rule-7", "wrist_link_aruco_link"),
+    "suffix in the middle": (renamed("link", "wrist_aruco_link", "wrist_link_aruco_link"), "rule-7",
+    "wrist_link_aruco_link"),
 }  # fmt: skip
 
 
