@@ -41,6 +41,10 @@ START_TIMEOUT = 90.0
 SILENCE_TIMEOUT = 60.0
 # Of simulated time, in s.
 WARM_UP = 3.0
+LIDAR_NOTES = {
+    "cpu": "sees collision shapes, its channels are evenly spaced, intensities are 0",
+    "gpu": "sees visuals, is less exact on slanted surfaces, its channels are evenly spaced",
+}
 STOW_TIME = 20.0
 
 
@@ -64,6 +68,7 @@ class GazeboSimulator:
         installation = installation or find_gazebo()
         self.setup = setup
         self.lidar = installation.lidar(lidar)
+        self._generation = installation.generation
         # What is true is computed in one place for both simulators; no ray is cast for it.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor
@@ -88,6 +93,11 @@ class GazeboSimulator:
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the lidars of this Gazebo do not show as the embedded simulator's do; one line each."""
+        return [f"Gazebo {self._generation}, {self.lidar} lidar: {LIDAR_NOTES[self.lidar]}"]
 
     @property
     def period(self) -> float:

@@ -1,0 +1,136 @@
+"""The robot and the worlds as Gazebo gets them; where SDFormat's own parser is installed, it reads them too."""
+
+import shutil
+import subprocess
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import trimesh
+
+from stretch_sim_cal import files
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.stretch import HEAD_LINK, LIDAR_LINKS
+from stretch_sim_cal.robot.surfaces import HOUSING_RADIUS
+from stretch_sim_cal.robot.urdf import parse_urdf
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.gazebo.model import gazebo_description
+from stretch_sim_cal.simulation.gazebo.world import gazebo_world
+from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+from stretch_sim_cal.simulation.worlds import load_world
+
+WORLDS = sorted(path.stem for path in (files.share_directory() / "worlds").glob("*.sdf"))
+SETUP = SimulationSetup(
+    sensor="jt128_sparse", lidar_left_error=PoseError((0.002, -0.001, 0.003), (0.01, -0.02, 0.03)), base_error=BaseError(0.003, 0.01, -0.01)
+)
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return EmbeddedSimulator(SETUP)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("robot")
+
+
+@pytest.fixture(scope="module")
+def description(embedded, folder) -> str:
+    return gazebo_description(SETUP, embedded.sensor, embedded.geometry, "cpu", folder)
+
+
+def test_lidars_have_the_sensor_s_rays_and_sit_where_they_really_are(description, embedded):
+    robot = ElementTree.fromstring(description)
+    sensors = {e.get("reference"): e.find("sensor") for e in robot.iter("gazebo") if e.find("sensor") is not None}
+    assert set(sensors) == {"lidar_left_true_link", "lidar_right_true_link"}
+    for sensor in sensors.values():
+        assert sensor.get("type") == "lidar"
+        assert sensor.findtext("lidar/scan/horizontal/samples") == "300"
+        assert sensor.findtext("lidar/scan/vertical/samples") == "64"
+        assert float(sensor.findtext("lidar/scan/vertical/min_angle")) == pytest.approx(np.radians(-3.5))
+        assert float(sensor.findtext("lidar/range/min")) == embedded.sensor.range_min
+        turn = float(sensor.findtext("lidar/scan/horizontal/max_angle")) + np.pi
+        assert turn == pytest.approx(2 * np.pi * 299 / 300)  # a full turn would cast its first column twice
+    transforms = link_transforms(parse_urdf(description), {}, ["base_link", *sensors])
+    found = inverse(transforms["base_link"]) @ transforms["lidar_left_true_link"]
+    assert found == pytest.approx(embedded.base_from_lidar("left"))
+
+
+def test_links_of_lidars_may_be_lumped_so_that_their_sensors_stay(description):
+    # A link without inertia whose fixed joint is to be kept is dropped by SDFormat, sensors included.
+    robot = ElementTree.fromstring(description)
+    assert not list(robot.iter("preserveFixedJoint"))
+
+
+def test_every_joint_that_can_be_commanded_has_a_controller_and_an_effort(description, embedded):
+    robot = ElementTree.fromstring(description)
+    assert {plugin.findtext("joint_name") for plugin in robot.iter("plugin")} - {None} == embedded.joints.movable
+    limits = {joint.get("name"): joint.find("limit") for joint in robot.iterfind("joint")}
+    assert all(float(limits[name].get("effort")) > 0 for name in embedded.joints.movable)
+
+
+def test_the_base_is_bolted_to_the_world_unless_it_is_to_be_free(description, embedded, tmp_path):
+    assert parse_urdf(description).root == "world"
+    free = gazebo_description(SETUP, embedded.sensor, embedded.geometry, "gpu", tmp_path, fixed_base=False)
+    assert parse_urdf(free).root == "floor_link"
+
+
+def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(description, folder):
+    head = next(link for link in ElementTree.fromstring(description).iterfind("link") if link.get("name") == HEAD_LINK)
+    meshes = {tag: [mesh.get("filename") for mesh in head.iterfind(f"{tag}/geometry/mesh")] for tag in ("visual", "collision")}
+    assert meshes["visual"] == meshes["collision"] == [(folder / "head_link.stl").as_uri()]
+    mesh = trimesh.load(folder / "head_link.stl")
+    model = parse_urdf(description)
+    transforms = link_transforms(model, {}, [HEAD_LINK, *LIDAR_LINKS])
+    for link in LIDAR_LINKS:
+        vertices = apply(inverse(transforms[link]) @ transforms[HEAD_LINK], np.asarray(mesh.vertices))
+        inside = (np.hypot(vertices[:, 0], vertices[:, 1]) < 0.9 * HOUSING_RADIUS) & (np.abs(vertices[:, 2]) < 0.02)
+        assert not inside.any()
+
+
+@pytest.mark.parametrize("lidar, system", [("cpu", "gz-sim-cpu-lidar-system"), ("gpu", "gz-sim-sensors-system")])
+@pytest.mark.parametrize("world", WORLDS)
+def test_worlds_keep_their_shapes_and_get_the_systems_they_need(world, lidar, system, tmp_path):
+    name, text = gazebo_world(world, lidar)
+    root = ElementTree.fromstring(text).find("world")
+    assert root.get("name") == name
+    assert {"gz-sim-physics-system", "gz-sim-user-commands-system", system} <= {p.get("filename") for p in root.findall("plugin")}
+    assert root.findtext("gravity") == "0 0 0"
+    assert root.findtext("physics/dart/collision_detector") == "ode"
+    written = tmp_path / "world.sdf"
+    written.write_text(text)
+    ours, theirs = load_world(world), load_world(written)
+    assert theirs.warnings == ours.warnings
+    assert set(theirs.surfaces) == set(ours.surfaces)
+
+
+def test_a_file_that_is_no_world_is_named(tmp_path):
+    file = tmp_path / "model.sdf"
+    file.write_text("<sdf version='1.9'><model name='a'/></sdf>")
+    with pytest.raises(InputError, match="model.sdf: holds no <world>"):
+        gazebo_world(file, "cpu")
+
+
+@pytest.mark.skipif(shutil.which("check_urdf") is None, reason="check_urdf is not installed: apt install liburdfdom-tools")
+def test_urdfdom_accepts_the_robot(description, tmp_path):
+    file = tmp_path / "robot.urdf"
+    file.write_text(description)
+    done = subprocess.run(["check_urdf", str(file)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("gz") is None, reason="Gazebo's tools are not installed: apt install ros-jazzy-ros-gz")
+def test_sdformat_keeps_both_sensors_of_the_robot_and_accepts_the_worlds(description, tmp_path):
+    robot = tmp_path / "robot.urdf"
+    robot.write_text(description)
+    printed = subprocess.run(["gz", "sdf", "-p", str(robot)], capture_output=True, text=True)
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout.count("<sensor ") == 2
+    for world in WORLDS:
+        file = tmp_path / f"{world}.sdf"
+        file.write_text(gazebo_world(world, "cpu")[1])
+        checked = subprocess.run(["gz", "sdf", "-k", str(file)], capture_output=True, text=True)
+        assert checked.returncode == 0, f"{world}: {checked.stderr}"

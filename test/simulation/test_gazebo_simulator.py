@@ -1,0 +1,210 @@
+"""The Gazebo simulator's processes, against a stand-in for Gazebo: what runs here without it, and what is made of faults.
+
+The stand-in speaks Gazebo's protocol with our own ray caster behind it, so these tests say nothing of Gazebo itself.
+"""
+
+import importlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
+from stretch_sim_cal.simulation.gazebo import installation
+from stretch_sim_cal.simulation.gazebo.installation import Installation
+from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
+from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+
+STAND_IN = Path(__file__).parent / "gazebo_stand_in"
+SETUP = SimulationSetup(
+    world="furnished_room",
+    sensor=STAND_IN / "few_rays.yaml",
+    lidar_left_error=PoseError((0.002, -0.001, 0.003), (0.007, -0.005, 0.009)),
+    base_error=BaseError(0.003, 0.007, -0.005),
+)
+
+
+@pytest.fixture
+def gazebo(monkeypatch, request):
+    """An installed Gazebo, with the fault that a test asks for."""
+    return installed(monkeypatch, getattr(request, "param", ""))
+
+
+@pytest.fixture(scope="module")
+def simulator():
+    """A simulator for the tests that only look and move."""
+    with pytest.MonkeyPatch.context() as monkeypatch, started(installed(monkeypatch)) as simulator:
+        yield simulator
+
+
+def installed(monkeypatch, fault: str = "") -> Installation:
+    monkeypatch.setenv("GZ_STAND_IN", fault)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(STAND_IN), str(Path(__file__).parents[2])]))
+    monkeypatch.syspath_prepend(str(STAND_IN))
+    return Installation(str(STAND_IN / "gz"), "gz_stand_in_transport", "stand-in", has_cpu_lidar=True)
+
+
+def started(gazebo: Installation) -> GazeboSimulator:
+    return GazeboSimulator(SETUP, installation=gazebo, bindings=importlib.import_module(gazebo.bindings))
+
+
+def processes_of(partition: str) -> list[int]:
+    """Return the processes that run in a partition."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and f"GZ_PARTITION={partition}".encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:  # ended meanwhile, or another user's
+            continue
+    return [number for number in found if number != os.getpid()]
+
+
+def test_scans_lie_on_the_world_from_where_the_lidars_really_are(simulator):
+    for _ in range(8):
+        simulator.joints.step(0.025)
+    embedded = EmbeddedSimulator(SETUP)
+    assert simulator.ground_truth() == embedded.ground_truth()
+    for side in ("left", "right"):
+        points = simulator.scan(side, 0)
+        base_from_lidar = embedded.base_from_lidar(side)
+        in_base = xyz(points) @ base_from_lidar[:3, :3].T + base_from_lidar[:3, 3]
+        floor = embedded.floor_in_base
+        heights = in_base @ floor.normal + floor.offset
+        on_floor = np.abs(heights) < 0.02
+        assert on_floor.sum() > 100
+        assert abs(np.mean(heights[on_floor])) < 1e-3
+        assert simulator.start_time(side, 1) - simulator.start_time(side, 0) == pytest.approx(0.1)
+
+
+def test_joints_go_where_they_are_told(simulator):
+    joints = simulator.joints
+    assert joints.positions["wrist_yaw_joint"] == pytest.approx(3.14, abs=1e-3)
+    joints.command({"lift_joint": 0.5, "arm_joint": 0.2})
+    while joints.moving or joints.missing({"lift_joint": 0.5, "arm_joint": 0.2}):
+        joints.step(0.025)
+    assert joints.positions["lift_joint"] == pytest.approx(0.5, abs=1e-3)
+    assert joints.joint_positions["arm_l3_joint"] == pytest.approx(0.05, abs=1e-3)
+    with pytest.raises(InputError, match="limits"):
+        joints.command({"lift_joint": 3.0})
+
+
+def test_nothing_survives_the_end(gazebo):
+    simulator = started(gazebo)
+    partition = os.environ["GZ_PARTITION"]
+    assert processes_of(partition)
+    simulator.close()
+    assert processes_of(partition) == []
+    assert simulator.notes == []
+
+
+@pytest.mark.parametrize("gazebo", ["crash_at_end"], indirect=True)
+def test_a_crash_at_gazebo_s_own_end_is_a_note_and_no_failure(gazebo):
+    simulator = started(gazebo)
+    simulator.close()
+    assert "crashed at its own end (exit code 11)" in simulator.notes[0]
+
+
+@pytest.mark.parametrize(
+    "gazebo, told",
+    [
+        ("world_fails", "exit code 255 while loading its world .*the world cannot be loaded"),
+        ("spawn_refused", "data=false.*cannot be parsed"),
+        ("silent_lidars", "cpu lidar left and right has not published"),
+        ("dies", "Gazebo.*out of luck"),
+    ],
+    indirect=["gazebo"],
+)
+def test_what_goes_wrong_is_named_in_gazebo_s_own_words(gazebo, told):
+    with pytest.raises(RunFailure, match=told):
+        started(gazebo)
+    assert processes_of(os.environ["GZ_PARTITION"]) == []
+
+
+def test_gazebo_does_not_survive_a_killed_owner(gazebo, tmp_path):
+    owner = subprocess.Popen([
+        sys.executable, "-c",
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from stretch_sim_cal.simulation.gazebo.server import Server, own_partition\n"
+        "environment = own_partition()\n"
+        "from stretch_sim_cal.files import find_shared\n"
+        f"Server({gazebo.program!r}, find_shared('worlds', 'single_wall', '.sdf'), Path({str(tmp_path)!r}) / 'log', environment)\n"
+        "print(environment['GZ_PARTITION'], flush=True)\n"
+        "time.sleep(60)\n",
+    ], stdout=subprocess.PIPE, text=True)  # fmt: skip
+    partition = owner.stdout.readline().strip()
+    assert wait_until(lambda: len(processes_of(partition)) >= 2)
+    owner.kill()
+    owner.wait()
+    assert wait_until(lambda: processes_of(partition) == [])
+    owner.stdout.close()
+
+
+def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
+    """A launcher puts the stand-in where Gazebo would be; the process publishes, ends on SIGINT with 0, leaves nothing."""
+    pytest.importorskip("rclpy")
+    launcher = (
+        "import sys\n"
+        "from stretch_sim_cal.simulation.gazebo import installation, simulator\n"
+        f"simulator.find_gazebo = lambda: installation.Installation({gazebo.program!r}, {gazebo.bindings!r}, 'stand-in', True)\n"
+        "from stretch_sim_cal.ros.simulator_node import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", launcher, "--simulator=gazebo", "--world=furnished_room", f"--sensor={SETUP.sensor}",
+         f"--truth={tmp_path / 'truth.json'}", f"--record={tmp_path / 'recording'}", "--duration=1.0"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert "simulator ready" in output
+    assert "10 left and 10 right clouds published" in output
+    assert (tmp_path / "truth.json").is_file()
+
+
+@pytest.mark.parametrize(
+    "modules, module",
+    [
+        (["transport13"], "gz.transport13"),
+        (["transport13", "transport15", "transport14"], "gz.transport15"),
+        (["transport"], "gz.transport"),
+        (["transport99", "transport14"], "gz.transport14"),
+    ],
+)
+def test_bindings_of_every_known_generation_are_found(modules, module):
+    assert installation.choose_bindings(modules)[0] == module
+
+
+@pytest.mark.parametrize("modules, told", [([], "bindings of its transport are not"), (["transport12"], "generation that is not known")])
+def test_missing_and_unknown_bindings_are_named(modules, told):
+    with pytest.raises(InputError, match=told):
+        installation.choose_bindings(modules)
+
+
+def test_without_gazebo_the_reason_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert "apt install" in installation.missing_of_gazebo()
+
+
+def test_the_lidar_is_chosen_by_what_gazebo_has():
+    harmonic = Installation("gz", "gz.transport13", "Harmonic", has_cpu_lidar=False)
+    assert harmonic.lidar("auto") == "gpu"
+    with pytest.raises(InputError, match="no CPU lidar"):
+        harmonic.lidar("cpu")
+    assert Installation("gz", "gz.transport", "16 or newer", has_cpu_lidar=True).lidar("auto") == "cpu"
+
+
+def wait_until(condition, seconds=60.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
