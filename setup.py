@@ -68,6 +68,7 @@ setup(
             "ros_visualize_calibration = stretch_sim_cal.ros.visualize_node:main",
             "ros_capture_clouds = stretch_sim_cal.ros.capture_node:main",
             "ros_collect_body_shape_data = stretch_sim_cal.ros.collect_node:main",
+            "ros_calibrate_lidar_mounts = stretch_sim_cal.ros.mounts_node:main",
             "fit_body_shape_model = stretch_sim_cal.commands.fit_body_shape:main",
             "ros_visualize_body_shape_calibration = stretch_sim_cal.ros.body_shape_visualize_node:main",
         ],

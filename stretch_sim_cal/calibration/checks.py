@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, FOOTPRINT_ALIAS, RIGHT_TO_LEFT, CalibrationFile, Entry
+from stretch_sim_cal.calibration.mounts_file import MOUNTS
 from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse
 
@@ -41,7 +42,7 @@ class Difference:
 def problems(calibration: CalibrationFile, described: Described | None = None) -> list[str]:
     """Return one sentence for each reason not to use the calibration."""
     found = list(calibration.contradictions)
-    if calibration.right_to_left is None and calibration.floor_plane is None:
+    if calibration.right_to_left is None and calibration.floor_plane is None and MOUNTS not in calibration.data:
         found.append("holds neither an alignment of the lidars nor a floor")
     found += _problems_of_frames(calibration, described or Described())
     robots = sorted({entry.robot_id for entry in calibration.entries.values() if entry.robot_id})

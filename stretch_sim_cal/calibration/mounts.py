@@ -75,11 +75,11 @@ def calibrate_mounts(
     along = np.concatenate([m.along for m in matches.values()])
     directions = directions_of(poses, covariance, settings)
     joints = joint_offsets(unknowns, offsets, covariance, settings)
-    drawn = residuals_of(models, clouds, matches, poses, NEAR)
+    drawn = residuals_of(models, poses, GATE * settings.range_noise)
     return MountsResult(
         poses, covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
-        sum(counts.values()), len(samples), directions, joints, misfits, drawn,
-        warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, tie),
+        sum(counts.values()), len(samples), directions, joints, misfits, drawn, information,
+        warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, tie, settings.offsets_asked_for),
         refusals(counts, directions, poses, nominal, MIN_POINTS, settings),
         {"noise_mm": 1e3 * noise_of(matches, settings), "search_cost": found.cost, "starts": float(len(found.costs))}
         | {f"points_{side}": float(count) for side, count in counts.items()},

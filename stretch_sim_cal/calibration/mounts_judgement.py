@@ -40,7 +40,10 @@ def directions_of(
 def joint_offsets(
     unknowns: Unknowns, offsets: Mapping[str, float], covariance: np.ndarray, settings: MountSettings
 ) -> list[JointOffset]:
-    """Return the joints' offsets, and whether these poses tell them from an error of the mounts."""
+    """Return the joints' offsets, and whether these poses tell them from an error of the mounts.
+
+    Where they were not asked for, only those that are further off than joints are thought to be.
+    """
     found = []
     for index, (joint, value) in enumerate(offsets.items()):
         column = unknowns.first_joint + index
@@ -49,6 +52,8 @@ def joint_offsets(
         variance = float(covariance[column, column])
         correlation = 1.0 - alone / variance
         prior = settings.joint_prior.get(joint, settings.default_joint_prior)
+        if not settings.offsets_asked_for and abs(value) < MISPLACED * prior / 2:
+            continue
         separable = correlation < SEPARABLE and variance < (prior / 2) ** 2
         found.append(JointOffset(joint, float(value), float(np.sqrt(variance)), bool(separable)))
     return found
@@ -56,7 +61,7 @@ def joint_offsets(
 
 def warnings_of(
     found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], misfits: Sequence[LinkMisfit],
-    residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], tie: Tie | None,
+    residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], tie: Tie | None, asked: bool,
 ) -> list[str]:  # fmt: skip
     """Return what the user should know before believing the result."""
     told = [
@@ -66,7 +71,11 @@ def warnings_of(
     told += [
         f"the zero of {joint.joint} is not separable from the mounts with these poses; leave it out, or add poses in "
         "which it differs"
-        for joint in joints if not joint.separable
+        for joint in joints if not joint.separable and asked
+    ]  # fmt: skip
+    told += [
+        f"the zero of {joint.joint} seems to be off by {_offset_said(joint)}: home the robot, or say --with-joint-offsets"
+        for joint in joints if not asked
     ]  # fmt: skip
     told += [
         f"{misfit.link} seems to be {1e3 * np.linalg.norm(misfit.motion[:3]):.1f} mm and "
@@ -112,3 +121,7 @@ def _said(direction: Direction) -> str:
     if direction.name.startswith("turning"):
         return f"{np.degrees(direction.standard_deviation):.2f} deg"
     return f"{1e3 * direction.standard_deviation:.1f} mm"
+
+
+def _offset_said(offset: JointOffset) -> str:
+    return f"{np.degrees(offset.value):+.2f} deg" if "yaw" in offset.joint else f"{1e3 * offset.value:+.1f} mm"

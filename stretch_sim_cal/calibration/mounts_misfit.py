@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stretch_sim_cal.calibration.mounts_rays import Matches, PosedSample
+from stretch_sim_cal.calibration.mounts_rays import REACH, Matches, PosedSample, thinned
 from stretch_sim_cal.calibration.mounts_result import SIDES, LinkMisfit, MountSettings, Residuals
 from stretch_sim_cal.calibration.mounts_system import Unknowns
 from stretch_sim_cal.geometry.voxels import voxel_keys
@@ -14,7 +14,7 @@ PATCH_RETURNS = 8
 MEDIAN_SIGMAS = 4.0
 MODEL_SIGMAS = 4.0
 SLACK = 1.5e-3  # m
-FRONT = 0.03  # m in front of the model: something that the model does not know
+FRONT = 0.04  # m in front of the model, which no noise explains
 DRAWN = 40_000
 
 
@@ -71,21 +71,17 @@ def link_misfits(
     return sorted(misfits, key=lambda misfit: -misfit.sigmas)
 
 
-def residuals_of(
-    models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], matches: Mapping[tuple[str, int], Matches],
-    poses: Mapping[str, np.ndarray], near: float,
-) -> Residuals:  # fmt: skip
-    """Return the returns near the model, used or not, thinned for drawing."""
+def residuals_of(models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], gate: float) -> Residuals:
+    """Return the returns whose rays meet the model, thinned: those within `gate` (m) of it, and all in front of it."""
     parts = []
+    count = DRAWN // (2 * len(models))
     for side in SIDES:
         for index, model in enumerate(models):
-            cloud = clouds[side][index]
-            found = model.match(cloud, poses[side], near, 0.05)
-            used = np.isin(found.indices, matches[side, index].indices)
-            parts.append((found.points, found.distances, used, found.links, np.full(len(used), index)))
-    points, distances, used, links, samples = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    step = max(1, len(points) // DRAWN)
-    return Residuals(*(array[::step] for array in (points, distances, used, links, samples)))
+            found = model.match(thinned(model.around(side, poses[side]), 4 * count), poses[side], REACH, 0.05)
+            found = found.chosen(found.along < gate)
+            near = np.abs(found.along) < gate
+            parts.append((found.points, found.distances, near, found.links, np.full(len(near), index)))
+    return Residuals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def unexplained(residuals: Residuals, links: Sequence[str]) -> list[tuple[str, float]]:

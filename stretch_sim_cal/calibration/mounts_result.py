@@ -36,7 +36,7 @@ class MountSettings:
 
     `link_position` and `link_angle` are how far (one sigma per axis) a link's surface may be from where the model has
     it; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
-    `joint_prior` as what is known of them beforehand. `mount_position` and `mount_angle` say the same of the mounts.
+    `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are they part of the result. `mount_position` and `mount_angle` say the same of the mounts.
     A direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
     above `refuse_factor` times that in a refusal.
     """
@@ -47,6 +47,7 @@ class MountSettings:
     joint_offsets: tuple[str, ...] = ()
     joint_prior: Mapping[str, float] = field(default_factory=dict)
     default_joint_prior: float = 0.02
+    offsets_asked_for: bool = True
     mount_position: float = 0.05
     mount_angle: float = np.deg2rad(5.0)
     max_std_translation: float = 2e-3
@@ -85,12 +86,13 @@ class LinkMisfit:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Returns near the model, for pictures: places (N, 3) in base_link, signed distances (N,) in m of the return from
-    the model along the normal, which were used (N,), the links (N,) that they are near, and of which sample (N,) they are."""
+    """Returns whose rays meet the model, for pictures: places (N, 3) in base_link, signed distances (N,) in m from the
+    surface there, positive in front of it, which are as near as noise explains (N,), the links (N,) that their rays meet,
+    and of which sample (N,) they are. Returns from behind the model are left out."""
 
     points: np.ndarray
     distances: np.ndarray
-    used: np.ndarray
+    near: np.ndarray
     links: np.ndarray
     samples: np.ndarray
 
@@ -98,7 +100,8 @@ class Residuals:
 @dataclass(frozen=True)
 class MountsResult:
     """Where both lidars are: `base_from_lidar` by side, with the `covariance` (12, 12) over both twists, left first,
-    `true = exp(twist) @ estimate` in base_link. `directions` by side; a result with `refusals` must not be written.
+    `true = exp(twist) @ estimate` in base_link; `information` (n, n) is that of all unknowns, links and joints included.
+    `directions` by side; a result with `refusals` must not be written.
     """
 
     base_from_lidar: dict[str, np.ndarray]
@@ -110,9 +113,20 @@ class MountsResult:
     joint_offsets: list[JointOffset]
     links: list[LinkMisfit]
     residuals: Residuals
+    information: np.ndarray
     warnings: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """How the mounts were found, for files."""
+        return "robot_returns"
+
+    @property
+    def num_frames(self) -> int:
+        """What the result rests on, for files: the number of arm poses."""
+        return self.num_samples
 
     @property
     def accepted(self) -> bool:

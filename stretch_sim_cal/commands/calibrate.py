@@ -10,6 +10,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
 from stretch_sim_cal.command import one_line
+from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
 from stretch_sim_cal.errors import InputError, Refused
 
 NAME = "calibrate"
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--floor-method", help="floor method, by name")
     parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
+    add_mounts_arguments(parser)
 
 
 def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +84,8 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate, write what the data supports, and return 0, or 1 where a result was refused."""
+    if args.mounts:
+        return calibrate_from_poses(args)
     from stretch_sim_cal.recording.reader import Recording
 
     if args.num_samples is not None and args.num_samples < 1:

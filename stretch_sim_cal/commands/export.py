@@ -10,6 +10,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.calibration import values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import problems
+from stretch_sim_cal.calibration.mounts_file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
 from stretch_sim_cal.commands.described import MODEL_HELP, base_origin, lidar_origins, load_description
 from stretch_sim_cal.errors import InputError, Refused
@@ -58,6 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _joints(calibration: CalibrationFile, model: RobotModel) -> list[JointOrigin]:
     """Return the description's joints with their calibrated origins."""
+    if stored_mounts(calibration) is not None:
+        from stretch_sim_cal.ros.mounts_solve import mount_joints
+
+        return mount_joints(calibration, model)
     left, right = lidar_origins(model) if calibration.right_to_left is not None else (None, None)
     base = base_origin(model)
     if base is None and calibration.footprint_from_base is not None:

@@ -1,0 +1,159 @@
+"""How well the lidars' mounts are found: error and honesty of the covariance over seeds, poses, noise, model error.
+
+    python benchmarks/mounts.py --seeds 10                                  # an exact model
+    python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1     # every link misplaced at random
+    python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
+
+Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
+node runs, and prints one line per seed and a summary. NEES: squared error in units of the covariance, 6 on average
+where that is honest.
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body_outline import LinkSurface
+from stretch_sim_cal.calibration.mounts import calibrate_mounts
+from stretch_sim_cal.calibration.mounts_result import SIDES, Tie, as_right_to_left
+from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.sensor import load_sensor
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+
+STILL = {"wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0, "gripper_joint": 0.0}
+POSES = [
+    {"lift_joint": lift, "arm_joint": arm, "wrist_yaw_joint": yaw} | STILL
+    for yaw, lift, arm in [
+        (1.7, 1.0, 0.45), (-1.1, 0.2, 0.0), (-1.1, 1.0, 0.0), (1.7, 0.2, 0.45),
+        (1.7, 1.0, 0.0), (-1.1, 1.0, 0.45), (-1.1, 0.2, 0.45), (1.7, 0.2, 0.0),
+    ]
+]  # fmt: skip
+"""Those of config/mounts.yaml, the most telling ones first."""
+ALIGNMENT_POSITION, ALIGNMENT_ANGLE = 3e-4, np.radians(0.01)  # one sigma per axis of a usual alignment
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One seed's outcome: errors (mm, deg) and NEES by side, s of computing, whether it was accepted."""
+
+    seed: int
+    translation_mm: tuple[float, float]
+    rotation_deg: tuple[float, float]
+    nees: tuple[float, float]
+    seconds: float
+    accepted: bool
+    offsets: dict[str, float]
+
+
+def random_error(random: np.random.Generator, distance: float, angle: float) -> np.ndarray:
+    """Return a pose error (4, 4) of that length (m) and angle (rad) in random directions."""
+    directions = random.normal(size=(2, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    rotation = exp(np.concatenate([np.zeros(3), angle * directions[1]]))[:3, :3]
+    return from_rotation_translation(rotation, distance * directions[0])
+
+
+def misplaced(surface: LinkSurface, random: np.random.Generator, distance: float, angle: float) -> LinkSurface:
+    """Return a link's surface moved at random, `distance` (m) and `angle` (rad) one sigma per axis, about its centre."""
+    twist = random.normal(size=6) * np.repeat([distance, angle], 3)
+    centre = surface.corners.mean(axis=0)
+    moved = exp(twist)
+    vertices = (surface.vertices - centre) @ moved[:3, :3].T + centre + moved[:3, 3]
+    return LinkSurface.of(vertices, surface.faces)
+
+
+def run_trial(seed: int, args: argparse.Namespace) -> Trial:
+    """Simulate and calibrate one seed."""
+    random = np.random.default_rng(seed)
+    errors = [random_error(random, 1e-3 * args.start_mm, np.radians(args.start_deg)) for _ in SIDES]
+    pose_errors = [PoseError(*(tuple(map(float, part)) for part in to_xyz_rpy(matrix))) for matrix in errors]
+    sensor = dataclasses.replace(load_sensor(args.sensor), range_noise=args.noise)
+    setup = SimulationSetup(seed=seed, lidar_left_error=pose_errors[0], lidar_right_error=pose_errors[1])
+    simulator = EmbeddedSimulator(setup, sensor)
+    robot = MountedRobot(parse_urdf(simulator.nominal_description))
+    surfaces = {
+        link: misplaced(surface, random, 1e-3 * args.model_mm, np.radians(args.model_deg))
+        for link, surface in robot.surfaces.items()
+    }
+    samples = []
+    for index, pose in enumerate(POSES[: args.poses]):
+        simulator.joints.place(pose | {"lift_joint": pose["lift_joint"] + 1e-3 * args.lift_offset_mm})
+        pairs = list(simulator.point_pairs(args.frames, first_tick=args.frames * index))
+        left, right = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
+        samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), left, right, OFFSET_JOINTS))
+    truth = {side: simulator.base_from_lidar(side) for side in SIDES}
+    tie = None
+    if args.tie:
+        covariance = np.diag([ALIGNMENT_POSITION**2] * 3 + [ALIGNMENT_ANGLE**2] * 3)
+        off = exp(random.multivariate_normal(np.zeros(6), covariance))
+        tie = Tie(off @ as_right_to_left(truth), covariance)
+    settings = mount_settings(args.noise, args.uncertainty_mm, args.uncertainty_deg, args.with_joint_offsets)
+    began = time.process_time()
+    result = calibrate_mounts(surfaces, samples, robot.nominal, tie, settings)
+    seconds = time.process_time() - began
+    found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
+    twists = [log(truth[side] @ inverse(result.base_from_lidar[side])) for side in SIDES]
+    nees = [float(xi @ np.linalg.solve(result.covariance_of(side), xi)) for side, xi in zip(SIDES, twists, strict=True)]
+    return Trial(
+        seed, tuple(1e3 * distance for distance, _ in found), tuple(float(np.degrees(angle)) for _, angle in found),
+        tuple(nees), seconds, result.accepted, {offset.joint: offset.value for offset in result.joint_offsets},
+    )  # fmt: skip
+
+
+def summary(trials: list[Trial]) -> dict[str, float]:
+    """Return what the trials say together, both lidars counted alike."""
+    translations, rotations, nees = (np.ravel([getattr(t, key) for t in trials]) for key in ("translation_mm", "rotation_deg", "nees"))
+    converged = [max(t.translation_mm) < 5.0 and max(t.rotation_deg) < 0.5 for t in trials]
+    return {
+        "seeds": len(trials),
+        "median_mm": float(np.median(translations)), "p95_mm": float(np.quantile(translations, 0.95)),
+        "median_deg": float(np.median(rotations)), "p95_deg": float(np.quantile(rotations, 0.95)),
+        "mean_nees": float(np.mean(nees)), "converged": float(np.mean(converged)),
+        "accepted": float(np.mean([t.accepted for t in trials])), "cpu_seconds": float(np.mean([t.seconds for t in trials])),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Run the trials and print them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument("--sensor", default="jt128")
+    parser.add_argument("--noise", type=float, default=0.01, help="m along the ray (default: %(default)s)")
+    parser.add_argument("--poses", type=int, default=8, choices=range(1, 9))
+    parser.add_argument("--frames", type=int, default=5, help="per pose (default: %(default)s)")
+    parser.add_argument("--start-mm", type=float, default=15.0, help="error of each mount (default: %(default)s)")
+    parser.add_argument("--start-deg", type=float, default=1.5, help="error of each mount (default: %(default)s)")
+    parser.add_argument("--model-mm", type=float, default=0.0, help="how far links are off, one sigma per axis")
+    parser.add_argument("--model-deg", type=float, default=0.0, help="how far links are turned, one sigma per axis")
+    parser.add_argument("--uncertainty-mm", type=float, default=1.0, help="what the calibration is told of that (default: %(default)s)")
+    parser.add_argument("--uncertainty-deg", type=float, default=0.1, help="what the calibration is told of that (default: %(default)s)")
+    parser.add_argument("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
+    parser.add_argument("--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them")
+    parser.add_argument("--tie", action="store_true", help="give the calibration an alignment of usual quality")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    trials = []
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        trials.append(trial := run_trial(seed, args))
+        if not args.json:
+            print(
+                f"seed {seed}: " + ", ".join(
+                    f"{side} {trial.translation_mm[i]:.3f} mm {trial.rotation_deg[i]:.4f} deg NEES {trial.nees[i]:.1f}"
+                    for i, side in enumerate(SIDES)
+                ) + f", {trial.seconds:.1f} s" + "".join(f", {joint} {value:+.5f}" for joint, value in trial.offsets.items())
+                + ("" if trial.accepted else ", refused"), flush=True,
+            )  # fmt: skip
+    found = summary(trials)
+    print(json.dumps(found) if args.json else "  ".join(f"{key} {value:.4g}" for key, value in found.items()))
+
+
+if __name__ == "__main__":
+    main()

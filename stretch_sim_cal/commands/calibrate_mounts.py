@@ -1,0 +1,56 @@
+"""`stretch-sim-cal calibrate DIR --mounts`: where each lidar is on the robot, from a folder of recorded arm poses."""
+
+import argparse
+import json
+import sys
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.summaries import plain
+from stretch_sim_cal.command import one_line
+from stretch_sim_cal.errors import InputError, Refused
+
+OTHER_OPTIONS = ("only", "num_samples", "method", "floor_method")
+
+
+def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what belongs to `--mounts`."""
+    group = parser.add_argument_group("absolute poses of the lidars")
+    group.add_argument(
+        "--mounts", action="store_true",
+        help="find where each lidar is in base_link; the recording is then a folder of arm poses, as "
+        "ros_calibrate_lidar_mounts and ros_collect_body_shape_data write it",
+    )  # fmt: skip
+    group.add_argument("--with-joint-offsets", action="store_true", help="find the zeros of lift, arm and wrist yaw as well")
+    group.add_argument("--link-mm", type=float, default=1.0, help="how far links may be off, one sigma (default: %(default)s)")
+    group.add_argument("--link-deg", type=float, default=0.1, help="how far they may be turned (default: %(default)s)")
+
+
+def calibrate_from_poses(args: argparse.Namespace) -> int:
+    """Find the mounts, write them if the data supports them, and return 0, or 1 where they were refused."""
+    from stretch_sim_cal.calibration.mounts_file import with_mounts
+    from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
+
+    for option in OTHER_OPTIONS:
+        if getattr(args, option) is not None:
+            raise InputError(f"--{option.replace('_', '-')} does not go with --mounts")
+    settings = mount_settings(link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets)
+    result, robot = solve_mounts(args.recording, CalibrationFile.load_or_empty(args.out), settings, args.model)
+    numbers = mount_numbers(result, robot.nominal)
+    for warning in result.warnings:
+        print(f"warning: {one_line(warning)}", file=sys.stderr)
+    if not args.json:
+        print("\n".join(mount_lines(result, numbers, proposed(result, robot, settings))))
+    for reason in result.refusals:
+        print(f"refused: {one_line(reason)}", file=sys.stderr)
+    if result.accepted:
+        with_mounts(CalibrationFile.load_or_empty(args.out), result, args.robot_id or default_robot_id()).save(args.out)
+    if args.report:
+        from stretch_sim_cal.harness.mounts_plot import mounts_page
+
+        print(f"report: {mounts_page(args.report, result)}", file=sys.stderr)
+    if args.json:
+        outcome = {"accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals}
+        print(json.dumps({"mounts": plain(numbers) | outcome, "file": str(args.out)}))
+    elif result.accepted:
+        print(f"accepted: mounts written to {args.out}")
+    return 0 if result.accepted else Refused.exit_code

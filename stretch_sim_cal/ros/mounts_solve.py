@@ -1,0 +1,204 @@
+"""From a dataset of arm poses to the lidars' mounts: what the calibration needs of the robot's description. Free of ROS."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body_outline import LinkSurface
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts import calibrate_mounts
+from stretch_sim_cal.calibration.mounts_file import mounted_joints, tie_of
+from stretch_sim_cal.calibration.mounts_poses import Chosen, best_next
+from stretch_sim_cal.calibration.mounts_result import SIDES, MountSample, MountSettings, MountsResult
+from stretch_sim_cal.calibration.summaries import listed
+from stretch_sim_cal.calibration.values_file import JointOrigin
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import error, inverse, log, to_xyz_rpy
+from stretch_sim_cal.recording.dataset import Dataset, read_dataset
+from stretch_sim_cal.robot.collision import SelfCollision
+from stretch_sim_cal.robot.description import RobotModel, load_model
+from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
+from stretch_sim_cal.robot.model import Joint
+from stretch_sim_cal.robot.stretch import (
+    ARM_JOINT,
+    BASE_LINK,
+    FOOTPRINT_LINK,
+    commanded_limits,
+    joint_positions,
+    lidar_links,
+)
+from stretch_sim_cal.robot.surfaces import robot_surfaces
+
+OFFSET_JOINTS = ("lift_joint", ARM_JOINT, "wrist_yaw_joint")
+OFFSET_PRIORS = {"lift_joint": 0.01, ARM_JOINT: 0.01, "wrist_yaw_joint": float(np.deg2rad(3.0))}
+"""What may be wrong with a joint's zero beforehand (m, rad; one sigma) where its offset is asked for."""
+DERIVATIVE_STEP = 1e-4
+CANDIDATES = {"lift_joint": (0.2, 0.5, 0.8, 1.0), ARM_JOINT: (0.0, 0.25, 0.45), "wrist_yaw_joint": (-1.1, 1.0, 2.6)}
+MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
+
+
+def mount_settings(
+    range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False
+) -> MountSettings:
+    """Return the settings for a Stretch whose links are known to `link_mm` and `link_deg` (one sigma per axis).
+
+    The joints' zeros are never taken for exact: what a joint moves is off by as much for all its links together. They
+    are held as links are, or loosely `with_joint_offsets`. Raises `InputError` for values out of bounds.
+    """
+    for name, value, high in (("range noise", range_noise, 0.2), ("link mm", link_mm, 50.0), ("link deg", link_deg, 10.0)):
+        if not 0 <= value <= high or (name == "range noise" and value == 0):
+            raise InputError(f"{name}: is {value:g}; a number up to {high:g} was expected")
+    tight = {joint: max(np.radians(link_deg) if "yaw" in joint else 1e-3 * link_mm, 1e-5) for joint in OFFSET_JOINTS}
+    return MountSettings(
+        range_noise=range_noise, link_position=1e-3 * link_mm, link_angle=float(np.radians(link_deg)),
+        joint_offsets=OFFSET_JOINTS, joint_prior=OFFSET_PRIORS if with_joint_offsets else tight,
+        offsets_asked_for=with_joint_offsets,
+    )  # fmt: skip
+
+
+class MountedRobot:
+    """A Stretch's description as the calibration of the mounts needs it. Raises `InputError` where it lacks lidars."""
+
+    def __init__(self, model: RobotModel):
+        lidars = lidar_links(model)
+        if len(lidars) != 2 or BASE_LINK not in model.links:
+            raise InputError(f"robot '{model.name}': has no {BASE_LINK} with two lidars; a Stretch's description is needed")
+        self.model = model
+        self.surfaces = {
+            link: LinkSurface.of(surface.vertices, surface.faces)
+            for link, surface in robot_surfaces(model).items() if len(surface.faces)
+        }  # fmt: skip
+        at_zero = self._base_from({}, [*lidars])
+        self.nominal = {side: at_zero[link] for side, link in zip(SIDES, lidars, strict=True)}
+
+    def sample(
+        self, name: str, joints: Mapping[str, float], left: np.ndarray, right: np.ndarray, offsets: Sequence[str] = ()
+    ) -> MountSample:
+        """Return a sample with the links at joint values by description name."""
+        positions = {joint: value for joint, value in joints.items() if joint in self.model.joints}
+        here = self._base_from(positions)
+        return MountSample(name, left, right, here, {joint: self._motion(positions, here, joint) for joint in offsets})
+
+    def pose(self, name: str, commanded: Mapping[str, float]) -> MountSample:
+        """Return a pose by commanded joint values, without anything seen in it."""
+        return self.sample(name, joint_positions(self.model, commanded), np.empty((0, 3)), np.empty((0, 3)))
+
+    def free_poses(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """Yield names and commanded joints of poses in which no parts are near each other."""
+        floor = float(link_transforms(self.model, {}, [FOOTPRINT_LINK])[FOOTPRINT_LINK][2, 3])
+        collision, limits = SelfCollision(self.model, MARGIN, floor), commanded_limits(self.model)
+        for values in itertools.product(*CANDIDATES.values()):
+            commanded = dict(zip(CANDIDATES, values, strict=True))
+            within = all(limits[joint].lower <= value <= limits[joint].upper for joint, value in commanded.items())
+            if within and collision.is_free(joint_positions(self.model, commanded)):
+                yield ", ".join(f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items()), commanded
+
+    def _motion(self, positions: Mapping[str, float], here: Mapping[str, np.ndarray], joint: str) -> dict[str, np.ndarray]:
+        """Return the twists (6,) of the links that a commanded joint moves, per m or rad of it."""
+        steps = joint_positions(self.model, {joint: DERIVATIVE_STEP})
+        there = self._base_from(dict(positions) | {name: positions.get(name, 0.0) + step for name, step in steps.items()})
+        twists = {link: log(there[link] @ inverse(pose)) / DERIVATIVE_STEP for link, pose in here.items()}
+        return {link: twist for link, twist in twists.items() if np.abs(twist).max() > 1e-6}
+
+    def _base_from(self, positions: Mapping[str, float], links: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        wanted = list(self.surfaces) if links is None else list(links)
+        frames = link_transforms(self.model, positions, [*wanted, BASE_LINK])
+        base_from_root = inverse(frames[BASE_LINK])
+        return {link: base_from_root @ frames[link] for link in wanted}
+
+
+def samples_of(dataset: Dataset, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
+    """Return a dataset's samples. Raises `InputError` where one lacks raw clouds or joint values."""
+    samples = []
+    for sample in dataset.samples:
+        if sample.left is None or sample.right is None or not sample.joints:
+            raise InputError(
+                f"{sample.name}: holds no raw clouds of both lidars with joint values; collect it with "
+                "ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
+            )
+        clouds = (np.asarray(cloud[np.isfinite(cloud).all(axis=1), :3], dtype=float) for cloud in (sample.left, sample.right))
+        samples.append(robot.sample(sample.name, sample.joints, *clouds, offsets))
+    return samples
+
+
+def solve_mounts(
+    directory: Path, calibration: CalibrationFile, settings: MountSettings, model_file: str | None = None
+) -> tuple[MountsResult, MountedRobot]:
+    """Return the mounts from a folder of samples, tied by the alignment in a calibration file where it has one."""
+    dataset = read_dataset(directory)
+    source = model_file or dataset.description_file
+    if source is None:
+        raise InputError(f"{directory}: holds no description.urdf; name the robot's description with --model")
+    robot = MountedRobot(load_model(source))
+    samples = samples_of(dataset, robot, settings.joint_offsets)
+    return calibrate_mounts(robot.surfaces, samples, robot.nominal, tie_of(calibration), settings), robot
+
+
+def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:
+    """Return the pose that would make the mounts surer than any other."""
+    poses = [robot.pose(name, commanded) for name, commanded in robot.free_poses()]
+    return best_next(result.information, robot.surfaces, poses, result.base_from_lidar, settings)
+
+
+def mount_joints(calibration: CalibrationFile, model: RobotModel) -> list[JointOrigin]:
+    """Return the description's joints with the origins that a calibration file with mounts gives them.
+
+    Raises `InputError` where the lidars are not fixed to one link.
+    """
+    joints = {side: model.parent_joint(link) for side, link in zip(SIDES, lidar_links(model), strict=True)}
+    parent = joints["left"].parent
+    if joints["right"].parent != parent:
+        raise InputError(f"robot '{model.name}': the lidars are not fixed to one link; their joints cannot be written")
+    base = model.parent_joint(BASE_LINK)
+    return mounted_joints(
+        calibration, {side: _origin(joint) for side, joint in joints.items()},
+        link_transform(model, {}, parent, BASE_LINK), None if base is None or base.variables else _origin(base),
+    )  # fmt: skip
+
+
+def _origin(joint: Joint) -> JointOrigin:
+    return JointOrigin(joint.name, joint.parent, joint.child, joint.parent_from_joint)
+
+
+def mount_numbers(result: MountsResult, nominal: Mapping[str, np.ndarray]) -> dict:
+    """Return the result as plain numbers: mm and deg."""
+    numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
+    for side in SIDES:
+        pose = result.base_from_lidar[side]
+        xyz, rpy = to_xyz_rpy(pose)
+        position, angle = result.spread_of(side)
+        distance, turned = error(nominal[side], pose)
+        numbers[side] = {
+            "base_link_from_lidar": pose, "xyz": xyz, "rpy_deg": np.degrees(rpy),
+            "from_description_mm": 1e3 * distance, "from_description_deg": np.degrees(turned),
+            "standard_deviation_mm": 1e3 * position, "standard_deviation_deg": np.degrees(angle),
+        }  # fmt: skip
+    numbers["joint_offsets"] = {
+        offset.joint: {"value": offset.value, "standard_deviation": offset.standard_deviation, "separable": offset.separable}
+        for offset in result.joint_offsets
+    }
+    numbers["diagnostics"] = result.diagnostics
+    return numbers
+
+
+def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) -> list[str]:
+    """Return the result as lines for the terminal."""
+    lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
+    for side in SIDES:
+        own = numbers[side]
+        lines.append(
+            f"  {side:<5} xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg, standard deviation "
+            f"{own['standard_deviation_mm']:.2f} mm {own['standard_deviation_deg']:.3f} deg; "
+            f"{own['from_description_mm']:.1f} mm and {own['from_description_deg']:.2f} deg from the description"
+        )
+        weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
+        lines.append(f"        least sure: {weakest.name}")
+    for offset in result.joint_offsets:
+        value, spread = offset.value, offset.standard_deviation
+        scale, unit = (float(np.degrees(1.0)), "deg") if "yaw" in offset.joint else (1e3, "mm")
+        lines.append(f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit})")
+    if proposal is not None:
+        lines.append(f"  a further pose that would help most: {proposal.name}")
+    return lines
