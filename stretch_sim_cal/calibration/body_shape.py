@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body_shape_cover import covering, refined_axes, settled
+from stretch_sim_cal.calibration.body_shape_cover import covering
 from stretch_sim_cal.calibration.body_shape_grid import JOINTS, EvidenceGrid, OutlinesAt, PoseEvidence
 from stretch_sim_cal.calibration.body_shape_model import KINDS, BodyShapeModel
+from stretch_sim_cal.calibration.body_shape_refine import grid_points, refined_axes, settled
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Shape
 from stretch_sim_cal.geometry.shapes_capsule import enclosing_capsule
@@ -51,7 +52,7 @@ class BodyShapeSettings:
     yaw_dependent: bool = True
     polygon_vertices: int = 10
     refine_above: float = 0.002
-    max_grid_points: int = 150
+    max_grid_points: int = 80
 
     def __post_init__(self) -> None:
         if self.method not in FIT_METHODS:
@@ -112,17 +113,23 @@ def fit_body_shape(
         raise InputError("no samples: a body shape needs one or more")
     grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at)
 
-    def fit(hull: np.ndarray) -> Shape:
-        return enclosing_shape(hull, settings.method, settings.polygon_vertices)
+    def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> Shape:
+        try:
+            if settings.method == "tapered_capsule" and neighbours:
+                return enclosing_capsule(hull, tuple(neighbours), count=2)
+            return enclosing_shape(hull, settings.method, settings.polygon_vertices)
+        except InputError as error:
+            raise InputError(f"arm {place[0]:.3f} m, wrist_yaw {place[1]:.3f} rad: {error}") from error
 
-    axes, between = grid.axes, None
+    axes, fitted, between = grid.axes, {}, None
     if outlines_at is not None:
-        axes = refined_axes(axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points)
-    places = [(extension, yaw) for extension in axes[0] for yaw in axes[1]]
+        axes, fitted = refined_axes(axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points)
+    places = grid_points(axes)
     hulls = grid.hulls(places)
-    shapes = settled(axes, [_fitted(fit, hull, place) for hull, place in zip(hulls, places, strict=True)], hulls)
+    shapes = [fitted.get(place) or fit(place, hull) for place, hull in zip(places, hulls, strict=True)]
+    shapes = settled(axes, shapes, hulls)
     if outlines_at is not None:
-        shapes, *between = covering(axes, shapes, grid.hulls)
+        shapes, *between = covering(axes, shapes, grid.hulls, grid.axes)
     rows = [shapes[i : i + len(axes[1])] for i in range(0, len(shapes), len(axes[1]))]
     model = BodyShapeModel(settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges())
     at_samples = [model.shape_at(sample.commanded["arm"], sample.commanded["wrist_yaw"]) for sample in samples]
@@ -134,10 +141,3 @@ def fit_body_shape(
         tuple(between) if between else None,
         grid.warnings,
     )
-
-
-def _fitted(fit, hull: np.ndarray, place: tuple[float, float]) -> Shape:
-    try:
-        return fit(hull)
-    except InputError as error:
-        raise InputError(f"arm {place[0]:.3f} m, wrist_yaw {place[1]:.3f} rad: {error}") from error

@@ -1,121 +1,137 @@
-"""Makes shapes on a grid enclose the robot between the grid points, too, where parameters are interpolated linearly."""
+"""Makes shapes on a grid enclose the robot between the grid points, too, where parameters are interpolated linearly.
 
-from collections.abc import Callable, Sequence
+First all shapes are inflated just so far; then capsules, where that made them larger, are fitted once more, one after
+the other, under the condition that what is interpolated between them and their neighbours still encloses the robot.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize
 from scipy.sparse import csr_array
 
 from stretch_sim_cal.calibration.body_shape_model import interpolation
-from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule
-from stretch_sim_cal.geometry.shapes_capsule import refined_capsule
+from stretch_sim_cal.calibration.body_shape_refine import Axes, Hulls, divided, grid_points
+from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule, capsule_area, capsule_distance
 
-Axes = tuple[list[float], list[float]]
-Hulls = Callable[[Sequence[tuple[float, float]]], list[np.ndarray]]
 COVERED = 1e-4  # m, what may stick out between grid points where it was verified
-ROUNDS = 6
-AS_GOOD = 1.003  # a capsule of at most this much more area is taken where it is more like its neighbours
+DOUBTFUL = 1e-3  # m: where more than this was missing halfway, it is looked at more closely
+ROUNDS = 8
+SWEEPS = 3
+TIGHT = 1.005  # a capsule with at most this much more area than without neighbours is left as it is
+STEP = 0.04  # m, by which a capsule's numbers may change in one sweep
+OWN_WEIGHT = 4.0  # of the inflation of a grid point that was asked for, against one that was added
 
 
-def refined_axes(
-    axes: Axes, fit: Callable[[np.ndarray], Shape], hulls: Hulls, above: float, max_grid_points: int
-) -> Axes:
-    """Return the axes with values added where a shape halfway would have to be inflated by more than `above` (m).
+def covering(
+    axes: Axes, shapes: list[Shape], hulls: Hulls, asked_for: Axes
+) -> tuple[list[Shape], float, float]:
+    """Return the shapes (row by row) changed so that those interpolated between them enclose the hulls there.
 
-    What is missing halfway falls with the square of the step, so each step is divided at once as often as that asks
-    for, the worst first, as long as the grid keeps to `max_grid_points`.
-    """
-    fitted = {(e, y): fit(hull) for (e, y), hull in zip(_product(axes), hulls(_product(axes)), strict=True)}
-    wanted = []  # (protrusion halfway, axis, index of the step)
-    for axis in (0, 1):
-        places, ends = [], []
-        for index in range(len(axes[axis]) - 1):
-            for other in axes[1 - axis]:
-                pair = [_place(axis, axes[axis][index + step], other) for step in (0, 1)]
-                places.append(tuple(np.mean(pair, axis=0)))
-                ends.append((index, pair))
-        for (index, pair), hull in zip(ends, hulls(places), strict=True):
-            wanted.append((_halfway(fitted[pair[0]], fitted[pair[1]]).protrusion(hull), axis, index))
-    parts = [np.ones(len(values) - 1, dtype=int) for values in axes]
-    for protrusion, axis, index in sorted(wanted, reverse=True):
-        more = int(np.ceil(np.sqrt(protrusion / above)))
-        counts = [int(part.sum()) + 1 for part in parts]
-        room = max_grid_points // counts[1 - axis] - counts[axis]
-        parts[axis][index] = max(parts[axis][index], min(more, parts[axis][index] + max(0, room)))
-    return tuple(_divided(values, part) for values, part in zip(axes, parts, strict=True))
-
-
-def settled(axes: Axes, shapes: list[Shape], hulls: list[np.ndarray]) -> list[Shape]:
-    """Return the shapes of a grid (row by row) with parameters that continue those of their neighbours.
-
-    Ends and angles are named alike; and where a capsule has another minimum of (almost) as little area that is more
-    like those around it, that one is taken, so that interpolating between them does not cross from one to the other.
-    """
-    count = len(axes[1])
-    neighbours = [_neighbours(index, len(shapes), count) for index in range(len(shapes))]
-    result = list(shapes)
-    for index in range(1, len(result)):
-        result[index] = _like(result[index], result[index - 1 if index % count else index - count])
-    if not isinstance(result[0], TaperedCapsule):
-        return result
-    for _ in range(2):
-        for index, hull in enumerate(hulls):
-            around = [result[other] for other in neighbours[index]]
-            options = [result[index]]
-            options += [other for other in (_continued(hull, shape) for shape in around) if other.area > 0]
-            least = min(option.area for option in options)
-            good = [_like(option, around[0]) if around else option for option in options if option.area <= AS_GOOD * least]
-            result[index] = min(good, key=lambda shape: sum(_unlike(shape, other) for other in around))
-    return result
-
-
-def covering(axes: Axes, shapes: list[Shape], hulls: Hulls) -> tuple[list[Shape], float, float]:
-    """Return the shapes inflated so that those interpolated between them enclose the hulls there.
-
-    Tested in the middle of every edge and cell, then on a finer grid. Also returns how far the robot stuck out of the
-    interpolated shapes at most (m) before and after.
+    `asked_for` are the axes before they were refined: inflation is put elsewhere where it can. Also returns how far the
+    robot stuck out of the interpolated shapes at most (m), before and after.
     """
     places = _between(axes, 2)
     if not places:
         return shapes, 0.0, 0.0
-    before = None
+    first = _missing(axes, shapes, places, hulls)
+    places += _closer(axes, [place for place, missing in zip(places, first, strict=True) if missing > DOUBTFUL])
+    weights, around = _weights(axes, places), hulls(places)
+    own = hulls(grid_points(axes))
+    cost = np.array([OWN_WEIGHT if e in asked_for[0] and y in asked_for[1] else 1.0 for e, y in grid_points(axes)])
+    result = _inflated(shapes, weights, around, cost)
+    if isinstance(shapes[0], TaperedCapsule):
+        result = _tightened(result, shapes, own, weights, around)
+    left = max(s.protrusion(hull) for s, hull in zip(_interpolated(result, weights), around, strict=True))
+    return result, float(first.max()), float(left)
+
+
+def _missing(axes: Axes, shapes: list[Shape], places: list, hulls: Hulls) -> np.ndarray:
+    """Return how far the robot sticks out (m) of the interpolated shape at each place."""
+    interpolated = _interpolated(shapes, _weights(axes, places))
+    return np.array([shape.protrusion(hull) for shape, hull in zip(interpolated, hulls(places), strict=True)])
+
+
+def _inflated(shapes: list[Shape], weights: csr_array, hulls: list[np.ndarray], cost: np.ndarray) -> list[Shape]:
+    """Return the shapes inflated by the least (weighted by `cost`) that, interpolated, makes up for what is missing."""
     result = list(shapes)
     for _ in range(ROUNDS):
-        weights = _weights(axes, places)
-        needed = np.array([s.protrusion(h) for s, h in zip(_interpolated(result, weights), hulls(places), strict=True)])
-        before = needed.max() if before is None else before
-        if needed.max() <= COVERED:
-            finer = [place for place in _between(axes, 4) if place not in set(places)]
-            if not finer or len(finer) + len(places) > 1500:
-                break
-            places = places + finer
-            continue
-        # The least inflations (their sum) that, interpolated, make up for what is missing.
-        least = linprog(np.ones(len(result)), A_ub=-weights, b_ub=-1.02 * needed, bounds=(0, None), method="highs")
+        missing = np.array([s.protrusion(hull) for s, hull in zip(_interpolated(result, weights), hulls, strict=True)])
+        if missing.max() <= COVERED:
+            break
+        least = linprog(cost, A_ub=-weights, b_ub=-1.02 * missing, bounds=(0, None), method="highs")
         result = [shape.inflated(float(by)) if by > 0 else shape for shape, by in zip(result, least.x, strict=True)]
-    weights = _weights(axes, places)
-    left = max(s.protrusion(h) for s, h in zip(_interpolated(result, weights), hulls(places), strict=True))
-    return result, float(before), float(left)
+    return result
 
 
-def _product(axes: Axes) -> list[tuple[float, float]]:
-    return [(e, y) for e in axes[0] for y in axes[1]]
+def _tightened(
+    capsules: list[TaperedCapsule], alone: list[TaperedCapsule], own: list[np.ndarray], weights: csr_array, around: list
+) -> list[TaperedCapsule]:
+    """Return capsules of less area that still enclose all hulls, their `own` and, interpolated, those `around`."""
+    vectors = np.array([capsule.vector for capsule in capsules])
+    by_point = weights.tocsc()
+    for _ in range(SWEEPS):
+        for k, least in enumerate(alone):
+            if capsule_area(vectors[k])[0] <= TIGHT * least.area:
+                continue
+            places = by_point.indices[by_point.indptr[k] : by_point.indptr[k + 1]]
+            shares = by_point.data[by_point.indptr[k] : by_point.indptr[k + 1]]
+            others = weights[places] @ vectors - shares[:, None] * vectors[k]
+            parts = [(1.0, np.zeros(6), own[k])]
+            parts += [(w, other, around[place]) for w, other, place in zip(shares, others, places, strict=True)]
+            vectors[k] = _smaller(vectors[k], parts)
+    return [TaperedCapsule.from_vector(vector) for vector in vectors]
 
 
-def _place(axis: int, value: float, other: float) -> tuple[float, float]:
-    return (value, other) if axis == 0 else (other, value)
+def _smaller(vector: np.ndarray, parts: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return a capsule (6,) of less area; for each of `parts` (w, other, hull) the capsule `other + w * vector` encloses
+    the hull, as it does at first."""
+    near = [(w, other, hull[-capsule_distance(other + w * vector, hull)[0] < STEP]) for w, other, hull in parts]
+    near = [part for part in near if len(part[2])]
 
+    def slack(z: np.ndarray) -> np.ndarray:
+        return -np.concatenate([capsule_distance(other + w * z, hull)[0] for w, other, hull in near])
 
-def _divided(values: list[float], parts: np.ndarray) -> list[float]:
-    pieces = [np.linspace(a, b, n + 1)[:-1] for a, b, n in zip(values[:-1], values[1:], parts, strict=True)]
-    return np.concatenate([*pieces, values[-1:]]).tolist()
+    def slack_gradient(z: np.ndarray) -> np.ndarray:
+        return -np.concatenate([w * capsule_distance(other + w * z, hull)[1] for w, other, hull in near])
+
+    low, high = vector - STEP, vector + STEP
+    low[[2, 5]] = np.maximum(low[[2, 5]], 1e-6)
+    found = minimize(
+        capsule_area, vector, jac=True, bounds=list(zip(low, np.maximum(low, high), strict=True)),
+        constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
+        method="SLSQP", options={"ftol": 1e-8, "maxiter": 40},
+    ).x  # fmt: skip
+    before = capsule_area(vector)[0]
+    allowed = max(0.0, max(capsule_distance(other + w * vector, hull)[0].max() for w, other, hull in parts))
+    for share in (1.0, 0.9, 0.5, 0.2):
+        candidate = vector + share * (found - vector)
+        outside = max(capsule_distance(other + w * candidate, hull)[0].max() for w, other, hull in parts)
+        if np.isfinite(outside) and outside <= max(allowed, 1e-9) and capsule_area(candidate)[0] < before:
+            return candidate
+    return vector
 
 
 def _between(axes: Axes, parts: int) -> list[tuple[float, float]]:
     """Return the places that divide every step of the grid into `parts`, without the grid points."""
-    finer = tuple(_divided(values, np.full(len(values) - 1, parts)) for values in axes)
-    grid = set(_product(axes))
-    return [place for place in _product(finer) if place not in grid]
+    finer = tuple(divided(values, np.full(len(values) - 1, parts)) for values in axes)
+    grid = set(grid_points(axes))
+    return [place for place in grid_points(finer) if place not in grid]
+
+
+def _closer(axes: Axes, places: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return places a quarter of a step to all sides of places that are halfway."""
+    result = []
+    for extension, yaw in places:
+        steps = [_step(axis, value) for axis, value in zip(axes, (extension, yaw), strict=True)]
+        result += [(extension + i * steps[0] / 4, yaw + j * steps[1] / 4) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
+    return list(dict.fromkeys(result))
+
+
+def _step(axis: Sequence[float], value: float) -> float:
+    """Return the length of the axis' step that a value is inside of; 0 on a grid point, where there is no halfway."""
+    indices, _ = interpolation(axis, value)
+    return axis[indices[1]] - axis[indices[0]] if len(indices) == 2 else 0.0
 
 
 def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
@@ -135,27 +151,3 @@ def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
 def _interpolated(shapes: list[Shape], weights: csr_array) -> list[Shape]:
     vectors = weights @ np.array([shape.vector for shape in shapes])
     return [type(shapes[0]).from_vector(vector) for vector in vectors]
-
-
-def _halfway(a: Shape, b: Shape) -> Shape:
-    return type(a).from_vector((a.vector + _like(b, a).vector) / 2)
-
-
-def _like(shape: Shape, other: Shape) -> Shape:
-    """Return the same shape with its parameters named as is nearest to `other`'s."""
-    return shape.like(other) if hasattr(shape, "like") else shape
-
-
-def _continued(hull: np.ndarray, neighbour: TaperedCapsule) -> TaperedCapsule:
-    return refined_capsule(hull, neighbour.vector)
-
-
-def _unlike(a: Shape, b: Shape) -> float:
-    return float(((a.vector - b.vector) ** 2).sum())
-
-
-def _neighbours(index: int, total: int, count: int) -> list[int]:
-    """Return the grid points next to one, in a grid of `total` row by row, `count` to a row."""
-    column = index % count
-    found = [index - count, index + count] + ([index - 1] if column else []) + ([index + 1] if column < count - 1 else [])
-    return [other for other in found if 0 <= other < total]

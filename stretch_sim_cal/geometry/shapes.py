@@ -302,9 +302,23 @@ class TaperedCapsule(Shape):
         return TaperedCapsule(self.x2, self.y2, self.r2, self.x1, self.y1, self.r1)
 
     def like(self, other: "TaperedCapsule") -> "TaperedCapsule":
-        """Return this same capsule with its ends in the order that is nearest to `other`."""
+        """Return this same capsule with its ends in the order that is nearest to `other`.
+
+        Where it is a circle, the disc within may be any: it becomes what of `other`'s second one fits inside.
+        """
+        if self.is_circle:
+            return self.with_disc_inside(other.x2, other.y2, other.r2)
         unlike = np.linalg.norm(self.vector - other.vector)
         return self.swapped() if np.linalg.norm(self.swapped().vector - other.vector) < unlike else self
+
+    def with_disc_inside(self, x: float, y: float, radius: float) -> "TaperedCapsule":
+        """Return this circle (the larger disc of a capsule that is one) with a second disc in it, as near as fits to
+        one of a given centre and radius."""
+        x1, y1, r1 = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
+        radius = min(max(radius, 0.0), r1)
+        length = float(np.hypot(x - x1, y - y1))
+        share = 1.0 if length <= r1 - radius else (r1 - radius) / length * (1 - 1e-9)
+        return TaperedCapsule(x1, y1, r1, x1 + share * (x - x1), y1 + share * (y - y1), radius)
 
     def canonical(self) -> "TaperedCapsule":
         """Return this same capsule with the end nearer to the origin first.
