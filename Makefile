@@ -19,7 +19,7 @@ demo: env
 	@$(BIN)/stretch-sim-cal demo $(ARGS)
 
 test: env
-	@$(BIN)/python -m pytest $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS) $(ARGS)
 
 bench: env
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done

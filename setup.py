@@ -57,7 +57,7 @@ setup(
         "trimesh>=4.5,<6",
         "xacro>=2,<3",
     ],
-    extras_require={"test": ["hypothesis>=6.90,<7", "pytest>=7.4,<10"]},
+    extras_require={"test": ["hypothesis>=6.90,<7", "pytest>=7.4,<10", "pytest-xdist>=3.5,<4"]},
     entry_points={
         "console_scripts": [
             "stretch-sim-cal = stretch_sim_cal.cli:main",

@@ -127,9 +127,11 @@ def plane_directions(normal: np.ndarray) -> np.ndarray:
     The convention of planar joints. For the normal -z, where the shortest way is not unique: x and -y.
     """
     x, y, z = normal
-    if z < -1.0 + 1e-12:
+    across = x * x + y * y
+    if z < 0 and across < 1e-300:
         return np.array([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
-    scale = 1.0 / (1.0 + z)
+    # Both are 1 / (1 + z); near -z that sum would lose every digit.
+    scale = 1.0 / (1.0 + z) if z >= 0 else (1.0 - z) / across
     return np.array([[1.0 - x * x * scale, -x * y * scale, -x], [-x * y * scale, 1.0 - y * y * scale, -y]])
 
 

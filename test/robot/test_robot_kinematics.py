@@ -108,6 +108,14 @@ def test_a_planar_joint_stays_in_its_plane(joint, position):
     assert np.allclose(local[:3, :3] @ joint.unit_axis, joint.unit_axis, atol=1e-9)
 
 
+@pytest.mark.parametrize("tilt", [1e-3, 3.9e-6, 1e-9, 0.0])
+def test_a_planar_joint_whose_normal_is_almost_minus_z_keeps_its_lengths(tilt):
+    joint = Joint("joint", "planar", "parent", "child", np.eye(4), np.array([tilt, 0.0, -1.0]))
+    moved = link_transforms(one_joint(joint), {"joint": [3.0, 4.0, 0.0]})["child"]
+    assert abs(np.linalg.norm(moved[:3, 3]) - 5.0) < 1e-12
+    assert abs(moved[:3, 3] @ joint.unit_axis) < 1e-12
+
+
 def test_a_planar_joint_with_normal_z_takes_x_y_and_angle():
     joint = Joint("joint", "planar", "parent", "child", np.eye(4), np.array([0.0, 0.0, 2.0]))
     moved = link_transforms(one_joint(joint), {"joint": [1.0, 2.0, np.pi / 2]})["child"]
