@@ -79,6 +79,10 @@ class RunFiles:
         return self.folder / "body_shape_data"
 
     @property
+    def mounts_dataset(self) -> Path:
+        return self.folder / "lidar_mounts_data"
+
+    @property
     def body_shape_model(self) -> Path:
         return self.folder / "body_shape_model.yaml"
 
@@ -133,10 +137,16 @@ def calibration_nodes(
             options = stages[stage]
             parameters = _ros(**time, num_samples=options["num_samples"], method=options["method"])
             processes.append(Process(name, executable, parameters, stage=stage))
+    if "mounts" in stages or "body_shape" in stages:
+        processes.append(broadcast_process(use_sim_time))
+    if "mounts" in stages:
+        options = stages["mounts"]
+        parameters = _ros(**time, plan=options["plan"], with_joint_offsets=options["with_joint_offsets"])
+        arguments = (str(files.mounts_dataset), "--yes", *parameters)
+        processes.append(Process("mounts", "ros_calibrate_lidar_mounts", arguments, stage="mounts", timeout=300.0))
     if "body_shape" in stages:
         options = stages["body_shape"]
         processes += [
-            broadcast_process(use_sim_time),
             Process(
                 "collect", "ros_collect_body_shape_data",
                 (str(files.dataset), "--plan", str(options["plan"]), "--yes", *_ros(**time)), stage="body_shape",

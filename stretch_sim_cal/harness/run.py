@@ -16,12 +16,13 @@ from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_pro
 from stretch_sim_cal.harness.runner import Finished, Runner, interruptible
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.harness.truth import Truth, load_truth
-from stretch_sim_cal.harness.verdict import Verdict, judge_alignment, judge_floor, unreached
+from stretch_sim_cal.harness.verdict import Verdict, judge_alignment, judge_floor, judge_mounts, unreached
 
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy", "hello-robot-stretch4-urdf")
 PRODUCERS = {
     "alignment": "ros_align_dual_lidar",
     "floor": "ros_find_floor_calibration",
+    "mounts": "ros_calibrate_lidar_mounts",
     "body_shape": "ros_collect_body_shape_data and fit_body_shape_model",
 }
 
@@ -110,9 +111,10 @@ def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
     judges = {
         "alignment": lambda bounds: judge_alignment(files.calibration, truth, bounds),
         "floor": lambda bounds: judge_floor(files.calibration, truth, bounds),
+        "mounts": lambda bounds: judge_mounts(files.calibration, truth, bounds),
         "body_shape": lambda bounds: judge_body_shape(files.body_shape_model, files.dataset, truth, bounds),
     }
-    products = {"alignment": files.calibration, "floor": files.calibration, "body_shape": files.body_shape_model}
+    products = dict.fromkeys(("alignment", "floor", "mounts"), files.calibration) | {"body_shape": files.body_shape_model}
     for stage in scenario.stages:
         bounds = scenario.tolerances[stage]
         if truth is None or not products[stage].is_file():

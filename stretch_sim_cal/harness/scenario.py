@@ -11,16 +11,18 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
-STAGES = ("alignment", "floor", "body_shape")
+STAGES = ("alignment", "floor", "mounts", "body_shape")
 EXPECTATIONS = ("pass", "refused")
 STAGE_OPTIONS = {
     "alignment": {"num_samples": 20, "method": None},
     "floor": {"num_samples": 10, "method": None},
+    "mounts": {"plan": "mounts", "with_joint_offsets": False},
     "body_shape": {"plan": "demo", "fit_method": "tapered_capsule"},
 }
 DEFAULT_TOLERANCES = {
     "alignment": {"translation_mm": 1.0, "rotation_deg": 0.02},
     "floor": {"height_mm": 0.5, "tilt_deg": 0.02},
+    "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1},
     "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10},
 }
 KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
@@ -105,8 +107,9 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
             options = data[stage] or {}
             _only_known(options, STAGE_OPTIONS[stage], f"{path}: stages: {stage}")
             stages[stage] = STAGE_OPTIONS[stage] | options
-    if "floor" in stages and "alignment" not in stages or "body_shape" in stages and "floor" not in stages:
-        raise InputError(f"{path}: stages: floor needs alignment, and body_shape needs floor, to run before it")
+    needed = {"floor": "alignment", "mounts": "floor", "body_shape": "floor"}
+    if any(stage in stages and before not in stages for stage, before in needed.items()):
+        raise InputError(f"{path}: stages: floor needs alignment, and mounts and body_shape need floor, to run before it")
     return stages
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts_file import stored_mounts
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.geometry.transforms import to_xyz_rpy
 from stretch_sim_cal.harness.scenario import Scenario
@@ -88,8 +89,22 @@ class Verdict:
             "notes": self.notes,
         }
         for stage, verdict in self.stages.items():
-            result[stage] = {q.key: q.error for q in verdict.quantities} | {"passed": verdict.passed}
+            result[stage] = _stage_json(verdict)
         return result | {"seconds": self.seconds, "versions": self.versions}
+
+
+def _stage_json(verdict: StageVerdict) -> dict[str, Any]:
+    """Return a stage's errors by key; those of one part ("left.translation_error_mm") in a mapping of their own."""
+    found: dict[str, Any] = {}
+    for quantity in verdict.quantities:
+        part, dot, key = quantity.key.rpartition(".")
+        if dot:
+            own = found.setdefault(part, {"passed": not verdict.reason})
+            own[key] = quantity.error
+            own["passed"] &= quantity.passed
+        else:
+            found[key] = quantity.error
+    return found | {"passed": verdict.passed}
 
 
 def unreached(stage: str, tolerances: dict[str, float], reason: str) -> StageVerdict:
@@ -133,6 +148,20 @@ def judge_floor(calibration: Path, truth: Truth, tolerances: dict[str, float]) -
     )
 
 
+def judge_mounts(calibration: Path, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
+    """Hold where both lidars are said to be in base_link against where they really are."""
+    mounts = stored_mounts(CalibrationFile.load(calibration))
+    if mounts is None:
+        return unreached("mounts", tolerances, f"{calibration} holds no mounts of the lidars")
+    values = {}
+    for side, true in (("left", truth.base_link_from_lidar_left), ("right", truth.base_link_from_lidar_right)):
+        estimate = mounts.base_from_lidar[side]
+        translation, rotation = transform_error(true, estimate)
+        values[f"{side}.translation_error_mm"] = (1e3 * translation, _xyz(estimate), _xyz(true))
+        values[f"{side}.rotation_error_deg"] = (math.degrees(rotation), _rpy(estimate), _rpy(true))
+    return StageVerdict("mounts", stage_quantities("mounts", tolerances, **values))
+
+
 # Per stage: key in result.json, label, unit, and the tolerance's key in the scenario.
 QUANTITIES = {
     "alignment": (
@@ -142,6 +171,14 @@ QUANTITIES = {
     "floor": (
         ("height_error_mm", "floor: height", "mm", "height_mm"),
         ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
+    ),
+    "mounts": tuple(
+        (f"{side}.{key}", f"{side} mount: {what}", unit, bound)
+        for side in ("left", "right")
+        for key, what, unit, bound in (
+            ("translation_error_mm", "translation", "mm", "translation_mm"),
+            ("rotation_error_deg", "rotation", "deg", "rotation_deg"),
+        )
     ),
     "body_shape": (
         ("max_protrusion_mm", "body: protrusion", "mm", "protrusion_mm"),
