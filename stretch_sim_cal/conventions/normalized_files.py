@@ -127,6 +127,7 @@ def _belongs_to(element: Element, links: set[str]) -> bool:
 def _prefix_names(element: Element) -> None:
     """Let every name of a link or joint begin with the argument, and everything else be taken literally."""
     for part in element.iter():
+        part.text = _literal(part.text) if part.text else part.text
         for key, value in part.attrib.items():
             named = part.tag in ("link", "joint") and key == "name" or part.tag in ("parent", "child") and key == "link"
             named = named or part.tag == "mimic" and key == "joint" or part.tag == "gazebo" and key == "reference"

@@ -22,13 +22,15 @@ from stretch_sim_cal.conventions.profile import ERROR, Finding, lint
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
 from stretch_sim_cal.conventions.stretch_profile import STRETCH
 from stretch_sim_cal.conventions.stretch_rules import EXACT_DEG
-from stretch_sim_cal.conventions.stretch_sensor_rules import MOUNT_DEG
+from stretch_sim_cal.conventions.stretch_sensor_rules import LIDAR_DEG, MOUNT_DEG
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 
 LEVELLED_DEG = 3.01
 """A gripper camera's optical frame may be this far from its camera's axes: the vendor levels it."""
+INWARDS_DEG = 55.0
+"""How far a lidar's y axis may be from the head's centre: as the profile's exception has it."""
 CALIBRATED_DEG = 3.0
 """A base tilted against its footprint by no more than this has been calibrated."""
 QUARTERS = tuple(
@@ -165,13 +167,17 @@ def _sensors(
             inwards = names.head_centre(frames, lidars, link) - position
             best = now @ min(QUARTERS, key=lambda quarter: _lidar_cost(now @ quarter, inwards))
             looks = names.looks(link, position, inwards)
-            nearest = names.lidar_upright(best[:, 2] if angle_deg(best[:, 2], looks) < 15.0 else looks, inwards)
-            wanted[link] = _kept_or_nearest(best, nearest)
+            nearest = names.lidar_upright(
+                best[:, 2] if angle_deg(best[:, 2], looks) < names.LOOKS_DEG else looks, inwards
+            )
+            if angle_deg(nearest[:, 1], inwards) > INWARDS_DEG:
+                nearest = names.lidar_upright(looks, inwards)
+            wanted[link] = _kept_or_nearest(best, nearest, LIDAR_DEG)
     return wanted
 
 
-def _kept_or_nearest(relabelled: np.ndarray, nearest: np.ndarray) -> tuple[np.ndarray, str]:
-    if turn_deg(nearest.T @ relabelled) <= MOUNT_DEG + EXACT_DEG:
+def _kept_or_nearest(relabelled: np.ndarray, nearest: np.ndarray, allowed: float = MOUNT_DEG) -> tuple[np.ndarray, str]:
+    if turn_deg(nearest.T @ relabelled) <= allowed:
         return relabelled, "Rule 4: other names for the same lines; check them"
     return nearest, "Rule 4: none of its axes was where the sensor looks, so this is a guess: measure it"
 
