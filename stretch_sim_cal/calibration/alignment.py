@@ -6,22 +6,21 @@ data: a result that they do not support comes with refusals that say why. docs/a
 accurate it is.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment_adjustment import Adjustment, Gaps, close_gaps, measure_gaps
+from stretch_sim_cal.calibration.alignment_adjustment import measure_gaps, tukey_fit
+from stretch_sim_cal.calibration.alignment_biases import Biases, channels_of, solve_jointly
 from stretch_sim_cal.calibration.alignment_cells import DirectionCells
 from stretch_sim_cal.calibration.alignment_coarse import coarse_alignment
 from stretch_sim_cal.calibration.alignment_frames import FrameIntake
-from stretch_sim_cal.calibration.alignment_judgement import Evidence, judged
+from stretch_sim_cal.calibration.alignment_judgement import Adjusted, Evidence, judged
 from stretch_sim_cal.calibration.alignment_motion import motion_of
 from stretch_sim_cal.calibration.alignment_noise import Noise, clean_cells, estimate_noise, still_cells
 from stretch_sim_cal.calibration.alignment_patches import (
     Members, Patches, assign, fit_planes, refined, remeasured, seed_patches,
 )  # fmt: skip
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
-from stretch_sim_cal.calibration.alignment_surfaces import Surface, in_one_frame, surface_of, without_body
+from stretch_sim_cal.calibration.alignment_surfaces import Surface, in_one_frame, surface_of, without_biases, without_body
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid, exp
@@ -29,7 +28,7 @@ from stretch_sim_cal.geometry.transforms import check_rigid, exp
 __all__ = ["AlignmentSettings", "PlaneAlignment"]
 
 # How far (m) the two lidars' surfaces may still be apart: after the coarse stage, and in the passes that follow.
-SLACKS = (0.01, 0.002, 0.0)
+SLACKS = (0.01, 0.002, 0.0, 0.0)
 # Cells further than this (m) from a patch's first plane are not of it.
 WIDEST_HEIGHT = 0.03
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
@@ -62,14 +61,12 @@ class PlaneAlignment:
         if self._settings.base_from_left is not None:
             left = without_body(left, self._settings.base_from_left, self._settings)
             right = without_body(right, self._settings.base_from_left @ estimate, self._settings)
-        noise = FIRST_NOISE
+        noise, biases = FIRST_NOISE, Biases.unknown(self._settings.range_offset)
         for slack in SLACKS:
-            found = adjust(left, right, estimate, noise, slack)
-            estimate, noise = exp(found.adjustment.fit.twist) @ estimate, found.noise
-        evidence = Evidence(
-            left, right, self._initial, estimate, found.adjustment, found.gaps, found.noise,
-            motion_of(found.surface, found.noise), found.num_patches
-        )
+            found = adjust(left, right, estimate, noise, biases, slack)
+            estimate, noise, biases = exp(found.joint.twist) @ estimate, found.noise, found.joint.biases
+        motion = motion_of(found.surface, noise)
+        evidence = Evidence(left, right, self._initial, estimate, found, motion)
         return judged(self.name, evidence, self._intake, self._settings)
 
     def _surfaces(self) -> tuple[Surface, Surface]:
@@ -79,21 +76,13 @@ class PlaneAlignment:
         return surface_of(self._seen[0].cells(), 0), surface_of(self._seen[1].cells(), 1)
 
 
-@dataclass(frozen=True)
-class Adjusted:
-    """One pass of the fine stage: the adjustment, the gaps it closes, the noise found, the number of patches before the
-    selection, and the `surface` of both lidars in one frame that it worked on."""
+def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Noise, biases: Biases,
+           slack: float) -> Adjusted:  # fmt: skip
+    """Return how the right lidar has to move to close the gaps that are left under `right_to_left` (4, 4).
 
-    adjustment: Adjustment
-    gaps: Gaps
-    noise: Noise
-    num_patches: int
-    surface: Surface
-
-
-def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Noise, slack: float) -> Adjusted:
-    """Return how the right lidar has to move to close the gaps that are left under `right_to_left` (4, 4)."""
-    surface = in_one_frame(left, right, right_to_left)
+    `slack` (m) is how far the two lidars' surfaces may still be apart.
+    """
+    surface = without_biases(in_one_frame(left, right, right_to_left), biases.values)
     patches, members = flat_patches(surface, noise, slack)
     number = len(patches.centres)
     fits = fit_planes(members, noise.variances(surface, members), number)
@@ -102,9 +91,12 @@ def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Nois
     still = still_cells(surface, patches.centres, patches.normals, members, noise)
     members = members.only(clean & still)
     variances, side = noise.variances(surface, members), surface.side[members.cell]
-    by_lidar = [fit_planes(members.only(side == lidar), variances[side == lidar], number) for lidar in (0, 1)]
-    gaps, _ = measure_gaps(patches, *by_lidar)
-    return Adjusted(close_gaps(gaps, slack), gaps, noise, number, surface)
+    by_lidar = tuple(fit_planes(members.only(side == lidar), variances[side == lidar], number) for lidar in (0, 1))
+    gaps = measure_gaps(patches, *by_lidar)
+    # The few patches that alone hold a direction must not be taken for outliers while the lidars are not yet aligned.
+    fit = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2)
+    joint = solve_jointly(gaps, fit.weights, channels_of(surface, members, variances, by_lidar, gaps), biases)
+    return Adjusted(joint, gaps, fit.weights, noise, number, surface)
 
 
 def flat_patches(surface: Surface, noise: Noise, slack: float) -> tuple[Patches, Members]:

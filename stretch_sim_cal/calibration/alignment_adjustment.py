@@ -18,15 +18,17 @@ _TUKEY = 4.685
 _MAX_MISFIT = 4.0
 # Patches whose normal is not known this well (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
-# What seems to be information by chance varies by chance, too.
 _CHANCE_MARGIN = 3.0
 
 
 @dataclass(frozen=True)
 class Gaps:
     """Right minus left height (m) at `points` (G, 3) along `normals` (G, 3), their `variances` (G,); `slope_axes`
-    (G, 2, 3) and `slope_covariances` (G, 2, 2) tell how well the normals are known."""
+    (G, 2, 3) and `slope_covariances` (G, 2, 2) tell how well the normals are known. `patches` (G,) says of which patches
+    they are, `designs` (G, 3) where on their planes."""
 
+    patches: np.ndarray
+    designs: np.ndarray
     values: np.ndarray
     variances: np.ndarray
     points: np.ndarray
@@ -40,8 +42,8 @@ class Gaps:
         return np.hstack([self.normals, np.cross(self.points, self.normals)])
 
 
-def measure_gaps(patches: Patches, left: Fits, right: Fits) -> tuple[Gaps, np.ndarray]:
-    """Return the gaps of the patches that both lidars see as flat, and which (G,) those are."""
+def measure_gaps(patches: Patches, left: Fits, right: Fits) -> Gaps:
+    """Return the gaps of the patches that both lidars see as flat."""
     difference = left.covariances + right.covariances
     spot = -np.linalg.solve(difference[:, 1:, 1:], difference[:, 1:, :1])[:, :, 0]
     design = np.hstack([np.ones((len(spot), 1)), spot])
@@ -56,13 +58,13 @@ def measure_gaps(patches: Patches, left: Fits, right: Fits) -> tuple[Gaps, np.nd
     axes = patches.axes[usable]
     normals = patches.normals[usable] - np.einsum("ga,gai->gi", slopes, axes)
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    gaps = Gaps(
+    return Gaps(
+        patches=np.flatnonzero(usable), designs=design,
         values=np.einsum("gi,gi->g", design, (right.coefficients - left.coefficients)[usable]),
         variances=np.einsum("gi,gij,gj->g", design, difference, design),
         points=patches.centres[usable] + np.einsum("ga,gai->gi", spot, axes) + height[:, None] * patches.normals[usable],
         normals=normals, slope_axes=axes, slope_covariances=0.25 * difference[:, 1:, 1:],
     )  # fmt: skip
-    return gaps, np.flatnonzero(usable)
 
 
 def _flat(fits: Fits) -> np.ndarray:
@@ -94,7 +96,7 @@ def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -
         width = _TUKEY * max(1.0, 1.4826 * float(np.median(np.abs(normalised)))) if len(values) else _TUKEY
         weights = np.where(np.abs(normalised) < width, (1.0 - (normalised / width) ** 2) ** 2, 0.0)
         weighted = jacobian * (weights / variances)[:, None]
-        update = _solve(weighted.T @ jacobian, -weighted.T @ (values + jacobian @ twist))
+        update = solve_semidefinite(weighted.T @ jacobian, -weighted.T @ (values + jacobian @ twist))
         twist = twist + update
         if np.abs(update).max() < 1e-8:
             break
@@ -104,40 +106,18 @@ def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -
     return TukeyFit(twist, normalised, weights, max(1.0, float(np.sqrt(misfit))))
 
 
-@dataclass(frozen=True)
-class Adjustment:
-    """The `fit` of the twist to apply to the right lidar, and the `information` (6, 6) about it. The covariance is the
-    inverse of the information times the square of the fit's scale."""
+def information_by_chance(gaps: Gaps, weights: np.ndarray) -> np.ndarray:
+    """Return how much information (6, 6) about the twist may come from nothing but the normals' noise.
 
-    fit: TukeyFit
-    information: np.ndarray
-
-
-def close_gaps(gaps: Gaps, slack: float) -> Adjustment:
-    """Return the twist of the right lidar, in the left frame, that closes the gaps best.
-
-    `slack` (m) is how large gaps may be for no other reason than that the lidars are not yet aligned: the few patches
-    that alone hold a direction must not be taken for outliers then.
+    A normal that errs by chance has a little of every direction in it; over many patches of a bare corridor that adds
+    up to what looks like information about sliding along it. With a margin, since it varies by chance, too.
     """
-    fit = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2)
-    return Adjustment(fit, _information(gaps, fit.weights))
-
-
-def _information(gaps: Gaps, weights: np.ndarray) -> np.ndarray:
-    """Return the information (6, 6), without what only the normals' noise seems to tell.
-
-    A normal that errs by chance has a little of every direction in it; over many patches of a bare corridor that would
-    add up to information about sliding along it.
-    """
-    jacobian = gaps.jacobian
     per_gap = weights / gaps.variances
-    apparent = (jacobian * per_gap[:, None]).T @ jacobian
     tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
-    by_chance = np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
-    return apparent - _CHANCE_MARGIN * by_chance
+    return _CHANCE_MARGIN * np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
 
 
-def _solve(matrix: np.ndarray, right_side: np.ndarray) -> np.ndarray:
+def solve_semidefinite(matrix: np.ndarray, right_side: np.ndarray) -> np.ndarray:
     """Solve a symmetric positive semi-definite system; directions a millionfold weaker than the rest get zero."""
     scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))

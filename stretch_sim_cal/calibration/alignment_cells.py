@@ -1,9 +1,10 @@
 """What one lidar sees, reduced to moments per direction: bounded memory, however many frames there are.
 
 A still scene gives the same range in a direction in every frame, up to noise along the ray. So the returns of all
-frames are summed per cell of directions (a cube map of `FACE_CELLS` squared cells per face). Cutting by direction has
-an advantage over cutting space into voxels: noise moves a return along its ray, never out of its cell, so no cell holds
-only the near or only the far half of a noisy surface.
+frames are summed per cell of directions. Cutting by direction has an advantage over cutting space into voxels: noise
+moves a return along its ray, never out of its cell, so no cell holds only the near or only the far half of a noisy
+surface. The cells lie in rows of equal elevation above the plane across the spin axis, so narrow that a row holds one
+channel of a spinning lidar, and its range bias can be told from the others'.
 
 Frames are summed in a few blocks of time, all equally long, so that what moved can be told from what stood still.
 """
@@ -12,31 +13,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FACE_CELLS = 100
-NUM_CELLS = 6 * FACE_CELLS**2
+# Channels of the lidars are at least twice as far apart as a row is high.
+ROW_HEIGHT = np.deg2rad(0.3)
+CELL_WIDTH = np.deg2rad(1.0)
+NUM_ROWS = round(np.pi / ROW_HEIGHT)
+_ROW_ELEVATIONS = (np.arange(NUM_ROWS) + 0.5) * ROW_HEIGHT - np.pi / 2
+_ROW_CELLS = np.maximum(np.round(2.0 * np.pi * np.cos(_ROW_ELEVATIONS) / CELL_WIDTH), 3.0).astype(np.int64)
+_ROW_STARTS = np.concatenate([[0], np.cumsum(_ROW_CELLS)[:-1]])
+NUM_CELLS = int(_ROW_CELLS.sum())
 MAX_BLOCKS = 8
 # Moments per cell: count, sum of x y z, sum of xx xy xz yy yz zz.
 _NUM_MOMENTS = 10
 
 
-def cell_of(directions: np.ndarray) -> np.ndarray:
-    """Return the cell (N,) of directions (N, 3) of any length but zero: about 0.9 deg wide, everywhere nearly alike."""
-    x, y, z = np.ascontiguousarray(directions.T)
-    ax, ay, az = np.abs(x), np.abs(y), np.abs(z)
-    along_x = (ax >= ay) & (ax >= az)
-    along_y = ~along_x & (ay >= az)
-    major = np.where(along_x, x, np.where(along_y, y, z))
-    face = np.where(along_x, 0, np.where(along_y, 2, 4)) + (major < 0)
-    scale = 1.0 / np.abs(major)
-    row = _step(np.where(along_x, y, np.where(along_y, z, x)) * scale)
-    column = _step(np.where(along_x, z, np.where(along_y, x, y)) * scale)
-    return (face * FACE_CELLS + row) * FACE_CELLS + column
+def cell_of(points: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """Return the cell (N,) of points (N, 3) at ranges (N,), none of them zero."""
+    elevation = np.arcsin(np.clip(points[:, 2] / ranges, -1.0, 1.0))
+    row = np.minimum(((elevation + np.pi / 2) * (1.0 / ROW_HEIGHT)).astype(np.int64), NUM_ROWS - 1)
+    turn = np.arctan2(points[:, 1], points[:, 0]) * (0.5 / np.pi) + 0.5
+    cells = _ROW_CELLS[row]
+    return _ROW_STARTS[row] + np.minimum((turn * cells).astype(np.int64), cells - 1)
 
 
-def _step(tangent: np.ndarray) -> np.ndarray:
-    """Return which of a face's `FACE_CELLS` equally wide angles (N,) a tangent (N,) from -1 to 1 lies in."""
-    angle = np.arctan(tangent)
-    return np.minimum((angle * (2.0 * FACE_CELLS / np.pi) + 0.5 * FACE_CELLS).astype(np.int64), FACE_CELLS - 1)
+def row_of(cell: np.ndarray) -> np.ndarray:
+    """Return the row (N,) that cells (N,) lie in."""
+    return np.searchsorted(_ROW_STARTS, cell, side="right") - 1
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class DirectionCells:
         if not self._blocks or self._frames_in_last == self._block_length:
             self._open_block()
         self._frames_in_last += 1
-        cell = cell_of(points)
         x, y, z = np.ascontiguousarray(points.T, dtype=float)
+        cell = cell_of(points, np.sqrt(np.einsum("ij,ij->i", points, points)))
         block = self._blocks[-1]
         block[0] += np.bincount(cell, minlength=NUM_CELLS)
         for row, weights in enumerate((x, y, z, x * x, x * y, x * z, y * y, y * z, z * z), start=1):

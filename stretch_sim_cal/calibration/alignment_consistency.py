@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment_cells import NUM_CELLS, cell_of
 from stretch_sim_cal.calibration.alignment_surfaces import Surface
 from stretch_sim_cal.geometry.transforms import apply, inverse
 
@@ -13,6 +12,28 @@ TOLERANCE = 0.05
 RELATIVE_TOLERANCE = 0.02
 # Views with less in common than this agree easily.
 LITTLE_OVERLAP = 0.2
+# Directions are compared in a cube map of this many squared cells per face, 1.5 deg wide: wider than channels are apart.
+FACE_CELLS = 60
+_NUM_DIRECTIONS = 6 * FACE_CELLS**2
+
+
+def direction_of(points: np.ndarray) -> np.ndarray:
+    """Return the cube map's cell (N,) that points (N, 3), none at the origin, lie in."""
+    x, y, z = np.ascontiguousarray(points.T)
+    ax, ay, az = np.abs(x), np.abs(y), np.abs(z)
+    along_x = (ax >= ay) & (ax >= az)
+    along_y = ~along_x & (ay >= az)
+    major = np.where(along_x, x, np.where(along_y, y, z))
+    face = np.where(along_x, 0, np.where(along_y, 2, 4)) + (major < 0)
+    row = _step(np.where(along_x, y, np.where(along_y, z, x)) / np.abs(major))
+    column = _step(np.where(along_x, z, np.where(along_y, x, y)) / np.abs(major))
+    return (face * FACE_CELLS + row) * FACE_CELLS + column
+
+
+def _step(tangent: np.ndarray) -> np.ndarray:
+    """Return which of a face's `FACE_CELLS` equally wide angles (N,) a tangent (N,) from -1 to 1 lies in."""
+    angle = np.arctan(tangent)
+    return np.minimum((angle * (2.0 * FACE_CELLS / np.pi) + 0.5 * FACE_CELLS).astype(np.int64), FACE_CELLS - 1)
 
 
 @dataclass(frozen=True)
@@ -53,16 +74,16 @@ class _View:
     def __init__(self, surface: Surface):
         ranges = surface.ranges
         around = ranges[surface.neighbours]
-        cell = cell_of(surface.points)
+        direction = direction_of(surface.points)
         self.points = surface.points[surface.usable]
-        self._near, self._far = np.full(NUM_CELLS, np.inf), np.full(NUM_CELLS, -np.inf)
-        self._near[cell] = np.minimum(ranges, around.min(axis=1))
-        self._far[cell] = np.maximum(ranges, around.max(axis=1))
+        self._near, self._far = np.full(_NUM_DIRECTIONS, np.inf), np.full(_NUM_DIRECTIONS, -np.inf)
+        np.minimum.at(self._near, direction, np.minimum(ranges, around.min(axis=1)))
+        np.maximum.at(self._far, direction, np.maximum(ranges, around.max(axis=1)))
 
     def compare(self, points: np.ndarray, leniency: float) -> np.ndarray:
         """Return how many points (N, 3) this view confirms, contradicts, looked towards, and how many there are."""
         ranges = np.linalg.norm(points, axis=1)
-        seen = cell_of(points)
+        seen = direction_of(points)
         looked = np.isfinite(self._near[seen])
         tolerance = leniency * (TOLERANCE + RELATIVE_TOLERANCE * ranges)
         contradicts = looked & (ranges < self._near[seen] - tolerance)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment_adjustment import Adjustment, Gaps, TukeyFit
+from stretch_sim_cal.calibration.alignment_adjustment import Gaps, information_by_chance
+from stretch_sim_cal.calibration.alignment_biases import Biases, Joint
 from stretch_sim_cal.calibration.alignment_coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
 from stretch_sim_cal.calibration.alignment_consistency import Consistency, Views
 from stretch_sim_cal.calibration.alignment_frames import FrameIntake
@@ -18,6 +19,8 @@ from stretch_sim_cal.geometry.transforms import error, inverse
 
 MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
+# The effective number of patches that each direction has to rest on.
+MIN_SUPPORT = 4.0
 # How far the robot may move while the frames are taken. Both lidars move together, so a little does no harm.
 MAX_MOTION = 0.003
 MAX_MOTION_ROTATION = float(np.deg2rad(0.1))
@@ -30,33 +33,52 @@ MAX_GAP = 0.002
 
 
 @dataclass(frozen=True)
+class Adjusted:
+    """One pass of the fine stage: the twist and biases found, the gaps they close with their robust `weights` (G,), the
+    noise, the number of patches before the selection, and the `surface` of both lidars in one frame it worked on."""
+
+    joint: Joint
+    gaps: Gaps
+    weights: np.ndarray
+    noise: Noise
+    num_patches: int
+    surface: Surface
+
+    @property
+    def scale(self) -> float:
+        """How many times larger than expected the remaining gaps are; at least 1."""
+        kept = self.weights > 0
+        squares = self.joint.remaining[kept] ** 2 / self.gaps.variances[kept]
+        return max(1.0, float(np.sqrt(squares.sum() / max(np.count_nonzero(kept) - 6.0, 1.0))))
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """What the fine stage leaves behind, for the verdict."""
+    """What there is to judge: both views, the description's transform, the estimate, how it was reached, the motion."""
 
     left: Surface
     right: Surface
     initial: np.ndarray | None
     estimate: np.ndarray
-    adjustment: Adjustment
-    gaps: Gaps
-    noise: Noise
+    last: Adjusted
     motion: Motion
-    num_patches: int
 
 
 def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
     """Return the result with its covariance, and with every reason there is to refuse it."""
     views = Views(evidence.left, evidence.right).under(evidence.estimate)
-    fit, gaps = evidence.adjustment.fit, evidence.gaps
-    covariance = covariance_of(evidence.adjustment.information) * fit.scale**2
+    last = evidence.last
+    information = last.joint.information - information_by_chance(last.gaps, last.weights)
+    covariance = covariance_of(information) * last.scale**2
     found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
-    kept = fit.weights > 0
-    rmse = float(np.sqrt(np.mean(gaps.values[kept] ** 2))) if kept.any() else float("inf")
+    kept = last.weights > 0
+    rmse = float(np.sqrt(np.mean(last.joint.remaining[kept] ** 2))) if kept.any() else float("inf")
     motion = evidence.motion
     disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
     undetermined = overlap_refusals(views, np.count_nonzero(kept)) or unobserved(found)
+    undetermined = undetermined or little_support(last, covariance, settings)
     # Whatever else a scene that moved may seem to lack is a consequence.
-    refusals = movement(motion, disturbed) or undetermined + wrong_minimum(views) + misfit(fit, rmse)
+    refusals = movement(motion, disturbed) or undetermined + wrong_minimum(views) + misfit(last.scale, rmse)
     # An estimate that is refused tells nothing about the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
@@ -65,13 +87,20 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
         warnings=intake.warnings() + against_model + _moving(disturbed),
         refusals=refusals,
         diagnostics={
-            "patches": float(evidence.num_patches), "patches_used": float(np.count_nonzero(kept)),
-            "range_noise_left": float(evidence.noise.sigma[0]), "range_noise_right": float(evidence.noise.sigma[1]),
-            "roughness": float(evidence.noise.roughness), "gap_scale": fit.scale,
+            "patches": float(last.num_patches), "patches_used": float(np.count_nonzero(kept)),
+            "range_noise_left": float(last.noise.sigma[0]), "range_noise_right": float(last.noise.sigma[1]),
+            "roughness": float(last.noise.roughness),
+            "channel_bias_spread": last.joint.biases.spread, "range_offset": _range_offset(last.joint.biases), "gap_scale": last.scale,
             "agree": float(views.agree), "contradict": float(views.contradict),
             "motion": motion.translation, "motion_rotation": motion.rotation, "disturbed": disturbed,
         },
     )  # fmt: skip
+
+
+def _range_offset(biases: Biases) -> float:
+    """Return by how much (m) the right lidar reads longer than the left one, over all channels that were compared."""
+    means = [values[values != 0].mean() if np.any(values) else 0.0 for values in biases.values]
+    return float(means[1] - means[0])
 
 
 def overlap_refusals(views: Consistency, used: int) -> list[str]:
@@ -82,6 +111,26 @@ def overlap_refusals(views: Consistency, used: int) -> list[str]:
         f"the two lidars see too little in common: {used} flat patches (at least {MIN_PATCHES} are needed), "
         f"{100.0 * views.overlap:.0f} % overlap; stow the arm and move the robot to where both see the same surfaces"
     ]
+
+
+def little_support(last: Adjusted, covariance: np.ndarray, settings: AlignmentSettings) -> list[str]:
+    """Return the base axes along or about which so few patches hold the lidar that none could give another the lie."""
+    to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
+    frame = "lidar" if settings.base_from_left is None else "base"
+    sentences = []
+    for verb, block in (("sliding along", slice(0, 3)), ("turning about", slice(3, 6))):
+        for axis in range(3):
+            direction = np.zeros(6)
+            direction[block] = to_base[axis]
+            influence = last.gaps.jacobian @ (covariance @ direction) * last.weights / last.gaps.variances
+            variances = influence**2 * last.gaps.variances
+            number = variances.sum() ** 2 / np.sum(variances**2)
+            if number < MIN_SUPPORT:
+                sentences.append(
+                    f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}; turn the robot or move it to "
+                    "where more surfaces face that way"
+                )
+    return sentences
 
 
 def wrong_minimum(views: Consistency) -> list[str]:
@@ -110,12 +159,12 @@ def movement(motion: Motion, disturbed: float) -> list[str]:
     return found
 
 
-def misfit(fit: TukeyFit, rmse: float) -> list[str]:
+def misfit(scale: float, rmse: float) -> list[str]:
     """Return whether the gaps that remain are larger than the noise of the data allows."""
-    if fit.scale <= MAX_SCALE or rmse <= MAX_GAP:
+    if scale <= MAX_SCALE or rmse <= MAX_GAP:
         return []
     return [
-        f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {fit.scale:.1f} times as much as their noise "
+        f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {scale:.1f} times as much as their noise "
         "explains; a range bias between the lidars, or something moved"
     ]
 

@@ -11,12 +11,13 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment_adjustment import tukey_fit
 from stretch_sim_cal.calibration.alignment_noise import Noise
 from stretch_sim_cal.calibration.alignment_patches import MIN_INCIDENCE_COSINE
-from stretch_sim_cal.calibration.alignment_surfaces import Surface
+from stretch_sim_cal.calibration.alignment_surfaces import NORMAL_NEIGHBOURS, Surface
 
 MAX_PLANARITY = 0.3
 MIN_CELLS = 200
 # A component of the motion counts when it exceeds this many standard deviations.
 SIGNIFICANT = 4.0
+_CHANCE_MARGIN = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,45 @@ def motion_of(surface: Surface, noise: Noise) -> Motion:
     normals, points, counts = surface.normals[usable], surface.points[usable], surface.block_counts[usable]
     heights = np.einsum("mbi,mi->mb", surface.block_points[usable], normals)
     single = (noise.sigma[surface.side[usable]] * cosines[usable]) ** 2
-    jacobian = np.hstack([normals, np.cross(points, normals)])
+    # Normals are least-squares planes through the neighbours: their slope errs by the planarity over the freedom left.
+    slope_variances = surface.planarity[usable] / (NORMAL_NEIGHBOURS - 3.0)
     translation = rotation = 0.0
     for block in range(1, counts.shape[1]):
         both = (counts[:, 0] > 0) & (counts[:, block] > 0)
         if np.count_nonzero(both) < MIN_CELLS:
             continue
         variances = single[both] * (1.0 / counts[both, 0] + 1.0 / counts[both, block]) + noise.roughness**2
-        twist = _beyond_doubt(jacobian[both], heights[both, block] - heights[both, 0], variances)
+        changes = heights[both, block] - heights[both, 0]
+        twist = _beyond_doubt(normals[both], points[both], changes, variances, slope_variances[both])
         translation = max(translation, float(np.linalg.norm(twist[:3])))
         rotation = max(rotation, float(np.linalg.norm(twist[3:])))
     return Motion(translation, rotation)
 
 
-def _beyond_doubt(jacobian: np.ndarray, changes: np.ndarray, variances: np.ndarray) -> np.ndarray:
+def _beyond_doubt(normals: np.ndarray, points: np.ndarray, changes: np.ndarray, variances: np.ndarray,
+                  slope_variances: np.ndarray) -> np.ndarray:  # fmt: skip
     """Return the twist (6,) that explains changes of height (M,), less the components that may be noise."""
+    jacobian = np.hstack([normals, np.cross(points, normals)])
     fit = tukey_fit(jacobian, -changes, variances)
-    values, axes = np.linalg.eigh((jacobian * (fit.weights / variances)[:, None]).T @ jacobian)
+    weights = fit.weights / variances
+    information = (jacobian * weights[:, None]).T @ jacobian - _CHANCE_MARGIN * _by_chance(
+        normals, points, weights * slope_variances
+    )
+    values, axes = np.linalg.eigh(information)
     components = axes.T @ fit.twist
     certain = np.abs(components) * np.sqrt(np.maximum(values, 0.0)) > SIGNIFICANT * fit.scale
     return axes @ np.where(certain, components, 0.0)
+
+
+def _by_chance(normals: np.ndarray, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the information (6, 6) that errors of the normals, across them, seem to give; see `alignment_adjustment`."""
+    movement = np.concatenate([np.broadcast_to(np.eye(3), (len(points), 3, 3)), -_skews(points)], axis=2)
+    across = np.eye(3) - normals[:, :, None] * normals[:, None, :]
+    return np.einsum("m,mik,mil->kl", weights, np.einsum("mij,mjk->mik", across, movement), movement)
+
+
+def _skews(points: np.ndarray) -> np.ndarray:
+    """Return the matrices S (M, 3, 3) with `S @ q == cross(p, q)`."""
+    x, y, z = points.T
+    zero = np.zeros_like(x)
+    return np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=1).reshape(-1, 3, 3)

@@ -48,6 +48,11 @@ class Members:
     heights: np.ndarray
     cosines: np.ndarray
 
+    @property
+    def design(self) -> np.ndarray:
+        """The rows (K, 3) that a plane's height and slopes are multiplied by to give the members' heights."""
+        return np.hstack([np.ones((len(self.cell), 1)), self.coordinates])
+
     def only(self, mask: np.ndarray) -> "Members":
         """Return the rows where `mask` (K,) holds."""
         return Members(
@@ -137,7 +142,7 @@ def fit_planes(members: Members, variances: np.ndarray, num_patches: int) -> Fit
 
     A patch with fewer than three members, or members on a line, gets a covariance that says so.
     """
-    design = np.hstack([np.ones((len(members.cell), 1)), members.coordinates])
+    design = members.design
     weights = 1.0 / variances
     products = (weights[:, None, None] * design[:, :, None] * design[:, None, :]).reshape(len(design), 9)
     information = group_sums(members.patch, num_patches, products).reshape(num_patches, 3, 3)

@@ -24,6 +24,9 @@ class AlignmentSettings:
     max_iterations: int = 20
     max_correspondence_distance: float = 0.4
 
+    # How much (m, one sigma) all ranges of one lidar may be too long against the other's; estimated along with the rest.
+    range_offset: float = 0.001
+
     # Which returns are looked at. The robot's own body is a cylinder about base z; it needs `base_from_left`.
     min_range: float = 0.1
     max_range: float = 60.0
@@ -42,7 +45,7 @@ class AlignmentSettings:
                      "max_correspondence_distance", "max_range"):  # fmt: skip
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise InputError(f"alignment setting {name}: {getattr(self, name)} must be greater than zero")
-        for name in ("min_range", "body_radius"):
+        for name in ("min_range", "body_radius", "range_offset"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InputError(f"alignment setting {name}: {getattr(self, name)} must not be negative")
         if self.base_from_left is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.alignment_cells import Cells
+from stretch_sim_cal.calibration.alignment_cells import Cells, row_of
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
 from stretch_sim_cal.geometry.transforms import apply
 
@@ -18,7 +18,7 @@ _FLOOR_HEIGHT = 0.05
 class Surface:
     """Cells of one or of both lidars in one frame.
 
-    `side` (M,) is 0 for left, 1 for right; `origins` (M, 3) the lidar that looked, `rays` (M, 3) the unit direction it
+    `side` (M,) is 0 for left, 1 for right, `row` (M,) the row of cells, that is the channel; `origins` (M, 3) the lidar that looked, `rays` (M, 3) the unit direction it
     looked in, `points` (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance;
     `noise_scatter` (M, 3, 3) and `noise_freedom` (M,) as in `Cells`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest variances around a cell, 0 for a plane.
     `neighbours` (M, K) are the nearest cells in direction, of the same lidar. `block_points` (M, B, 3) and
@@ -27,6 +27,7 @@ class Surface:
     """
 
     side: np.ndarray
+    row: np.ndarray
     origins: np.ndarray
     rays: np.ndarray
     points: np.ndarray
@@ -53,7 +54,7 @@ def surface_of(cells: Cells, side: int) -> Surface:
     points, rays = cells.points, cells.directions
     normals, planarity = _normals(points, rays)
     return Surface(
-        side=np.full(len(points), side), origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
+        side=np.full(len(points), side), row=row_of(cells.cell), origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
         scatter=cells.scatter, noise_scatter=cells.noise_scatter, noise_freedom=cells.noise_freedom, normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
         block_points=cells.block_points, block_counts=cells.block_counts, disturbed=cells.disturbed,
         usable=np.ones(len(points), dtype=bool),
@@ -69,12 +70,22 @@ def without_body(surface: Surface, base_from_lidar: np.ndarray, settings: Alignm
     return replace(surface, usable=surface.usable & ~body)
 
 
+def without_biases(surface: Surface, biases: np.ndarray) -> Surface:
+    """Return a surface with its points moved back along their rays by what their channels read too long.
+
+    `biases` (2, NUM_ROWS) are in m for the left and the right lidar, by row of cells.
+    """
+    shifts = biases[surface.side, surface.row][:, None] * surface.rays
+    return replace(surface, points=surface.points - shifts, block_points=surface.block_points - shifts[:, None])
+
+
 def in_one_frame(left: Surface, right: Surface, right_to_left: np.ndarray) -> Surface:
     """Return the cells of both lidars in the left frame, left ones first."""
     rotation = right_to_left[:3, :3]
     blocks = max(left.block_counts.shape[1], right.block_counts.shape[1])
     pairs = {
         "side": (left.side, right.side),
+        "row": (left.row, right.row),
         "origins": (left.origins, apply(right_to_left, right.origins)),
         "rays": (left.rays, right.rays @ rotation.T),
         "points": (left.points, apply(right_to_left, right.points)),

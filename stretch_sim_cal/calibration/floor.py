@@ -124,7 +124,8 @@ class SupportFloor:
         floor = stepped(found.floor, fit.step)
         plane = floor.moved(inverse(self._footprint_from_base))
         covariance = _covariance_in_base(fit.covariance, floor, self._footprint_from_base)
-        level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
+        range_offset, lidar_height = float(np.mean([step[3] for step in fit.steps])), float(self._views[0].origin[2])
+        level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings, range_offset, lidar_height)
         support = support_of(fit, left, right, level_share)
         refusals = reasons_to_refuse(support, worst_place, covariance, self.settings)
         warnings = []
@@ -146,7 +147,7 @@ class SupportFloor:
             num_frames=self._num_frames,
             num_inliers=int(hits),
             method=self.name,
-            residual_map=residual_map(fit, fit.step, left, right),
+            residual_map=residual_map(fit, left, right),
             support=support,
             warnings=self._general_warnings() + warnings,
             refusals=refusals,
@@ -154,6 +155,8 @@ class SupportFloor:
                 "range_noise": found.noise.along_ray,
                 "unevenness": fit.unevenness,
                 "bend": float(np.linalg.norm(fit.bend)),
+                "range_offset_left": float(fit.steps[0][3]),
+                "range_offset_right": float(fit.steps[1][3]),
                 "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(self._num_repeated),
             },

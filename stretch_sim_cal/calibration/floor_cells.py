@@ -11,6 +11,7 @@ import numpy as np
 from stretch_sim_cal.calibration.floor_rays import RayResiduals
 from stretch_sim_cal.geometry.planes import Plane
 
+VALUES = 4  # of a lidar's normal equations: height, tilt about x, tilt about y, range offset
 GATE = 4.0  # standard deviations; so wide that the gate itself does not pull the means
 
 
@@ -68,9 +69,10 @@ class CellSums:
     """Sums over the rays of one lidar, cell by cell, against an assumed floor.
 
     `hits`, `blocked` and `beyond` (cells,) count rays that met the floor within the gate, something before it, or nothing
-    until behind it. `information` (cells, 3, 3) and `pull` (cells, 3) are the normal equations of the step
-    (height, tilt about x, tilt about y) from the assumed to the fitted floor; `range_squares` and `height_squares` (cells,)
-    are sums of squared residuals of the hits, along the ray and across the floor.
+    until behind it. `information` (cells, 4, 4) and `pull` (cells, 4) are the normal equations of the step
+    (height, tilt about x, tilt about y) from the assumed to the fitted floor, and of how much too long the lidar's ranges
+    are; `range_squares` and `height_squares` (cells,) are sums of squared residuals of the hits, along the ray and across
+    the floor.
     """
 
     def __init__(self, grid: Grid, floor: Plane, noise: Noise):
@@ -78,13 +80,13 @@ class CellSums:
         cells = grid.cells_per_side**2
         self.hits, self.blocked, self.beyond = (np.zeros(cells) for _ in range(3))
         self.range_squares, self.height_squares = np.zeros(cells), np.zeros(cells)
-        self.information = np.zeros((cells, 3, 3))
-        self.pull = np.zeros((cells, 3))
+        self.information = np.zeros((cells, VALUES, VALUES))
+        self.pull = np.zeros((cells, VALUES))
 
     def add(self, aims: np.ndarray, rays: RayResiduals, watched: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Add rays, given by their aims (N, 2) at the nominal floor and their residuals against the assumed one.
 
-        Return the normal equations, (3, 3) and (3,), of these rays alone in the cells of the mask `watched` (cells,).
+        Return the normal equations of the step, (3, 3) and (3,), of these rays alone in the cells of the mask `watched` (cells,).
         """
         cells, count = self.grid.cells_of(aims), len(self.hits)
         sigma = self.noise.of_heights(rays.cosines)
@@ -97,13 +99,15 @@ class CellSums:
         self.hits += np.bincount(cells, minlength=count)
         self.range_squares += np.bincount(cells, rays.residuals[near] ** 2, minlength=count)
         self.height_squares += np.bincount(cells, heights**2, minlength=count)
-        slopes = step_slopes(rays.points[near], self.floor)
+        # A range that is too long lowers the measured point by its part across the floor.
+        slopes = np.column_stack([step_slopes(rays.points[near], self.floor), -rays.cosines[near]])
         kept = np.zeros(len(cells), bool) if watched is None else watched[cells]
-        own = (slopes[kept] * weights[kept, None]).T @ slopes[kept], slopes[kept].T @ (weights * heights)[kept]
-        for i in range(3):
+        steps = slopes[kept, :3]
+        own = (steps * weights[kept, None]).T @ steps, steps.T @ (weights * heights)[kept]
+        for i in range(VALUES):
             weighted = weights * slopes[:, i]
             self.pull[:, i] += np.bincount(cells, weighted * heights, minlength=count)
-            for j in range(i, 3):
+            for j in range(i, VALUES):
                 self.information[:, i, j] += np.bincount(cells, weighted * slopes[:, j], minlength=count)
                 self.information[:, j, i] = self.information[:, i, j]
         return own

@@ -42,9 +42,9 @@ class FoundFloor:
         ]
         self.frames.add(sum(information for information, _ in own), sum(pull for _, pull in own))
 
-    def fit(self, right_prior: np.ndarray, may_bend: bool = True) -> FloorFit | None:
+    def fit(self, right_prior: np.ndarray, refine: bool = True) -> FloorFit | None:
         """Fit the floor to the sums."""
-        return fit_floor(*self.sums, right_prior, may_bend)
+        return fit_floor(*self.sums, right_prior, refine)
 
     def shown_noise(self, fit: FloorFit) -> float:
         """Return the standard deviation of ranges (m) that the rays of the fitted cells show."""
@@ -71,7 +71,7 @@ def find_floor(
     for across_surface in (FIRST_ERROR, settings.surface_noise):
         found = FoundFloor(floor, tiles, Noise(along_ray, across_surface), views, settings)
         found.add(some)
-        fit = found.fit(right_prior, may_bend=False)
+        fit = found.fit(right_prior, refine=False)
         if fit is None:
             return None
         floor = stepped(floor, fit.step)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import ndimage
 
-from stretch_sim_cal.calibration.floor_cells import CellSums
+from stretch_sim_cal.calibration.floor_cells import VALUES, CellSums
 
 BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it something stands there
 BEYOND_SHARE = 0.5  # of a cell's rays; beyond it there is a hole. Mirror images below a shiny floor are fewer
@@ -24,14 +24,14 @@ def clean_cells(sums: CellSums) -> np.ndarray:
 
 
 class PatchSums:
-    """Normal equations of one lidar's chosen cells, patch by patch: `information` (P, 3, 3), `pull` (P, 3)."""
+    """Normal equations of one lidar's chosen cells, patch by patch: `information` (P, 4, 4), `pull` (P, 4)."""
 
     def __init__(self, sums: CellSums, used: np.ndarray):
         patch, count = sums.grid.patch_of_cells()[used], sums.grid.patches_per_side**2
-        self.information, self.pull = np.zeros((count, 3, 3)), np.zeros((count, 3))
-        for i in range(3):
+        self.information, self.pull = np.zeros((count, VALUES, VALUES)), np.zeros((count, VALUES))
+        for i in range(VALUES):
             self.pull[:, i] = np.bincount(patch, sums.pull[used, i], minlength=count)
-            for j in range(3):
+            for j in range(VALUES):
                 self.information[:, i, j] = np.bincount(patch, sums.information[used, i, j], minlength=count)
 
     @property
@@ -40,7 +40,8 @@ class PatchSums:
         return self.information[:, 0, 0]
 
     def deviation(self, step: np.ndarray) -> np.ndarray:
-        """Return the patches' mean heights over the floor moved by `step` (3,), times their weights (P,)."""
+        """Return the patches' mean heights over the floor moved by `step` (4,), the last value being the
+        lidar's range offset, times their weights (P,)."""
         return self.information[:, 0] @ step - self.pull[:, 0]
 
 
@@ -49,6 +50,6 @@ def mean_heights(patches: Sequence[PatchSums]) -> tuple[np.ndarray, np.ndarray, 
     deviation (P,) by noise (NaN where unseen), and how it falls with the step (P, 3)."""
     weight = sum(part.weight for part in patches)
     weight = np.where(weight > 0, weight, np.nan)
-    heights = sum(part.deviation(np.zeros(3)) for part in patches) / weight
-    slopes = sum(part.information[:, 0] for part in patches) / weight[:, None]
+    heights = sum(part.deviation(np.zeros(VALUES)) for part in patches) / weight
+    slopes = sum(part.information[:, 0, :3] for part in patches) / weight[:, None]
     return heights, weight**-0.5, slopes

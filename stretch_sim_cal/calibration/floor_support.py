@@ -60,14 +60,18 @@ def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
     return float(gaps[widest]), float(np.angle(np.exp(1j * (ordered[widest] + gaps[widest] / 2))))
 
 
-def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
+def flatness(
+    tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings, range_offset: float, lidar_height: float
+) -> tuple[float, str]:
     """Return which part of the floor around the robot lies on the plane, and in words where it leaves it most.
+
+    Tiles were measured by lidars `lidar_height` (m) over the robot, with ranges that are `range_offset` (m) too long.
 
     A tile lies on the plane where noise and the floor's own unevenness (m) explain its height. Only level tiles within the
     search height count: what is higher or lower is furniture or stairs, not floor.
     """
-    heights = floor.distance(tiles.centres)
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
+    heights = floor.distance(tiles.centres) + range_offset * lidar_height / np.hypot(distances, lidar_height)
     around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
     if not around.any():
         return 0.0, ""
@@ -127,7 +131,7 @@ def reasons_to_refuse(
     return reasons
 
 
-def residual_map(fit: FloorFit, floor_step: np.ndarray, left: CellSums, right: CellSums, cells: int = 2) -> ResidualMap:
+def residual_map(fit: FloorFit, left: CellSums, right: CellSums, cells: int = 2) -> ResidualMap:
     """Return mean heights over the fitted floor on squares of `cells` x `cells` cells, both lidars together."""
     grid: Grid = left.grid
     side = grid.cells_per_side // cells
@@ -137,7 +141,9 @@ def residual_map(fit: FloorFit, floor_step: np.ndarray, left: CellSums, right: C
         return shaped.reshape(side, cells, side, cells).sum(axis=(1, 3))
 
     weight = squares(left.information[:, 0, 0] + right.information[:, 0, 0])
-    deviation = squares(sum(sums.information[:, 0] @ floor_step - sums.pull[:, 0] for sums in (left, right)))
+    deviation = squares(
+        sum(sums.information[:, 0] @ step - sums.pull[:, 0] for sums, step in zip((left, right), fit.steps, strict=True))
+    )
     trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
     return ResidualMap(
         edges=np.arange(side + 1) * cells * grid.cell_size - grid.half_width,
