@@ -80,6 +80,16 @@ def test_where_the_floor_bends_the_plane_touches_it_at_the_robot():
     assert result.diagnostics["bend"] > 0.0005
 
 
+@pytest.mark.parametrize("world", ["furnished_room", "tables"])
+def test_ranges_that_are_all_too_long_do_not_sink_the_floor(world):
+    scene = Scene(world, sensor="jt128", sensor_changes={"range_biases": np.full(128, 0.004)})
+    result = scene.solve(frames=5)
+    error = scene.error(result)
+    assert abs(error[0]) < 4 * np.sqrt(result.covariance[0, 0])
+    assert abs(error[0]) < 0.0015  # 3 mm if they were believed
+    assert result.diagnostics["range_offset_left"] == pytest.approx(0.004, abs=0.002)
+
+
 def test_a_rough_floor_makes_the_result_less_sure():
     rough = height_field(lambda x, y: 0.0015 * np.sin(2 * x) * np.sin(2 * y + 1))
     even, uneven = Scene().solve(), Scene(things=[rough], without=("floor", "ground")).solve()
