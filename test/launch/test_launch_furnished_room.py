@@ -12,7 +12,7 @@ if reason := missing_for_launch_tests():
 import launch_testing
 import launch_testing.markers
 
-RUN = LaunchedScenario("furnished_room_sparse", simulated_bound=300.0)
+RUN = LaunchedScenario("furnished_room_sparse", simulated_bound=900.0)
 
 
 @pytest.mark.launch_test
@@ -31,6 +31,9 @@ class TestFurnishedRoom(unittest.TestCase):
 
     def test_floor_is_where_the_truth_has_it(self):
         RUN.assert_within_tolerance("floor")
+
+    def test_body_shape_encloses_the_true_robot_at_every_pose(self):
+        RUN.assert_within_tolerance("body_shape")
 
 
 @launch_testing.post_shutdown_test()

@@ -188,6 +188,25 @@ def test_missing_and_unknown_bindings_are_named(modules, told):
         installation.choose_bindings(modules)
 
 
+def test_what_ros_has_installed_is_found_although_python_does_not_look_there(monkeypatch, tmp_path):
+    vendor = tmp_path / "opt" / "gz_transport_vendor" / "lib" / "python"
+    (vendor / "gz" / "transport13").mkdir(parents=True)
+    (vendor / "gz" / "transport13" / "__init__.py").write_text("")
+    program = tmp_path / "opt" / "gz_tools_vendor" / "bin" / "gz"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.setenv("AMENT_PREFIX_PATH", str(tmp_path))
+    found = installation.find_gazebo()
+    assert (found.generation, found.bindings, found.python_path) == ("Harmonic", "gz.transport13", str(vendor))
+    assert not found.has_cpu_lidar
+    plugins = tmp_path / "opt" / "gz_sim_vendor" / "lib" / "gz-sim-8" / "plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "libgz-sim-cpu-lidar-system.so").write_text("")
+    assert installation.find_gazebo().has_cpu_lidar
+
+
 def test_without_gazebo_the_reason_says_what_to_install(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     assert "apt install" in installation.missing_of_gazebo()

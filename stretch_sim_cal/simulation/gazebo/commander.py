@@ -1,4 +1,4 @@
-"""`python -m stretch_sim_cal.simulation.gazebo.commander BINDINGS`: calls services and publishes, order by order.
+"""`python -m stretch_sim_cal.simulation.gazebo.commander BINDINGS [PATH]`: calls services and publishes, order by order.
 
 An order is a line of JSON on standard input, its answer one on standard output; messages are serialised, in base64. It
 never subscribes to anything (see `transport`), and ends when its standard input closes.
@@ -45,16 +45,16 @@ class Orders:
         return self._publishers[topic]
 
 
-def main(bindings: str) -> int:
+def main(bindings: str, python_path: str = "") -> int:
     """Carry out the orders on standard input until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the answers
-    orders = Orders(load_bindings(bindings))
+    orders = Orders(load_bindings(bindings, python_path))
     for line in sys.stdin:
         print(json.dumps(orders.carry_out(json.loads(line))), file=answers, flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -14,17 +14,24 @@ GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
 UNVERSIONED = "16 or newer"
 LIDARS = ("auto", "gpu", "cpu")
 CPU_LIDAR = "gz-sim-cpu-lidar-system"
-INSTALL = "for ROS 2 Jazzy: apt install ros-jazzy-ros-gz python3-gz-transport13; or use the embedded simulator"
+INSTALL = (
+    "beside ROS 2 Jazzy: apt install ros-jazzy-ros-gz and source ROS; else Gazebo's own gz-harmonic and "
+    "python3-gz-transport13; or use the embedded simulator"
+)
 
 
 @dataclass(frozen=True)
 class Installation:
-    """An installed Gazebo: its program, the module of its bindings, and what its generation is called."""
+    """An installed Gazebo: its program, the module of its bindings, and what its generation is called.
+
+    `python_path` is where the bindings lie if Python does not look there by itself.
+    """
 
     program: str
     bindings: str
     generation: str
     has_cpu_lidar: bool
+    python_path: str = ""
 
     def lidar(self, wanted: str) -> str:
         """Return "cpu" or "gpu" for a choice of `LIDARS`. Raises `InputError` where Gazebo does not have that one.
@@ -46,8 +53,13 @@ def find_gazebo() -> Installation:
     program = shutil.which("gz")
     if program is None:
         raise InputError(f"Gazebo is not installed (there is no 'gz' on the path): {INSTALL}")
-    module, generation = choose_bindings(_binding_modules())
-    return Installation(program, module, generation, _has_plugin(CPU_LIDAR, program))
+    has_cpu_lidar = _has_plugin(CPU_LIDAR, program)
+    for folder in _vendor_folders():
+        if modules := _bindings_in([str(folder / "gz")]):
+            return Installation(program, *choose_bindings(modules), has_cpu_lidar, str(folder))
+    package = importlib.util.find_spec("gz")
+    modules = _bindings_in(list(package.submodule_search_locations or [])) if package is not None else []
+    return Installation(program, *choose_bindings(modules), has_cpu_lidar)
 
 
 def missing_of_gazebo() -> str:
@@ -78,17 +90,25 @@ def choose_bindings(modules: list[str]) -> tuple[str, str]:
     raise InputError(f"Gazebo is there, the Python bindings of its transport are not: {INSTALL}")
 
 
-def _binding_modules() -> list[str]:
-    package = importlib.util.find_spec("gz")
-    folders = list(package.submodule_search_locations or []) if package is not None else []
+def _bindings_in(folders: list[str]) -> list[str]:
     names = [module.name for module in pkgutil.iter_modules(folders)]
     return [name for name in names if name == "transport" or name[:9] == "transport" and name[9:].isdigit()]
 
 
+def _ament_prefixes() -> list[Path]:
+    return [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
+
+
+def _vendor_folders() -> list[Path]:
+    """Return where ROS's package of Gazebo's transport keeps its Python modules; sourcing ROS does not make them known."""
+    found = [gz for prefix in _ament_prefixes() for gz in (prefix / "opt" / "gz_transport_vendor").glob("lib*/**/gz")]
+    return sorted({gz.parent for gz in found if any(gz.glob("transport*"))})
+
+
 def _has_plugin(name: str, program: str) -> bool:
-    prefixes = [Path(program).resolve().parent.parent, Path("/usr"), *Path("/opt/ros").glob("*/opt/gz_sim_vendor")]
+    vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in _ament_prefixes()]
     folders = [Path(folder) for folder in os.environ.get("GZ_SIM_SYSTEM_PLUGIN_PATH", "").split(os.pathsep) if folder]
-    for prefix in prefixes:
+    for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *vendors):
         for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
             folders += library.glob("gz-sim*/plugins")
     return any(any(folder.glob(f"lib{name}*")) for folder in folders)

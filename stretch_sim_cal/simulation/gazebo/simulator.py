@@ -153,9 +153,9 @@ class GazeboSimulator:
             gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder), encoding="utf-8"
         )
         self._server = Server(installation.program, world_file, self._folder / "gz.log", partition, window)
-        self._commander = Commander(installation.bindings, partition)
+        self._commander = Commander(installation.bindings, partition, installation.python_path)
         self._await_server()
-        self._subscriptions = Subscriptions(bindings or load_bindings(installation.bindings))
+        self._subscriptions = Subscriptions(bindings or load_bindings(installation.bindings, installation.python_path))
         self._subscriptions.subscribe(f"/world/{self._world}/clock", "gz.msgs.Clock", self._hear_clock)
         self._subscriptions.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints)
         for device in DEVICES:

@@ -20,8 +20,13 @@ from stretch_sim_cal.errors import InputError, RunFailure
 COMMANDER = "stretch_sim_cal.simulation.gazebo.commander"
 
 
-def load_bindings(module: str) -> ModuleType:
-    """Return the bindings' module. Raises `InputError` where it is there but cannot be loaded."""
+def load_bindings(module: str, python_path: str = "") -> ModuleType:
+    """Return the bindings' module, looked for in `python_path` as well.
+
+    Raises `InputError` where it is there but cannot be loaded.
+    """
+    if python_path and python_path not in sys.path:
+        sys.path.append(python_path)
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -45,9 +50,9 @@ class Subscriptions:
 class Commander:
     """The process that calls services and publishes; ended with `close`, or when this process is gone."""
 
-    def __init__(self, bindings: str, environment: Mapping[str, str]):
+    def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", COMMANDER, bindings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-m", COMMANDER, bindings, python_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=dict(os.environ) | dict(environment), start_new_session=True,
         )  # fmt: skip
 
