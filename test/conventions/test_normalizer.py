@@ -19,6 +19,9 @@ from described_robots import (
     stretch_text,
     without,
 )
+from hypothesis import given
+from hypothesis.strategies import floats
+from hypothesis.strategies import lists as hypothesis_lists
 from scrambled_robots import scrambled, with_leader_and_follower
 
 from stretch_sim_cal.conventions import normalized_files
@@ -268,6 +271,13 @@ def test_angles_are_written_exactly_also_where_two_turn_about_one_line(rpy):
     rotation = from_xyz_rpy((0, 0, 0), rpy)[:3, :3]
     written = [float(word) for word in numbers(roll_pitch_yaw(rotation)).split()]
     np.testing.assert_allclose(from_xyz_rpy((0, 0, 0), written)[:3, :3], rotation, atol=1e-14)
+
+
+@given(hypothesis_lists(floats(-10.0, 10.0), min_size=3, max_size=3))
+def test_any_rotation_is_written_exactly(rpy):
+    rotation = from_xyz_rpy((0, 0, 0), rpy)[:3, :3]
+    written = [float(word) for word in numbers(roll_pitch_yaw(rotation)).split()]
+    np.testing.assert_allclose(from_xyz_rpy((0, 0, 0), written)[:3, :3], rotation, atol=1e-11)
 
 
 def test_a_normal_form_says_what_it_is_of():
