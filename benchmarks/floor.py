@@ -2,8 +2,8 @@
 
     python benchmarks/floor.py [--seeds 20] [--first-seed 1001] [--out out/benchmarks]
 
-Prints the table of docs/floor.md, and writes it with a plot and all single results into the folder. Every seed has mount
-errors of its own (to 5 mm and 1 deg each), a tilt of the base to 1.5 deg about both axes and a height to 5 mm.
+Prints the table of docs/floor.md, and writes it with a plot and all single results into the folder. Every seed has
+mount errors of its own (to 5 mm and 1 deg each), a tilt of the base to 1.5 deg about both axes and a height to 5 mm.
 """
 
 import argparse
@@ -137,7 +137,8 @@ def format_table(results: dict[str, list[dict]], seeds: range) -> str:
     lines = [
         f"Seeds {seeds.start} to {seeds.stop - 1}; height in mm, tilt in deg: median / worst.",
         "",
-        "| scene | height, ours | height, published | tilt, ours | tilt, published | refused | NEES | CPU s, ours | published |",
+        "| scene | height, ours | height, published | tilt, ours | tilt, published | refused | NEES "
+        "| CPU s, ours | published |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, runs in results.items():
@@ -167,11 +168,20 @@ def plot(results: dict[str, list[dict]], path: Path) -> None:
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
     colours = {"ours": "tab:blue", "published": "tab:orange"}
     targets = {"height_mm": (0.1, 0.3), "tilt_deg": (0.003, 0.008)}
-    for axis, (key, label) in zip(axes, (("height_mm", "height error / mm"), ("tilt_deg", "tilt error / deg")), strict=True):
+    for axis, (key, label) in zip(
+        axes, (("height_mm", "height error / mm"), ("tilt_deg", "tilt error / deg")), strict=True
+    ):
         for line, runs in enumerate(results.values()):
             for shift, (method, colour) in zip((-0.15, 0.15), colours.items(), strict=True):
                 values = [max(run[method][key], 1e-5) for run in runs]
-                axis.plot(values, np.full(len(values), line + shift), ".", color=colour, alpha=0.6, label=method if not line else None)
+                axis.plot(
+                    values,
+                    np.full(len(values), line + shift),
+                    ".",
+                    color=colour,
+                    alpha=0.6,
+                    label=method if not line else None,
+                )
                 axis.plot(np.median(values), line + shift, "|", color=colour, markersize=14, markeredgewidth=2)
         for target, style in zip(targets[key], ("--", ":"), strict=True):
             axis.axvline(target, color="grey", linestyle=style, linewidth=1)

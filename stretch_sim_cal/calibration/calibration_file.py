@@ -112,7 +112,9 @@ class CalibrationFile:
         footprint = _footprint(data, path, contradictions)
         plane, footprint = _floor(data, footprint, path, contradictions)
         entries = {
-            key: _entry(data[key], key, path) for key in (RIGHT_TO_LEFT, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR) if key in data
+            key: _entry(data[key], key, path)
+            for key in (RIGHT_TO_LEFT, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
+            if key in data
         }
         return cls(right_to_left, footprint, plane, tuple(contradictions), entries, data, Path(path))
 
@@ -253,7 +255,8 @@ def _floor(
     height, tilt = min(_difference(of_transform, plane) for plane in possible)
     if height > AGREEMENT_M or tilt > AGREEMENT_RAD:
         contradictions.append(
-            f"{FLOOR} and the footprint transform name floors {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg apart"
+            f"{FLOOR} and the footprint transform name floors {height * 1e3:.2f} mm and "
+            f"{np.degrees(tilt):.3f} deg apart"
         )
     return of_transform, footprint
 

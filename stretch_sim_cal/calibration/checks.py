@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, FOOTPRINT_ALIAS, RIGHT_TO_LEFT, CalibrationFile, Entry
+from stretch_sim_cal.calibration.calibration_file import (
+    FLOOR,
+    FOOTPRINT,
+    FOOTPRINT_ALIAS,
+    RIGHT_TO_LEFT,
+    CalibrationFile,
+    Entry,
+)
 from stretch_sim_cal.calibration.mounts_file import MOUNTS
 from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse
@@ -20,7 +27,8 @@ OLD = datetime.timedelta(days=365)
 
 @dataclass(frozen=True)
 class Described:
-    """What the robot's description says: `right_to_left` (4, 4) and `footprint_from_base` (4, 4); None where it does not."""
+    """What the robot's description says: `right_to_left` (4, 4) and `footprint_from_base` (4, 4); None where it does
+    not."""
 
     right_to_left: np.ndarray | None = None
     footprint_from_base: np.ndarray | None = None
@@ -60,9 +68,14 @@ def _problems_of_frames(calibration: CalibrationFile, described: Described) -> l
         far = Difference("", *error(described.right_to_left, calibration.right_to_left))
         swapped = Difference("", *error(inverse(described.right_to_left), calibration.right_to_left))
         if not far.within(FAR_TRANSLATION, FAR_ROTATION):
-            looks = "; it looks like left_to_right: left and right are swapped" if swapped.within(FAR_TRANSLATION, FAR_ROTATION) else ""
+            looks = (
+                "; it looks like left_to_right: left and right are swapped"
+                if swapped.within(FAR_TRANSLATION, FAR_ROTATION)
+                else ""
+            )
             found.append(
-                f"{RIGHT_TO_LEFT} is {far.distance * 1e3:.0f} mm and {np.degrees(far.angle):.1f} deg from the description{looks}"
+                f"{RIGHT_TO_LEFT} is {far.distance * 1e3:.0f} mm and {np.degrees(far.angle):.1f} deg "
+                f"from the description{looks}"
             )
     plane = calibration.floor_plane
     if plane is None:
@@ -74,7 +87,9 @@ def _problems_of_frames(calibration: CalibrationFile, described: Described) -> l
     elif described.footprint_from_base is not None:
         far = floor_difference(floor_of_footprint(described.footprint_from_base), plane)
         if not far.within(FAR_HEIGHT, FAR_TILT):
-            found.append(f"the floor is {far.distance * 1e3:.0f} mm and {np.degrees(far.angle):.1f} deg from the description")
+            found.append(
+                f"the floor is {far.distance * 1e3:.0f} mm and {np.degrees(far.angle):.1f} deg from the description"
+            )
     return found
 
 
@@ -91,7 +106,9 @@ def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str
         if entry.robot_id and robot_id and entry.robot_id != robot_id:
             found.append(f"{key}: is of robot {entry.robot_id}, this one is {robot_id}")
     alignment = calibration.entries.get(RIGHT_TO_LEFT)
-    floor = calibration.entries.get(FOOTPRINT) or calibration.entries.get(FOOTPRINT_ALIAS) or calibration.entries.get(FLOOR)
+    floor = (
+        calibration.entries.get(FOOTPRINT) or calibration.entries.get(FOOTPRINT_ALIAS) or calibration.entries.get(FLOOR)
+    )
     if alignment and floor and alignment.timestamp and floor.timestamp and _age(alignment, now) < _age(floor, now):
         found.append("the floor was found before the alignment, so with another one; find the floor again")
     found += _concerns_of_sureness(alignment, "the alignment") + _concerns_of_sureness(floor, "the floor")
@@ -112,7 +129,10 @@ def _concerns_of_sureness(entry: Entry | None, what: str) -> list[str]:
 def deviations(entry: Entry) -> tuple[float, float]:
     """Return the largest standard deviations of an entry's covariance: of lengths (m) and of angles (rad)."""
     lengths = len(entry.covariance) // 2 if len(entry.covariance) == 6 else 1
-    variances = [np.linalg.eigvalsh(block)[-1] for block in (entry.covariance[:lengths, :lengths], entry.covariance[lengths:, lengths:])]
+    variances = [
+        np.linalg.eigvalsh(block)[-1]
+        for block in (entry.covariance[:lengths, :lengths], entry.covariance[lengths:, lengths:])
+    ]
     return float(np.sqrt(max(variances[0], 0.0))), float(np.sqrt(max(variances[1], 0.0)))
 
 

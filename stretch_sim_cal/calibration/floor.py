@@ -102,8 +102,8 @@ class SupportFloor:
         fit = self._found.fit(self._right_prior) if self._found else None
         if fit is None:
             return self._refused(
-                f"no floor within {self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} deg "
-                "of where the description has base_footprint; make room, or check the description and the alignment"
+                f"no floor within {self.settings.search_height * 1e3:g} mm and "
+                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint; make room, or check the description and the alignment"
             )
         return self._result(self._found, fit)
 
@@ -125,7 +125,9 @@ class SupportFloor:
         plane = floor.moved(inverse(self._footprint_from_base))
         covariance = _covariance_in_base(fit.covariance, floor, self._footprint_from_base)
         range_offset, lidar_height = float(np.mean([step[3] for step in fit.steps])), float(self._views[0].origin[2])
-        level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings, range_offset, lidar_height)
+        level_share, worst_place = flatness(
+            found.tiles, floor, fit.unevenness, self.settings, range_offset, lidar_height
+        )
         support = support_of(fit, left, right, level_share)
         refusals = reasons_to_refuse(support, worst_place, covariance, self.settings)
         warnings = []
@@ -134,9 +136,13 @@ class SupportFloor:
         self._judge_disagreement(fit, left, right, warnings, refusals)
         self._judge_motion(found, warnings, refusals)
         if level_share >= self.settings.min_level_share and worst_place:
-            warnings.append(f"{100 * (1 - level_share):.0f} % of the floor around the robot is off the plane: {worst_place}")
+            warnings.append(
+                f"{100 * (1 - level_share):.0f} % of the floor around the robot is off the plane: {worst_place}"
+            )
         if fit.unevenness > UNEVEN:
-            warnings.append(f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane")
+            warnings.append(
+                f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane"
+            )
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         return FloorResult(
@@ -168,10 +174,15 @@ class SupportFloor:
         if both is None:
             warnings.append("only one lidar sees enough floor for a comparison of the two")
             return
-        sentence = f"the right lidar sees the floor {both.height * 1e3:.2f} mm and {np.degrees(both.tilt):.3f} deg off the left one's"
+        sentence = (
+            f"the right lidar sees the floor {both.height * 1e3:.2f} mm and {np.degrees(both.tilt):.3f} deg "
+            "off the left one's"
+        )
         if both.height > self.settings.max_disagreement_height or both.tilt > self.settings.max_disagreement_tilt:
             refusals.append(sentence + "; align the lidars first")
-        elif both.step @ np.linalg.solve(both.covariance + self._right_prior, both.step) > 16.3:  # chi square, 3 values, 0.1 %
+        elif (
+            both.step @ np.linalg.solve(both.covariance + self._right_prior, both.step) > 16.3
+        ):  # chi square, 3 values, 0.1 %
             warnings.append(sentence + ", more than the alignment's own uncertainty explains")
 
     def _judge_motion(self, found: FoundFloor, warnings: list[str], refusals: list[str]) -> None:
@@ -221,7 +232,8 @@ def _checked(points: np.ndarray, name: str) -> np.ndarray:
 
 
 def _right_prior(footprint_from_left: np.ndarray, settings: FloorSettings) -> np.ndarray:
-    """Return the covariance (3, 3) of how far off the alignment lets the right lidar see the floor's height and tilt."""
+    """Return the covariance (3, 3) of how far off the alignment lets the right lidar see the floor's height and
+    tilt."""
     covariance = settings.right_to_left_covariance
     if covariance is None:
         translation, rotation = settings.typical_std_translation, settings.typical_std_rotation

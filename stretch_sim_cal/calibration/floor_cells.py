@@ -68,11 +68,11 @@ class Grid:
 class CellSums:
     """Sums over the rays of one lidar, cell by cell, against an assumed floor.
 
-    `hits`, `blocked` and `beyond` (cells,) count rays that met the floor within the gate, something before it, or nothing
-    until behind it. `information` (cells, 4, 4) and `pull` (cells, 4) are the normal equations of the step
-    (height, tilt about x, tilt about y) from the assumed to the fitted floor, and of how much too long the lidar's ranges
-    are; `range_squares` and `height_squares` (cells,) are sums of squared residuals of the hits, along the ray and across
-    the floor.
+    `hits`, `blocked` and `beyond` (cells,) count rays that met the floor within the gate, something before it, or
+    nothing until behind it. `information` (cells, 4, 4) and `pull` (cells, 4) are the normal equations of the step
+    (height, tilt about x, tilt about y) from the assumed to the fitted floor, and of how much too long the lidar's
+    ranges are; `range_squares` and `height_squares` (cells,) are sums of squared residuals of the hits, along the ray
+    and across the floor.
     """
 
     def __init__(self, grid: Grid, floor: Plane, noise: Noise):
@@ -83,10 +83,13 @@ class CellSums:
         self.information = np.zeros((cells, VALUES, VALUES))
         self.pull = np.zeros((cells, VALUES))
 
-    def add(self, aims: np.ndarray, rays: RayResiduals, watched: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def add(
+        self, aims: np.ndarray, rays: RayResiduals, watched: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Add rays, given by their aims (N, 2) at the nominal floor and their residuals against the assumed one.
 
-        Return the normal equations of the step, (3, 3) and (3,), of these rays alone in the cells of the mask `watched` (cells,).
+        Return the normal equations of the step, (3, 3) and (3,), of these rays alone in the cells of the mask `watched`
+        (cells,).
         """
         cells, count = self.grid.cells_of(aims), len(self.hits)
         sigma = self.noise.of_heights(rays.cosines)
@@ -116,8 +119,8 @@ class CellSums:
 def step_slopes(points: np.ndarray, floor: Plane) -> np.ndarray:
     """Return d(height over the assumed floor) / d(height, tilt about x, tilt about y) (N, 3) at points on it (N, 3).
 
-    The floor moves to (normal + tilt x normal) . p + offset + height; a point that lies on the moved floor has the height
-    -(height + tilt . (normal x p)) over the assumed one.
+    The floor moves to (normal + tilt x normal) . p + offset + height; a point that lies on the moved floor has the
+    height -(height + tilt . (normal x p)) over the assumed one.
     """
     levers = np.cross(floor.normal, points)
     return -np.column_stack([np.ones(len(points)), levers[:, 0], levers[:, 1]])

@@ -11,7 +11,8 @@ HYPOTHESES = 300
 REFINED = 12
 CONCENTRATIONS = 12
 QUANTILE_OF_NORMAL = 0.5978  # of |z|, at that share
-# Patches count by how near they are: those within NEARNESS (m) as much as twice all the others together, if all are seen.
+# Patches count by how near they are: those within NEARNESS (m) as much as twice all the others together, if all are
+# seen.
 NEARNESS = 0.6
 FAR_WEIGHT = 0.03
 LEAST_SCALE = 0.0003  # m; agreement closer than this is not looked for
@@ -22,8 +23,8 @@ def consensus_step(
 ) -> tuple[np.ndarray, float] | None:
     """Return the step (3,) to the plane most patches agree on, and their scatter about it beyond noise (m).
 
-    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are those of the patches over the assumed floor, `distances` (P,) how
-    far each lies from the robot. None where no three patches span a plane.
+    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are those of the patches over the assumed floor, `distances` (P,)
+    how far each lies from the robot. None where no three patches span a plane.
     """
     weights = np.maximum(np.exp(-(distances**2) / (2 * NEARNESS**2)), FAR_WEIGHT)
     scale = np.hypot(noise, LEAST_SCALE)
@@ -54,7 +55,8 @@ def _steps_through_triples(heights: np.ndarray, slopes: np.ndarray, weights: np.
 
 
 def _scores(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the trimmed sums of squares (H,) of residuals in units of their noise (H, P), and where each is trimmed."""
+    """Return the trimmed sums of squares (H,) of residuals in units of their noise (H, P), and where each is
+    trimmed."""
     limits = _quantiles(ratios, weights, SHARE)
     return np.where(ratios <= limits[:, None], ratios**2, 0.0) @ weights, limits
 
@@ -68,7 +70,8 @@ def _quantiles(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndar
 
 
 def _least_squares(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Return the step (H, 3) for each row of weights (H, P); where one leaves it undetermined, the row of `otherwise`."""
+    """Return the step (H, 3) for each row of weights (H, P); where one leaves it undetermined, the row of
+    `otherwise`."""
     normal = np.einsum("hp,pi,pj->hij", weights, slopes, slopes, optimize=True)
     determined = np.linalg.cond(normal) < 1e8
     steps = otherwise.copy()

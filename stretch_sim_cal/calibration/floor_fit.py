@@ -1,10 +1,10 @@
 """Fitting the floor to cells of rays: the robust plane through the patches that lie on one surface.
 
 The fit begins with the plane that the better part of the floor near the robot agrees on, and weighs patches by how near
-they lie to it (carpets, thresholds and cables lose their weight). Three more things are fitted along, each only as large
-as there is reason to believe: by how much the right lidar sees the floor off (as unsure as the alignment is); how the
-floor bends (the plane is then the one that touches it at the robot); and by how much each lidar's ranges are too long,
-which would bend and sink the floor. The last two only where they explain most of what a plane leaves.
+they lie to it (carpets, thresholds and cables lose their weight). Three more things are fitted along, each only as
+large as there is reason to believe: by how much the right lidar sees the floor off (as unsure as the alignment is); how
+the floor bends (the plane is then the one that touches it at the robot); and by how much each lidar's ranges are too
+long, which would bend and sink the floor. The last two only where they explain most of what a plane leaves.
 """
 
 from dataclasses import dataclass
@@ -40,11 +40,12 @@ EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may r
 class FloorFit:
     """The fitted step and what it rests on.
 
-    `step` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y), `covariance` (3, 3) is its
-    own; `steps` are the left and right lidar's (4,), each with the lidar's range offset (m) at its end. `bend` (3,) are the
-    floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per lidar.
-    `patch_weights` (P,) go from 0 (left out) to 1. `unevenness` (m) is the deviation of patch means beyond noise and bend,
-    `inflation` how many times the scatter between blocks exceeds what noise alone explains (a variance ratio).
+    `step` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y), `covariance` (3, 3) is
+    its own; `steps` are the left and right lidar's (4,), each with the lidar's range offset (m) at its end. `bend` (3,)
+    are the floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per
+    lidar. `patch_weights` (P,) go from 0 (left out) to 1. `unevenness` (m) is the deviation of patch means beyond noise
+    and bend, `inflation` how many times the scatter between blocks exceeds what noise alone explains (a variance
+    ratio).
     """
 
     step: np.ndarray
@@ -164,7 +165,9 @@ class _RobustFit:
             bent = np.einsum("p,pi,pj->ij", -self.weights, patches.information[:, 0], self.bend_shape)
             bends = np.einsum("p,pi,pj->ij", self.weights * patches.weight, self.bend_shape, self.bend_shape)
             hessian += spread.T @ np.block([[information, bent], [bent.T, bends]]) @ spread
-            part_pull = np.concatenate([self.weights @ patches.pull, -(self.weights * patches.pull[:, 0]) @ self.bend_shape])
+            part_pull = np.concatenate(
+                [self.weights @ patches.pull, -(self.weights * patches.pull[:, 0]) @ self.bend_shape]
+            )
             pull += spread.T @ part_pull
         self.hessian = hessian
         self.solution = np.linalg.solve(hessian, pull)
@@ -172,12 +175,17 @@ class _RobustFit:
     def explanation(self) -> tuple[float, float]:
         """Return the prior deviations of bend and range offsets that explain what the plane leaves of its own floor.
 
-        Where one does as well as the other, which it is stays open, and the result is as unsure as that leaves it. None where
-        chance explains it, or other shapes remain. Other floor than the plane's own is not asked: a carpet's level must not be
-        reached by bending.
+        Where one does as well as the other, which it is stays open, and the result is as unsure as that leaves it. None
+        where chance explains it, or other shapes remain. Other floor than the plane's own is not asked: a carpet's
+        level must not be reached by bending.
         """
         by_chance = float(self.weights.sum())
-        options = {"none": (NONE, NONE), "bend": (FREE_BEND, NONE), "offset": (NONE, FREE_OFFSET), "both": (FREE_BEND, FREE_OFFSET)}
+        options = {
+            "none": (NONE, NONE),
+            "bend": (FREE_BEND, NONE),
+            "offset": (NONE, FREE_OFFSET),
+            "both": (FREE_BEND, FREE_OFFSET),
+        }
         excess = {}
         for name, priors in options.items():
             self.allow(*priors)
@@ -206,8 +214,8 @@ class _RobustFit:
     def _inflation(self, values: slice) -> float:
         """Return how many times more some values' blocks scatter than noise explains (a variance ratio).
 
-        The scatter between blocks (a sandwich estimate, clustered) sees what noise does not explain: shape of the floor,
-        biases of single channels. Where it is less than noise explains, that is chance.
+        The scatter between blocks (a sandwich estimate, clustered) sees what noise does not explain: shape of the
+        floor, biases of single channels. Where it is less than noise explains, that is chance.
         """
         inverse = np.linalg.inv(self.hessian)
         scores = np.zeros((len(self.weights), NUM_VALUES))
@@ -234,7 +242,8 @@ class _RobustFit:
         bend = np.where(np.abs(self.solution[BEND]) > 1e-9, self.solution[BEND], 0.0)
         # Where on a bent floor the plane touches it is known no better than the robot's place on it.
         covariance[1:, 1:] += np.eye(2) * np.sum(bend**2) * TOUCHING_POINT**2
-        # What makes a floor uneven need not be chance: a step of 2 mm across it looks like unevenness, and moves the plane.
+        # What makes a floor uneven need not be chance: a step of 2 mm across it looks like unevenness, and moves the
+        # plane.
         systematic = SYSTEMATIC_SHARE**2 * max(self.unevenness**2 - EVEN**2, 0.0)
         covariance += np.diag([systematic, systematic / LEVER**2, systematic / LEVER**2])
         return FloorFit(

@@ -30,7 +30,8 @@ class FrameFloors:
         self._pull.append(pull)
 
     def motion(self) -> Motion | None:
-        """Return the clearest split of the frames into two floors, None where chance explains it or there is one frame."""
+        """Return the clearest split of the frames into two floors, None where chance explains it or there is one
+        frame."""
         if len(self._pull) < 2:
             return None
         information, pull = np.cumsum(self._information, axis=0), np.cumsum(self._pull, axis=0)

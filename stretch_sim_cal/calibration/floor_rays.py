@@ -1,8 +1,8 @@
 """Rays of a lidar told by where they aim at the floor, not by where they ended.
 
-A range is noisy along its ray only, so what a ray says of the floor is its range minus the range to a floor assumed there,
-and where it aims is known exactly. Sorting, gating and fitting by the aim keeps the noise out of all choices; points chosen
-by where they ended up would pull the plane (towards gates, and downhill at grazing incidence).
+A range is noisy along its ray only, so what a ray says of the floor is its range minus the range to a floor assumed
+there, and where it aims is known exactly. Sorting, gating and fitting by the aim keeps the noise out of all choices;
+points chosen by where they ended up would pull the plane (towards gates, and downhill at grazing incidence).
 
 All here is in the frame of the description's base_footprint, whose x-y plane is the nominal floor.
 """
@@ -19,8 +19,9 @@ MIN_INCIDENCE_COSINE = 0.2
 
 @dataclass(frozen=True)
 class FloorRays:
-    """Rays of one lidar: `aims` (N, 2), where each would meet the nominal floor, and `excess` (N,), measured range minus
-    the range to there (below zero: something is in the way). Both float32, in m; so stored, a ray takes 12 bytes."""
+    """Rays of one lidar: `aims` (N, 2), where each would meet the nominal floor, and `excess` (N,), measured range
+    minus the range to there (below zero: something is in the way). Both float32, in m; so stored, a ray takes 12
+    bytes."""
 
     aims: np.ndarray
     excess: np.ndarray
@@ -43,8 +44,8 @@ class FloorRays:
 
 @dataclass(frozen=True)
 class RayResiduals:
-    """Rays against an assumed floor: `points` (N, 3), where each would meet it, `cosines` (N,) of incidence there (above
-    zero), `residuals` (N,), measured range minus the range to there, in m, and unit `directions` (N, 3)."""
+    """Rays against an assumed floor: `points` (N, 3), where each would meet it, `cosines` (N,) of incidence there
+    (above zero), `residuals` (N,), measured range minus the range to there, in m, and unit `directions` (N, 3)."""
 
     points: np.ndarray
     cosines: np.ndarray
@@ -63,7 +64,8 @@ class RayResiduals:
 
 
 class FloorView:
-    """One lidar over the nominal floor. `footprint_from_lidar` (4, 4) is its pose in the description's base_footprint."""
+    """One lidar over the nominal floor. `footprint_from_lidar` (4, 4) is its pose in the description's
+    base_footprint."""
 
     def __init__(self, footprint_from_lidar: np.ndarray, radius: float, min_range: float):
         self.rotation = footprint_from_lidar[:3, :3]

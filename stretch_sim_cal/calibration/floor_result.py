@@ -26,10 +26,10 @@ class ResidualMap:
 class Support:
     """How much of the floor around the robot supports the plane.
 
-    `area` (m2); `sectors` (12,) the area in sectors of 30 deg, the first centred ahead (base_footprint x), turning to the
-    left; `reach` (12,) how far out (m) each is supported; `gap` (rad) the widest angle around the robot without support and
-    `gap_bearing` (rad) its middle; `level_share` (0 to 1) the part of the floor around the robot that lies on the plane;
-    `unevenness` (m) the standard deviation of the supporting floor's own shape, noise removed.
+    `area` (m2); `sectors` (12,) the area in sectors of 30 deg, the first centred ahead (base_footprint x), turning to
+    the left; `reach` (12,) how far out (m) each is supported; `gap` (rad) the widest angle around the robot without
+    support and `gap_bearing` (rad) its middle; `level_share` (0 to 1) the part of the floor around the robot that lies
+    on the plane; `unevenness` (m) the standard deviation of the supporting floor's own shape, noise removed.
     """
 
     area: float
@@ -46,10 +46,10 @@ class FloorResult:
     """The floor in base_link, and base_footprint on it.
 
     `footprint_from_base` (4, 4) maps base_link into base_footprint; `plane` is the floor in base_link with
-    `normal . p + offset = 0`, its normal up, so `offset` is the height of base_link's origin over the floor. `covariance`
-    (3, 3) is over (height at base_link's origin along the normal in m, tilt about base x, tilt about base y in rad), true
-    minus estimate; a tilt a turns the normal n to n + a x n. `rmse` (m) is the root mean square distance of the fitted
-    returns to the plane. A result with `refusals` must not be written.
+    `normal . p + offset = 0`, its normal up, so `offset` is the height of base_link's origin over the floor.
+    `covariance` (3, 3) is over (height at base_link's origin along the normal in m, tilt about base x, tilt about base
+    y in rad), true minus estimate; a tilt a turns the normal n to n + a x n. `rmse` (m) is the root mean square
+    distance of the fitted returns to the plane. A result with `refusals` must not be written.
     """
 
     footprint_from_base: np.ndarray

@@ -70,7 +70,8 @@ def level_tiles(tiles: Tiles) -> Tiles:
 
 
 def range_noise(tiles: Tiles, lidar_height: float) -> float:
-    """Return the standard deviation of ranges that the tiles' thickness shows, for lidars so high over the robot (m)."""
+    """Return the standard deviation of ranges that the tiles' thickness shows, for lidars so high over the robot
+    (m)."""
     reach = np.hypot(np.linalg.norm(tiles.centres[:, :2], axis=1), lidar_height)
     return float(np.median(tiles.thickness / 0.674 * reach / lidar_height))
 

@@ -1,6 +1,6 @@
 """Everything about the floor that a user may set, with the reason for each default."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -72,8 +72,3 @@ class FloorSettings:
     def _check(self, name: str, holds: bool, demand: str) -> None:
         if not holds:
             raise InputError(f"floor setting {name}: {getattr(self, name)} {demand}")
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Return the names of all settings."""
-        return [field.name for field in fields(cls)]

@@ -67,8 +67,8 @@ def flatness(
 
     Tiles were measured by lidars `lidar_height` (m) over the robot, with ranges that are `range_offset` (m) too long.
 
-    A tile lies on the plane where noise and the floor's own unevenness (m) explain its height. Only level tiles within the
-    search height count: what is higher or lower is furniture or stairs, not floor.
+    A tile lies on the plane where noise and the floor's own unevenness (m) explain its height. Only level tiles within
+    the search height count: what is higher or lower is furniture or stairs, not floor.
     """
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
     heights = floor.distance(tiles.centres) + range_offset * lidar_height / np.hypot(distances, lidar_height)
@@ -97,9 +97,7 @@ def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
     return place
 
 
-def reasons_to_refuse(
-    support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings
-) -> list[str]:
+def reasons_to_refuse(support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings) -> list[str]:
     """Return one sentence for everything that keeps the fit from being used."""
     reasons = []
     if support.area < settings.min_area:
@@ -114,8 +112,8 @@ def reasons_to_refuse(
         )
     if support.level_share < settings.min_level_share:
         reasons.append(
-            f"the floor is not a plane: only {100 * support.level_share:.0f} % of it within {settings.flatness_radius:g} m "
-            "lie on one" + (f"; it is {worst_place}" if worst_place else "")
+            f"the floor is not a plane: only {100 * support.level_share:.0f} % of it within "
+            f"{settings.flatness_radius:g} m lie on one" + (f"; it is {worst_place}" if worst_place else "")
         )
     height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
     if height > settings.max_std_height:
@@ -142,7 +140,9 @@ def residual_map(fit: FloorFit, left: CellSums, right: CellSums, cells: int = 2)
 
     weight = squares(left.information[:, 0, 0] + right.information[:, 0, 0])
     deviation = squares(
-        sum(sums.information[:, 0] @ step - sums.pull[:, 0] for sums, step in zip((left, right), fit.steps, strict=True))
+        sum(
+            sums.information[:, 0] @ step - sums.pull[:, 0] for sums, step in zip((left, right), fit.steps, strict=True)
+        )
     )
     trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
     return ResidualMap(

@@ -56,7 +56,9 @@ def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
     environment = os.environ if environment is None else environment
     fleet_id = environment.get("HELLO_FLEET_ID")
     if not fleet_id:
-        raise InputError(f"{FILE_NAME}: HELLO_FLEET_ID is not set, so the robot's folder is unknown; set it or give a path")
+        raise InputError(
+            f"{FILE_NAME}: HELLO_FLEET_ID is not set, so the robot's folder is unknown; set it or give a path"
+        )
     return Path(environment.get("HELLO_FLEET_PATH") or "~/stretch_user").expanduser() / fleet_id / FILE_NAME
 
 
@@ -65,8 +67,9 @@ def calibrated_joints(
 ) -> list[JointOrigin]:
     """Return the joints with calibrated origins for what the calibration holds.
 
-    `left`, `right`, `base` are the joints as the description has them, both lidars' with the same parent; the left lidar
-    stays where it is (the gauge), the right one follows it. A None leaves its joint out (the left goes with the right).
+    `left`, `right`, `base` are the joints as the description has them, both lidars' with the same parent; the left
+    lidar stays where it is (the gauge), the right one follows it. A None leaves its joint out (the left goes with the
+    right).
     """
     joints = []
     if calibration.right_to_left is not None and left is not None and right is not None:
@@ -120,7 +123,11 @@ def record_joints(
 
 
 def values_text(
-    path: str | Path, joints: Sequence[JointOrigin], robot_id: str, timestamp: str, extra: Mapping[str, Any] | None = None
+    path: str | Path,
+    joints: Sequence[JointOrigin],
+    robot_id: str,
+    timestamp: str,
+    extra: Mapping[str, Any] | None = None,
 ) -> str:
     """Return what the values file at `path` (which need not exist) would hold with the joints recorded."""
     path = Path(path)
@@ -163,7 +170,9 @@ def _recorder(old: dict[str, Any], path: Path):
         from stretch4_urdf.utils.calibration_utils import record_joint_calibration
     except ImportError as error:
         if JOINTS not in old and old:
-            raise InputError(f"{path}: is of an older format; install hello-robot-stretch4-urdf to convert it") from error
+            raise InputError(
+                f"{path}: is of an older format; install hello-robot-stretch4-urdf to convert it"
+            ) from error
         return _record_joint
     return record_joint_calibration
 
@@ -172,7 +181,11 @@ def _record_joint(joint_name, xyz, rpy, parent, child, robot_id, timestamp, extr
     """Record one joint in a file of format 2."""
     path = Path(filepath)
     data = files.read_yaml(path) if path.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
-    entry = {"data": {"xyz": xyz, "rpy": rpy, "parent": parent, "child": child}, "robot_id": robot_id, "timestamp": timestamp}
+    entry = {
+        "data": {"xyz": xyz, "rpy": rpy, "parent": parent, "child": child},
+        "robot_id": robot_id,
+        "timestamp": timestamp,
+    }
     data[JOINTS][joint_name] = entry | extra
     files.write_yaml(path, data)
 
@@ -183,7 +196,9 @@ def _joint(name: str, entry: Any, path) -> JointOrigin:
         xyz, rpy = (_numbers(data[key]) for key in ("xyz", "rpy"))
         return JointOrigin(name, str(data["parent"]), str(data["child"]), from_xyz_rpy(xyz, rpy))
     except (KeyError, TypeError, ValueError) as problem:
-        raise InputError(f"{path}: joint '{name}': needs data with xyz, rpy (three numbers each), parent and child") from problem
+        raise InputError(
+            f"{path}: joint '{name}': needs data with xyz, rpy (three numbers each), parent and child"
+        ) from problem
 
 
 def _numbers(text: Any) -> list[float]:

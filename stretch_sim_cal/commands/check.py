@@ -1,4 +1,5 @@
-"""`stretch-sim-cal check [FILE [OTHER]]`: what a calibration file holds, how old, how sure, and whether its parts agree."""
+"""`stretch-sim-cal check [FILE [OTHER]]`: what a calibration file holds, how old and sure it is, whether its parts
+agree."""
 
 import argparse
 import datetime
@@ -34,8 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
     parser.add_argument("other", nargs="?", type=Path, help="another calibration file, to compare it with")
     parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
-    parser.add_argument("--tolerance-mm", type=float, default=1.0, help="two files agree within this length (default: 1.0)")
-    parser.add_argument("--tolerance-deg", type=float, default=0.02, help="two files agree within this angle (default: 0.02)")
+    parser.add_argument(
+        "--tolerance-mm", type=float, default=1.0, help="two files agree within this length (default: 1.0)"
+    )
+    parser.add_argument(
+        "--tolerance-deg", type=float, default=0.02, help="two files agree within this angle (default: 0.02)"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -110,7 +115,9 @@ def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
     return {
         "robot_id": entry.robot_id,
         "timestamp": entry.timestamp.isoformat() if entry.timestamp else None,
-        "age_days": round((now.astimezone() - entry.timestamp.astimezone()).total_seconds() / 86400, 2) if entry.timestamp else None,
+        "age_days": round((now.astimezone() - entry.timestamp.astimezone()).total_seconds() / 86400, 2)
+        if entry.timestamp
+        else None,
         "fit_method": entry.fit_method,
         "num_frames": entry.num_frames,
         "rmse_mm": None if entry.rmse is None else entry.rmse * 1e3,
@@ -157,7 +164,9 @@ def _lines(findings: dict[str, Any]) -> list[str]:
         ]
     for part in findings.get("comparison", {}).get("parts", []):
         verdict = "agrees with" if part["agrees"] else "differs from"
-        lines.append(f"{part['what']} {verdict} {findings['comparison']['other']}: {part['mm']:.3f} mm, {part['deg']:.4f} deg")
+        lines.append(
+            f"{part['what']} {verdict} {findings['comparison']['other']}: {part['mm']:.3f} mm, {part['deg']:.4f} deg"
+        )
     lines += [f"problem: {sentence}" for sentence in findings["problems"]]
     lines += [f"note: {sentence}" for sentence in findings["concerns"]]
     lines.append("usable" if findings["usable"] else "not to be used")
@@ -171,12 +180,16 @@ def _source_lines(part: dict[str, Any]) -> list[str]:
         f"from {part['num_frames']} pairs of scans" if part.get("num_frames") is not None else "",
         f"rmse {part['rmse_mm']:.2f} mm" if part.get("rmse_mm") is not None else "",
         f"of robot {part['robot_id']}" if part.get("robot_id") else "",
-        f"on {part['timestamp'][:16].replace('T', ' ')} ({part['age_days']:.1f} days ago)" if part.get("timestamp") else "",
+        f"on {part['timestamp'][:16].replace('T', ' ')} ({part['age_days']:.1f} days ago)"
+        if part.get("timestamp")
+        else "",
     ]
     if any(found):
         lines.append("  found " + ", ".join(text for text in found if text))
     sure = part.get("standard_deviation")
-    lines.append(f"  standard deviation {sure['mm']:.3f} mm, {sure['deg']:.4f} deg" if sure else "  does not say how sure it is")
+    lines.append(
+        f"  standard deviation {sure['mm']:.3f} mm, {sure['deg']:.4f} deg" if sure else "  does not say how sure it is"
+    )
     if "from_description" in part:
         far = part["from_description"]
         lines.append(f"  {far['mm']:.2f} mm and {far['deg']:.3f} deg from the description")

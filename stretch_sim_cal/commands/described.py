@@ -31,7 +31,9 @@ def lidar_origins(model: RobotModel) -> tuple[JointOrigin, JointOrigin]:
     """
     lidars = lidar_links(model)
     if len(lidars) != 2:
-        raise InputError(f"robot '{model.name}' has {len(lidars)} lidar links; lidar_left_link and lidar_right_link are needed")
+        raise InputError(
+            f"robot '{model.name}' has {len(lidars)} lidar links; lidar_left_link and lidar_right_link are needed"
+        )
     left, right = (model.parent_joint(link) for link in lidars)
     if left is None or right is None or left.parent != right.parent or left.variables or right.variables:
         raise InputError(f"robot '{model.name}': the lidars are not fixed to one link; their joints cannot be written")

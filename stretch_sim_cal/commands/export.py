@@ -36,8 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write it there instead of printing it; as urdf: the whole description with its joints replaced",
     )  # fmt: skip
     parser.add_argument("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
-    parser.add_argument("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
-    parser.add_argument("--rollback", action="store_true", help="as calibration-values: bring back the values before the last write")
+    parser.add_argument(
+        "--record", action="store_true", help="as calibration-values: write into the robot's own values file"
+    )
+    parser.add_argument(
+        "--rollback", action="store_true", help="as calibration-values: bring back the values before the last write"
+    )
     parser.add_argument("--json", action="store_true", help="print as JSON")
 
 
@@ -66,7 +70,9 @@ def _joints(calibration: CalibrationFile, model: RobotModel) -> list[JointOrigin
     left, right = lidar_origins(model) if calibration.right_to_left is not None else (None, None)
     base = base_origin(model)
     if base is None and calibration.footprint_from_base is not None:
-        raise InputError(f"robot '{model.name}' has no fixed joint from base_footprint to base_link; the floor has no place in it")
+        raise InputError(
+            f"robot '{model.name}' has no fixed joint from base_footprint to base_link; the floor has no place in it"
+        )
     return calibrated_joints(calibration, left, right, base)
 
 
@@ -128,7 +134,9 @@ def _arguments(parent: str, child: str, parent_from_child) -> list[str]:
 
 
 def _publisher_line(parent: str, child: str, parent_from_child) -> str:
-    return "ros2 run tf2_ros static_transform_publisher " + " ".join(_arguments(parent, child, parent_from_child)) + "\n"
+    return (
+        "ros2 run tf2_ros static_transform_publisher " + " ".join(_arguments(parent, child, parent_from_child)) + "\n"
+    )
 
 
 def _launch_node(parent: str, child: str, parent_from_child) -> str:

@@ -24,7 +24,9 @@ def box(size, centre, yaw: float = 0.0) -> Surface:
     return Surface(*shapes.box(np.asarray(size, dtype=float))).moved(from_xyz_rpy(centre, [0, 0, yaw]))
 
 
-def height_field(height: Callable[[np.ndarray, np.ndarray], np.ndarray], half_width: float = 5.0, count: int = 101) -> Surface:
+def height_field(
+    height: Callable[[np.ndarray, np.ndarray], np.ndarray], half_width: float = 5.0, count: int = 101
+) -> Surface:
     """A floor whose height is a function of x and y."""
     axis = np.linspace(-half_width, half_width, count)
     x, y = (grid.ravel() for grid in np.meshgrid(axis, axis, indexing="ij"))
@@ -36,7 +38,8 @@ def height_field(height: Callable[[np.ndarray, np.ndarray], np.ndarray], half_wi
 
 @dataclass
 class Scene:
-    """The robot in a world. `stands_on` is the height of the floor under it, `mount` scales the lidars' mount errors."""
+    """The robot in a world. `stands_on` is the height of the floor under it, `mount` scales the lidars' mount
+    errors."""
 
     world: str = "empty_hall"
     seed: int = 1
@@ -51,15 +54,21 @@ class Scene:
     def __post_init__(self):
         rng = np.random.default_rng(self.seed)
         errors = [
-            PoseError(tuple(rng.uniform(-0.005, 0.005, 3) * self.mount), tuple(np.radians(rng.uniform(-1, 1, 3) * self.mount)))
+            PoseError(
+                tuple(rng.uniform(-0.005, 0.005, 3) * self.mount), tuple(np.radians(rng.uniform(-1, 1, 3) * self.mount))
+            )
             for _ in range(2)
         ]
         height = rng.uniform(-0.005, 0.005)
         tilt = np.radians(rng.uniform(-1.5, 1.5, 2))
         setup = SimulationSetup(
-            world=self.world, sensor=self.sensor, seed=self.seed, lidar_left_error=errors[0], lidar_right_error=errors[1],
+            world=self.world,
+            sensor=self.sensor,
+            seed=self.seed,
+            lidar_left_error=errors[0],
+            lidar_right_error=errors[1],
             base_error=BaseError(height if self.base_height is None else self.base_height, *tilt),
-        )  # fmt: skip
+        )
         self.simulator = EmbeddedSimulator(setup, replace(load_sensor(self.sensor), **self.sensor_changes))
         for name in list(self.simulator.world.surfaces):
             if any(part in name for part in self.without):

@@ -60,15 +60,25 @@ def published(tmp_path):
 def alignment_result(transform=None, refusals=()):
     transform = exp([0.1, 0.2, -0.1, 0.3, 0.2, 0.1]) if transform is None else transform
     return SimpleNamespace(
-        right_to_left=transform, covariance=np.eye(6) * 1e-8, rmse=0.0101, num_frames=20, method="planes", refusals=list(refusals)
+        right_to_left=transform,
+        covariance=np.eye(6) * 1e-8,
+        rmse=0.0101,
+        num_frames=20,
+        method="planes",
+        refusals=list(refusals),
     )
 
 
 def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=()):
     plane = Plane.from_coefficients([tilt[0], tilt[1], 1.0], height)
     return SimpleNamespace(
-        plane=plane, footprint_from_base=footprint_from_base(plane), covariance=np.eye(3) * 1e-9, rmse=0.007, num_frames=10,
-        method="support", refusals=list(refusals),
+        plane=plane,
+        footprint_from_base=footprint_from_base(plane),
+        covariance=np.eye(3) * 1e-9,
+        rmse=0.007,
+        num_frames=10,
+        method="support",
+        refusals=list(refusals),
     )
 
 
@@ -203,8 +213,14 @@ def test_old_backups_do_not_pile_up(published):
 
 
 BROKEN = {
-    "not rigid": ("right_to_left_transform: {data: [[2,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "not a rigid transform"),
-    "mirrored": ("right_to_left_transform: {data: [[-1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "not a rigid transform"),
+    "not rigid": (
+        "right_to_left_transform: {data: [[2,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}",
+        "not a rigid transform",
+    ),
+    "mirrored": (
+        "right_to_left_transform: {data: [[-1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}",
+        "not a rigid transform",
+    ),
     "not a number": ("right_to_left_transform: {data: [[.nan,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "finite numbers"),
     "three rows": ("right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0]]}", "4x4"),
     "ragged": ("right_to_left_transform: {data: [[1,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "4x4"),
@@ -215,16 +231,19 @@ BROKEN = {
     "no normal": ("floor_model_params: {data: {distance: 1}}", "needs 'normal'"),
     "long normal": ("floor_model_params: {data: {normal: [0, 0, 2], distance: 0.1}}", "length 2"),
     "unknown convention": (
-        "floor_model_params: {data: {normal: [0, 0, 1], distance: 0.1}, convention: upwards}", "unknown convention 'upwards'"
+        "floor_model_params: {data: {normal: [0, 0, 1], distance: 0.1}, convention: upwards}",
+        "unknown convention 'upwards'",
     ),
     "torn": ("right_to_left_transform:\n  data:\n    - [1, 0, 0", "not valid YAML"),
     "code": ("a: !!python/object/apply:os.system [touch /tmp/never]", "not valid YAML"),
     "a list": ("- 1", "mapping"),
     "covariance": (
-        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], covariance: [[1]]}", "covariance"
+        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], covariance: [[1]]}",
+        "covariance",
     ),
     "timestamp": (
-        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], timestamp: tomorrow}", "'tomorrow'"
+        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], timestamp: tomorrow}",
+        "'tomorrow'",
     ),
 }
 
@@ -247,6 +266,8 @@ def test_a_missing_file_is_named(tmp_path):
 def test_the_file_lies_in_the_fleet_folder_or_at_home():
     fleet = {"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "stretch-se4-7"}
     assert str(default_path(fleet)) == "/fleet/stretch-se4-7/calibration_dual_lidar/dual_lidar_calibration.yaml"
-    assert str(default_path({"HELLO_FLEET_PATH": "/fleet"})).endswith("/.stretch/calibration/dual_lidar_calibration.yaml")
+    assert str(default_path({"HELLO_FLEET_PATH": "/fleet"})).endswith(
+        "/.stretch/calibration/dual_lidar_calibration.yaml"
+    )
     assert default_robot_id(fleet) == "stretch-se4-7"
     assert default_robot_id({}) == "unknown"

@@ -5,7 +5,13 @@ import pytest
 import yaml
 
 from stretch_sim_cal.calibration import values_file
-from stretch_sim_cal.calibration.values_file import base_joint, default_values_path, lidar_joints, read_values, record_joints
+from stretch_sim_cal.calibration.values_file import (
+    base_joint,
+    default_values_path,
+    lidar_joints,
+    read_values,
+    record_joints,
+)
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
 
@@ -38,7 +44,9 @@ def test_the_vendors_description_takes_the_values_over(tmp_path, monkeypatch):
     monkeypatch.setenv("HELLO_FLEET_ID", "se4-1")
     record_joints(default_values_path(), JOINTS, "se4-1")
     model = parse_urdf(stretch4_urdf.get_urdf_calibrated("SE4", "francis", "eoa_wrist_dw4_tool_sg4"))
-    np.testing.assert_allclose(link_transform(model, {}, "lidar_right_link", "lidar_left_link"), RIGHT_TO_LEFT, atol=1e-9)
+    np.testing.assert_allclose(
+        link_transform(model, {}, "lidar_right_link", "lidar_left_link"), RIGHT_TO_LEFT, atol=1e-9
+    )
     np.testing.assert_allclose(link_transform(model, {}, "base_link", "base_footprint"), FOOTPRINT, atol=1e-9)
 
 
@@ -90,7 +98,10 @@ def test_an_unusable_joint_is_named(tmp_path):
 
 
 def test_the_file_lies_in_the_robots_folder():
-    assert str(default_values_path({"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "r"})) == "/fleet/r/stretch_calibration_values.yaml"
+    assert (
+        str(default_values_path({"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "r"}))
+        == "/fleet/r/stretch_calibration_values.yaml"
+    )
     assert str(default_values_path({"HELLO_FLEET_ID": "r"})).endswith("/stretch_user/r/stretch_calibration_values.yaml")
     with pytest.raises(InputError, match="HELLO_FLEET_ID"):
         default_values_path({})

@@ -86,7 +86,9 @@ def test_a_robot_that_rolls_over_a_flat_floor_is_not():
 
 
 def test_bounds_on_sureness_are_kept():
-    refusal = the_refusal(Scene("furnished_room").solve(frames=1, settings=FloorSettings(max_std_height=1e-6, max_std_tilt=1e-6)))
+    refusal = the_refusal(
+        Scene("furnished_room").solve(frames=1, settings=FloorSettings(max_std_height=1e-6, max_std_tilt=1e-6))
+    )
     assert "the height is not sure enough" in refusal and "the tilt is not sure enough" in refusal
 
 

@@ -28,13 +28,22 @@ def good(tmp_path, right_to_left):
     """A file as a calibration of this package writes it."""
     plane = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
     alignment = SimpleNamespace(
-        right_to_left=exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ right_to_left, covariance=np.eye(6) * 1e-9,
-        rmse=0.01, num_frames=20, method="planes", refusals=[],
-    )  # fmt: skip
+        right_to_left=exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ right_to_left,
+        covariance=np.eye(6) * 1e-9,
+        rmse=0.01,
+        num_frames=20,
+        method="planes",
+        refusals=[],
+    )
     floor = SimpleNamespace(
-        plane=plane, footprint_from_base=footprint_from_base(plane), covariance=np.eye(3) * 1e-9, rmse=0.007, num_frames=10,
-        method="support", refusals=[],
-    )  # fmt: skip
+        plane=plane,
+        footprint_from_base=footprint_from_base(plane),
+        covariance=np.eye(3) * 1e-9,
+        rmse=0.007,
+        num_frames=10,
+        method="support",
+        refusals=[],
+    )
     now = datetime.datetime.now()
     calibration = CalibrationFile().with_alignment(alignment, "se4-1", now - datetime.timedelta(minutes=1))
     path = tmp_path / "good.yaml"
@@ -79,10 +88,22 @@ def test_the_findings_are_there_for_machines(good, capsys):
     ("what", "change", "expected"),
     [
         ("plane", lambda data: data[FLOOR]["data"].update(distance=-0.0295), "floors"),
-        ("floor above", lambda data: (data.pop(FLOOR), data[FOOTPRINT]["data"][2].__setitem__(3, -0.0295)), "below the floor"),
-        ("far floor", lambda data: (data.pop(FLOOR), data[FOOTPRINT]["data"][2].__setitem__(3, 0.75)), "from the description"),
+        (
+            "floor above",
+            lambda data: (data.pop(FLOOR), data[FOOTPRINT]["data"][2].__setitem__(3, -0.0295)),
+            "below the floor",
+        ),
+        (
+            "far floor",
+            lambda data: (data.pop(FLOOR), data[FOOTPRINT]["data"][2].__setitem__(3, 0.75)),
+            "from the description",
+        ),
         ("robots", lambda data: data[RIGHT_TO_LEFT].update(robot_id="se4-2"), "different robots: se4-1, se4-2"),
-        ("covariance", lambda data: data[FOOTPRINT].update(covariance=[[1, 0, 0], [0, -1, 0], [0, 0, 1]]), "covariance"),
+        (
+            "covariance",
+            lambda data: data[FOOTPRINT].update(covariance=[[1, 0, 0], [0, -1, 0], [0, 0, 1]]),
+            "covariance",
+        ),
         ("nothing", lambda data: data.clear() or data.update(note="empty"), "neither"),
     ],
 )
@@ -131,7 +152,9 @@ def test_age_and_origin_are_told(good):
     assert any("500 days old" in sentence for sentence in concerns(calibration, later))
     earlier = datetime.datetime.now() - datetime.timedelta(days=30)
     assert any("from the future" in sentence for sentence in concerns(calibration, earlier))
-    assert any("of robot se4-1, this one is se4-9" in s for s in concerns(calibration, datetime.datetime.now(), "se4-9"))
+    assert any(
+        "of robot se4-1, this one is se4-9" in s for s in concerns(calibration, datetime.datetime.now(), "se4-9")
+    )
 
 
 def test_a_floor_older_than_the_alignment_is_told(good):

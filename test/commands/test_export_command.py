@@ -32,9 +32,14 @@ def calibration(tmp_path, right_to_left):
         right_to_left=right_to_left, covariance=np.eye(6) * 1e-9, rmse=0.01, num_frames=20, method="planes", refusals=[]
     )
     floor = SimpleNamespace(
-        plane=PLANE, footprint_from_base=footprint_from_base(PLANE), covariance=np.eye(3) * 1e-9, rmse=0.007, num_frames=10,
-        method="support", refusals=[],
-    )  # fmt: skip
+        plane=PLANE,
+        footprint_from_base=footprint_from_base(PLANE),
+        covariance=np.eye(3) * 1e-9,
+        rmse=0.007,
+        num_frames=10,
+        method="support",
+        refusals=[],
+    )
     path = tmp_path / "dual_lidar_calibration.yaml"
     CalibrationFile().with_alignment(alignment, "se4-1").with_floor(floor, "se4-1").save(path)
     return path
@@ -56,7 +61,8 @@ def check_description(path, right_to_left):
 def test_a_whole_description_is_written_with_calibrated_joints(calibration, right_to_left, tmp_path):
     assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 0
     check_description(tmp_path / "robot.urdf", right_to_left)
-    # Exported once more from the calibrated description, nothing changes: the left joint stays, the right one follows it.
+    # Exported once more from the calibrated description, nothing changes: the left joint stays, the right one follows
+    # it.
     assert run(calibration, "--as", "urdf", "--model", tmp_path / "robot.urdf", "--out", tmp_path / "again.urdf") == 0
     check_description(tmp_path / "again.urdf", right_to_left)
 
@@ -100,7 +106,11 @@ def test_values_are_recorded_and_brought_back(calibration, tmp_path, monkeypatch
     path.parent.mkdir(parents=True)
     path.write_text("version: '2.0'\njoint_calibration: {}\n")
     assert run(calibration, "--as", "calibration-values") == 0
-    assert set(yaml.safe_load(capsys.readouterr().out)["joint_calibration"]) == {"lidar_left_joint", "lidar_right_joint", "base_ref"}
+    assert set(yaml.safe_load(capsys.readouterr().out)["joint_calibration"]) == {
+        "lidar_left_joint",
+        "lidar_right_joint",
+        "base_ref",
+    }
     assert read_values(path) == {}
     assert run(calibration, "--as", "calibration-values", "--record") == 0
     np.testing.assert_allclose(read_values(path)["base_ref"].parent_from_child, footprint_from_base(PLANE), atol=1e-12)

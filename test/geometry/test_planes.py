@@ -17,14 +17,19 @@ def test_coefficients_of_any_length_give_the_same_plane():
 
 
 def test_distances_are_positive_on_the_normals_side():
-    np.testing.assert_allclose(Plane(np.array([0, 0, 1.0]), 0.5).distance(np.array([[3, 2, 1.0], [0, 0, -0.5]])), [1.5, 0.0])
+    np.testing.assert_allclose(
+        Plane(np.array([0, 0, 1.0]), 0.5).distance(np.array([[3, 2, 1.0], [0, 0, -0.5]])), [1.5, 0.0]
+    )
 
 
 def test_a_plane_moves_with_its_points():
     rng = np.random.default_rng(1)
     target_from_source = from_xyz_rpy([1.0, -2.0, 0.5], [0.3, -0.2, 1.0])
     points = rng.normal(size=(20, 3))
-    before, after = TILTED.distance(points), TILTED.moved(target_from_source).distance(apply(target_from_source, points))
+    before, after = (
+        TILTED.distance(points),
+        TILTED.moved(target_from_source).distance(apply(target_from_source, points)),
+    )
     np.testing.assert_allclose(after, before, atol=1e-12)
 
 
