@@ -9,7 +9,7 @@ accurate it is.
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment_adjustment import measure_gaps, tukey_fit
-from stretch_sim_cal.calibration.alignment_biases import Biases, channels_of, solve_jointly
+from stretch_sim_cal.calibration.alignment_biases import Biases, Joint, channels_of, solve_jointly
 from stretch_sim_cal.calibration.alignment_cells import DirectionCells
 from stretch_sim_cal.calibration.alignment_coarse import coarse_alignment
 from stretch_sim_cal.calibration.alignment_frames import FrameIntake
@@ -95,6 +95,8 @@ def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Nois
     gaps = measure_gaps(patches, *by_lidar)
     # The few patches that alone hold a direction must not be taken for outliers while the lidars are not yet aligned.
     fit = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2)
+    if not len(gaps.values):
+        return Adjusted(Joint.of_nothing(biases), gaps, fit.weights, noise, number, surface)
     joint = solve_jointly(gaps, fit.weights, channels_of(surface, members, variances, by_lidar, gaps), biases)
     return Adjusted(joint, gaps, fit.weights, noise, number, surface)
 

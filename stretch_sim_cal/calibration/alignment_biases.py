@@ -104,6 +104,11 @@ class Joint:
     biases: Biases
     remaining: np.ndarray
 
+    @classmethod
+    def of_nothing(cls, biases: Biases) -> "Joint":
+        """Return what no gap at all tells."""
+        return cls(np.zeros(6), np.zeros((6, 6)), biases, np.zeros(0))
+
 
 def solve_jointly(gaps: Gaps, weights: np.ndarray, channels: Channels, before: Biases) -> Joint:
     """Return the twist that closes the gaps and the biases that flatten the patches, given robust `weights` (G,).

@@ -1,0 +1,197 @@
+"""Alignment of the two lidars: accurate, honest about it, and untroubled by what real data brings along."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from alignment_scenes import align, errors, frames_of, gazebo_recording, normalised_error, off_by
+from stretch_sim_cal.calibration.alignment import AlignmentSettings, PlaneAlignment
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+
+
+@pytest.fixture(scope="module")
+def room():
+    """A furnished room and twenty frames of the sparse lidar."""
+    return frames_of("furnished_room", 20)
+
+
+@pytest.fixture(scope="module")
+def aligned(room):
+    scene, frames = room
+    return align(frames, scene.initial, scene.settings)
+
+
+def test_gazebo_s_own_lidars_are_aligned_to_a_fraction_of_a_millimetre_from_four_frames():
+    frames, truth, base_from_left = gazebo_recording()
+    result = align(frames, truth @ off_by(1.0, 0.005), AlignmentSettings(base_from_left=base_from_left))
+    assert result.accepted, result.refusals
+    millimetres, degrees = errors(truth, result)
+    assert millimetres < 0.3 and degrees < 0.006
+    assert normalised_error(truth, result) < 25.0
+    assert result.diagnostics["range_noise_left"] == pytest.approx(0.01, rel=0.05)
+
+
+def test_the_sparse_lidar_is_enough(room, aligned):
+    scene, frames = room
+    millimetres, degrees = errors(scene.truth, aligned)
+    assert aligned.accepted, aligned.refusals
+    assert millimetres < 1.0 and degrees < 0.02
+    assert aligned.num_frames == len(frames)
+    assert aligned.method == "planes"
+    assert 0.3 < aligned.overlap < 1.0
+    assert aligned.rmse < 0.003
+    assert aligned.warnings == []
+
+
+def test_the_covariance_covers_the_error(room, aligned):
+    scene, frames = room
+    covered = [normalised_error(scene.truth, aligned)]
+    for start in (0, 7, 14):
+        covered.append(normalised_error(scene.truth, align(frames[start : start + 6], scene.initial, scene.settings)))
+    assert 1.0 < np.mean(covered) < 16.0
+
+
+def test_every_direction_is_named_and_within_its_bound(aligned):
+    assert sorted(direction.name.split()[0] for direction in aligned.directions) == ["sliding"] * 3 + ["turning"] * 3
+    assert all(direction.observed and direction.standard_deviation > 0 for direction in aligned.directions)
+
+
+def test_the_same_frames_give_the_same_result_to_the_last_bit(room, aligned):
+    scene, frames = room
+    again = align(frames, scene.initial, scene.settings)
+    assert again.right_to_left.tobytes() == aligned.right_to_left.tobytes()
+    assert again.covariance.tobytes() == aligned.covariance.tobytes()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room, aligned, seed):
+    scene, frames = room
+    result = align(frames, scene.truth @ off_by(10.0, 0.1, seed), scene.settings)
+    distance, angle = error(aligned.right_to_left, result.right_to_left)
+    assert distance < 1e-4 and angle < 2e-5
+    assert any("far from the description" in warning for warning in result.warnings)
+
+
+def test_a_furnished_room_needs_no_first_guess(room):
+    scene, frames = room
+    result = align(frames[:10], None, scene.settings)
+    assert result.accepted, result.refusals
+    assert errors(scene.truth, result)[0] < 1.0
+
+
+def test_swapped_lidars_are_noticed(room):
+    scene, frames = room
+    result = align([(right, left) for left, right in frames[:10]], scene.initial, scene.settings)
+    assert error(inverse(scene.truth), result.right_to_left)[0] < 0.001
+    assert any("swapped" in warning for warning in result.warnings)
+
+
+def test_points_that_are_no_numbers_and_wide_types_do_not_matter(room, aligned):
+    scene, frames = room
+    rng = np.random.default_rng(0)
+
+    def spoilt(cloud):
+        junk = np.full((50, 3), np.nan)
+        junk[:10] = np.inf
+        junk[10:20, 0] = -np.inf
+        junk[20:30] = 0.0
+        mixed = np.concatenate([cloud.astype(">f8"), junk])
+        return mixed[rng.permutation(len(mixed))]
+
+    result = align([(spoilt(left), spoilt(right)) for left, right in frames], scene.initial, scene.settings)
+    distance, angle = error(aligned.right_to_left, result.right_to_left)
+    assert distance < 1e-5 and angle < 1e-6
+    assert result.warnings == []
+
+
+def test_repeated_frames_are_counted_once(room, aligned):
+    scene, frames = room
+    result = align([*frames, *frames[:7]], scene.initial, scene.settings)
+    assert result.right_to_left.tobytes() == aligned.right_to_left.tobytes()
+    assert result.num_frames == len(frames)
+    assert any("7 left clouds repeat" in warning for warning in result.warnings)
+
+
+def test_a_lidar_that_is_silent_half_the_time_is_aligned_all_the_same(room):
+    scene, frames = room
+    silent = [(left, right if number % 2 else right[:0]) for number, (left, right) in enumerate(frames)]
+    result = align(silent, scene.initial, scene.settings)
+    assert result.accepted, result.refusals
+    assert errors(scene.truth, result)[0] < 1.0
+    assert any("10 right clouds" in warning for warning in result.warnings)
+
+
+def test_frames_may_come_in_any_order(room, aligned):
+    scene, frames = room
+    result = align(frames[::-1], scene.initial, scene.settings)
+    distance, angle = error(aligned.right_to_left, result.right_to_left)
+    assert distance < 2e-4 and angle < 5e-5
+
+
+def test_memory_does_not_grow_with_the_number_of_frames(room):
+    scene, frames = room
+    alignment = PlaneAlignment(scene.initial, scene.settings)
+    sizes = []
+    for number in range(64):
+        left, right = frames[number % len(frames)]
+        alignment.add(left * (1.0 + 1e-6 * number), right * (1.0 + 1e-6 * number))
+        sizes.append(sum(block.nbytes for cells in alignment._seen for block in cells._blocks))
+    assert max(sizes) < 300e6
+    assert max(sizes[32:]) <= max(sizes[:32])
+
+
+def test_channels_that_read_too_long_are_found_and_taken_out(room):
+    scene, frames = room
+    biases = np.random.default_rng(5).normal(scale=0.004, size=(2, 200))
+
+    def biased(cloud, side):
+        ranges = np.linalg.norm(cloud, axis=1)
+        channel = np.floor(np.rad2deg(np.arcsin(cloud[:, 2] / ranges)) + 10.0).astype(int)
+        return cloud * (1.0 + (biases[side][channel] + 0.002 * side) / ranges)[:, None]
+
+    result = align([(biased(left, 0), biased(right, 1)) for left, right in frames], scene.initial, scene.settings)
+    millimetres, degrees = errors(scene.truth, result)
+    assert millimetres < 1.5 and degrees < 0.03
+    assert normalised_error(scene.truth, result) < 25.0
+    assert 0.002 < result.diagnostics["channel_bias_spread"] < 0.006
+
+
+def test_without_noise_the_result_is_exact():
+    scene, _ = frames_of("furnished_room", 20)
+    quiet = dataclasses.replace(scene.simulator.sensor, range_noise=0.0)
+    simulator = EmbeddedSimulator(scene.simulator.setup, quiet)
+    result = align(simulator.point_pairs(5), scene.initial, scene.settings)
+    assert result.accepted, result.refusals
+    assert errors(scene.truth, result)[0] < 0.05
+
+
+def test_the_pooled_registration_is_there_by_name(room):
+    scene, frames = room
+    result = align(frames[:5], scene.initial, scene.settings, method="gicp")
+    assert result.method == "gicp"
+    assert errors(scene.truth, result)[0] < 10.0
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((5, 2)), np.zeros(3), np.zeros((4, 3), dtype=complex), [["a", "b", "c"]]])
+def test_what_is_no_cloud_is_an_input_error(wrong):
+    alignment = PlaneAlignment(np.eye(4))
+    with pytest.raises(InputError, match="right cloud"):
+        alignment.add(np.ones((5, 3)), wrong)
+
+
+def test_nothing_at_all_is_an_input_error():
+    alignment = PlaneAlignment(np.eye(4))
+    alignment.add(np.full((5, 3), np.nan), np.ones((5, 3)))
+    with pytest.raises(InputError, match="left lidar"):
+        alignment.solve()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_iterations": 0}, {"max_std_translation": -1.0}, {"min_range": np.nan}, {"base_from_left": np.ones((4, 4))}]
+)
+def test_settings_that_cannot_be_meant_are_an_input_error(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        AlignmentSettings(**wrong)

@@ -1,0 +1,121 @@
+"""The alignment's parts: cells of directions, observability in words, methods by name."""
+
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration import methods
+from stretch_sim_cal.calibration.alignment_cells import NUM_CELLS, DirectionCells, cell_of, row_of
+from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+
+
+def test_a_cell_does_not_depend_on_the_range():
+    directions = np.random.default_rng(0).normal(size=(2000, 3))
+    near = cell_of(directions, np.linalg.norm(directions, axis=1))
+    far = cell_of(7.5 * directions, 7.5 * np.linalg.norm(directions, axis=1))
+    np.testing.assert_array_equal(near, far)
+    assert near.min() >= 0 and near.max() < NUM_CELLS
+
+
+def test_a_channel_stays_in_its_row():
+    azimuths = np.linspace(0.0, 2.0 * np.pi, 500)
+    for elevation in np.deg2rad([-90.0, -3.4, 0.1, 45.05, 89.1, 90.0]):
+        ring = np.stack(
+            np.broadcast_arrays(
+                np.cos(elevation) * np.cos(azimuths), np.cos(elevation) * np.sin(azimuths), np.sin(elevation)
+            ), axis=1,
+        )  # fmt: skip
+        assert len(np.unique(row_of(cell_of(ring, np.ones(500))))) == 1
+
+
+def test_cells_hold_the_moments_of_all_their_returns():
+    rng = np.random.default_rng(1)
+    direction = np.array([0.6, 0.0, 0.8])
+    cells, seen = DirectionCells(), []
+    for _ in range(20):
+        points = direction * rng.normal(2.0, 0.01, (30, 1))
+        cells.add(points)
+        seen.append(points)
+    found, seen = cells.cells(), np.concatenate(seen)
+    np.testing.assert_allclose(found.counts, [600])
+    np.testing.assert_allclose(found.points, [seen.mean(axis=0)])
+    np.testing.assert_allclose(found.scatter[0], np.cov(seen.T, bias=True), atol=1e-10)
+    np.testing.assert_allclose(found.noise_scatter[0], np.cov(seen.T), rtol=0.1, atol=1e-8)
+    assert found.block_counts.sum() == 600
+
+
+def test_what_stood_there_for_a_while_is_left_out():
+    direction = np.array([[1.0, 0.0, 0.0]])
+    cells = DirectionCells()
+    for tick in range(8):
+        cells.add(direction * (1.0 if tick == 3 else 3.0))
+    found = cells.cells()
+    np.testing.assert_allclose(found.points, [[3.0, 0.0, 0.0]])
+    np.testing.assert_allclose(found.disturbed, [1 / 8])
+
+
+def test_directions_are_named_in_base_axes():
+    # The lidar's x axis is base's y axis.
+    base_from_lidar = from_xyz_rpy((0.0, 0.0, 1.0), (0.0, 0.0, np.pi / 2))
+    covariance = np.diag([0.01, 1e-4, 1e-4, 1e-5, 1e-5, 1e-5]) ** 2
+    found = directions(covariance, base_from_lidar, 0.001, 0.001)
+    assert found[0].name == "sliding along base y" and found[0].standard_deviation == pytest.approx(0.01)
+    said = unobserved(found)
+    assert len(said) == 1 and "sliding along base y" in said[0] and "10 mm" in said[0]
+    assert directions(covariance, None, 0.001, 0.001)[0].name == "sliding along lidar x"
+
+
+def test_an_axis_between_is_given_by_its_components():
+    slanting = np.array([0.6, 0.8, 0.0])
+    covariance = 1e-10 * np.eye(6)
+    covariance[:3, :3] += 1e-4 * np.outer(slanting, slanting)
+    assert directions(covariance, np.eye(4), 0.001, 0.001)[0].name == "sliding along base (0.6, 0.8, 0.0)"
+
+
+def test_what_is_not_seen_at_all_is_unbounded_and_does_not_spoil_the_rest():
+    # A trace of turning in the axis that slides, as noise brings it.
+    axis = np.array([0.0, 1.0, 0.0, 3e-3, 0.0, 0.0])
+    axis /= np.linalg.norm(axis)
+    covariance = covariance_of(1e8 * (np.eye(6) - np.outer(axis, axis)))
+    assert np.isfinite(covariance).all()
+    beyond = [direction for direction in directions(covariance, np.eye(4), 0.001, 0.001) if not direction.observed]
+    assert [direction.name for direction in beyond] == ["sliding along base y"]
+    assert "unbounded" in unobserved(beyond)[0]
+
+
+def test_turning_that_drags_sliding_along_is_called_turning():
+    # Nothing holds the turning about an upright axis 0.8 m away.
+    axis = np.array([0.0, 0.8, 0.0, 0.0, 0.0, 1.0])
+    axis /= np.linalg.norm(axis)
+    information = 1e8 * (np.eye(6) - np.outer(axis, axis))
+    found = directions(covariance_of(information), np.eye(4), 0.001, 0.001)
+    assert [direction.name for direction in found if not direction.observed] == ["turning about base z"]
+
+
+def test_methods_are_found_by_name():
+    assert methods.alignment_method().name == "planes"
+    assert methods.alignment_method("gicp").name == "gicp"
+    assert {"gicp", "planes"} <= set(methods.alignment_method_names())
+    with pytest.raises(InputError, match="gicp, planes"):
+        methods.alignment_method("magic")
+
+
+def test_another_package_may_add_a_method(monkeypatch):
+    def installed(group):
+        return [EntryPoint("theirs", "collections:OrderedDict", group), EntryPoint("broken", "nowhere:Nothing", group)]
+
+    monkeypatch.setattr(methods, "entry_points", installed)
+    from collections import OrderedDict
+
+    assert methods.alignment_method("theirs") is OrderedDict
+    assert "theirs" in methods.floor_method_names()
+    with pytest.raises(InputError, match="broken"):
+        methods.alignment_method("broken")
+
+
+def test_what_comes_with_the_package_keeps_its_name(monkeypatch):
+    monkeypatch.setattr(methods, "entry_points", lambda group: [EntryPoint("planes", "nowhere:Nothing", group)])
+    assert methods.alignment_method("planes").name == "planes"

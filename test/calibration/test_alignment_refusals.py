@@ -1,0 +1,125 @@
+"""What an alignment refuses, and the words in which it does."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import trimesh
+
+from alignment_scenes import SimulatedScene, align, errors, frames_of
+from stretch_sim_cal.robot.surfaces import Surface
+
+
+def refusals_in(world: str, place=None) -> tuple[list[str], list[str]]:
+    """Return the refusals in a world, and the names of the directions that are beyond their bounds."""
+    scene = SimulatedScene(world)
+    if place:
+        scene.place(*place)
+    result = align([scene.frame(tick) for tick in range(5)], scene.initial, scene.settings)
+    return result.refusals, [direction.name for direction in result.directions if not direction.observed]
+
+
+def test_a_long_corridor_does_not_hold_the_sliding_along_it():
+    refusals, unobserved = refusals_in("long_corridor")
+    assert unobserved == ["sliding along base x"]
+    assert len(refusals) == 1 and "sliding along base x" in refusals[0] and "unbounded" in refusals[0]
+
+
+def test_a_corridor_that_runs_across_is_named_so():
+    _, unobserved = refusals_in("long_corridor", (0.0, 0.0, np.pi / 2))
+    assert unobserved == ["sliding along base y"]
+
+
+def test_a_single_wall_holds_neither_the_sliding_along_it():
+    _, unobserved = refusals_in("single_wall")
+    assert unobserved == ["sliding along base y"]
+
+
+def test_an_open_field_holds_only_height_and_tilt():
+    _, unobserved = refusals_in("open_field")
+    assert sorted(unobserved) == ["sliding along base x", "sliding along base y", "turning about base z"]
+
+
+def test_a_round_room_does_not_hold_the_turning():
+    _, unobserved = refusals_in("round_room")
+    assert "turning about base z" in unobserved
+
+
+def person(x: float, y: float) -> Surface:
+    """Return someone at a place in the world (m)."""
+    body = trimesh.creation.capsule(1.3, 0.2).apply_translation((x, y, 0.25))
+    head = trimesh.creation.icosphere(2, 0.12).apply_translation((x, y, 1.72))
+    mesh = trimesh.util.concatenate([body, head])
+    return Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+
+
+def test_a_person_before_one_lidar_does_no_harm():
+    scene = SimulatedScene("furnished_room")
+    scene.simulator.add_surface("person", person(0.6, 0.5))
+    result = align([scene.frame(tick) for tick in range(10)], scene.initial, scene.settings)
+    assert not result.accepted or errors(scene.truth, result)[0] < 1.0
+
+
+def test_a_person_who_walks_by_is_left_out_and_mentioned():
+    scene = SimulatedScene("furnished_room")
+    frames = []
+    for tick in range(20):
+        angle = np.deg2rad(6.0 * tick - 60.0)
+        scene.simulator.add_surface("person", person(1.3 * np.cos(angle), 1.3 * np.sin(angle)))
+        frames.append(scene.frame(tick))
+    result = align(frames, scene.initial, scene.settings)
+    assert result.accepted, result.refusals
+    assert errors(scene.truth, result)[0] < 1.0
+    assert any("something moved" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize(("x", "yaw"), [(0.015, 0.0), (0.0, 0.01), (0.2, 0.1)])
+def test_a_robot_that_was_pushed_half_way_is_noticed(x, yaw):
+    scene = SimulatedScene("furnished_room")
+    frames = [scene.frame(tick) for tick in range(10)]
+    scene.place(x, 0.0, yaw)
+    frames += [scene.frame(tick) for tick in range(10, 20)]
+    result = align(frames, scene.initial, scene.settings)
+    assert len(result.refusals) >= 1
+    assert "robot moved" in result.refusals[0] or "something else" in result.refusals[0]
+
+
+def test_lidars_that_look_at_different_things_are_not_aligned():
+    room, room_frames = frames_of("furnished_room", 20)
+    corridor = SimulatedScene("long_corridor")
+    frames = [(room_frames[tick][0], corridor.frame(tick)[1]) for tick in range(5)]
+    result = align(frames, room.initial, room.settings)
+    assert any("do not fit together" in refusal or "too little in common" in refusal for refusal in result.refusals)
+
+
+def test_views_without_overlap_are_refused():
+    rng = np.random.default_rng(0)
+
+    def wall(side):
+        points = rng.uniform(-1.0, 1.0, (4000, 3))
+        points[:, 2] = 3.0 + rng.normal(scale=0.01, size=4000)
+        return points * [1.0, 1.0, side]
+
+    result = align([(wall(1.0), wall(-1.0)) for _ in range(3)], np.eye(4), None)
+    assert any("too little in common" in refusal for refusal in result.refusals)
+
+
+def test_a_handful_of_points_is_refused_not_fitted():
+    rng = np.random.default_rng(0)
+    result = align([(rng.normal(size=(20, 3)), rng.normal(size=(20, 3)))], np.eye(4), None)
+    assert result.refusals
+
+
+def test_a_left_cloud_that_is_bent_is_refused():
+    scene, frames = frames_of("furnished_room", 20)
+    bent = [(left * (1.0 + 0.01 * np.sin(3.0 * left[:, :1])), right) for left, right in frames[:5]]
+    result = align(bent, scene.initial, scene.settings)
+    assert result.refusals
+
+
+def test_the_bounds_are_the_user_s_to_set():
+    scene, frames = frames_of("furnished_room", 20)
+    strict = dataclasses.replace(scene.settings, max_std_translation=1e-6)
+    result = align(frames[:5], scene.initial, strict)
+    assert any("sliding" in refusal for refusal in result.refusals)
+    assert all("turning" not in refusal for refusal in result.refusals)
