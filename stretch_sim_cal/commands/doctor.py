@@ -5,14 +5,14 @@ import importlib.util
 import json
 import os
 import platform
-import shutil
 from importlib import metadata
+
+from stretch_sim_cal.errors import InputError
 
 NAME = "doctor"
 HELP = "Say what of ROS, Gazebo and the robot is there, and what that enables."
 EXAMPLE = "stretch-sim-cal doctor"
 
-GAZEBO_GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
 # What each command needs beyond the package's own libraries.
 NEEDS = {
     "demo, run, sim (embedded)": ("rclpy", "embreex", "control_msgs", "tf2_msgs"),
@@ -65,12 +65,14 @@ def _version(distribution: str) -> str:
 
 
 def _gazebo() -> str:
-    if shutil.which("gz") is None:
-        return "none (no 'gz' on the path); scenarios run on the embedded simulator"
-    if importlib.util.find_spec("gz") is None:
-        return "gz is there, its Python bindings are not: install python3-gz-transport for your generation"
-    found = [name for number, name in GAZEBO_GENERATIONS.items() if importlib.util.find_spec(f"gz.transport{number}")]
-    return ", ".join(found) or ("16 or newer" if importlib.util.find_spec("gz.transport") else "bindings of an unknown generation")
+    from stretch_sim_cal.simulation.gazebo.installation import find_gazebo
+
+    try:
+        found = find_gazebo()
+    except InputError as error:
+        return f"none: {error}"
+    kinds = "cpu (collision shapes), gpu (visuals, needs a renderer)" if found.has_cpu_lidar else "gpu (visuals, needs a renderer)"
+    return f"{found.generation} ({found.bindings}); lidars: {kinds}"
 
 
 def _fleet() -> str:
