@@ -22,7 +22,7 @@ from stretch_sim_cal.geometry.transforms import error, inverse, log
 
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # from where the description has a lidar
 MISPLACED = 3.5  # sigma of the model's uncertainty
-SEPARABLE = 0.9  # multiple correlation (squared) of a joint's offset with the mounts, above which they are one
+SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
 TIE_SIGMAS = 5.0
 
 
@@ -47,15 +47,11 @@ def joint_offsets(
     found = []
     for index, (joint, value) in enumerate(offsets.items()):
         column = unknowns.first_joint + index
-        both = np.r_[np.arange(12), column]
-        alone = 1.0 / np.linalg.inv(covariance[np.ix_(both, both)])[-1, -1]
-        variance = float(covariance[column, column])
-        correlation = 1.0 - alone / variance
+        deviation = float(np.sqrt(covariance[column, column]))
         prior = settings.joint_prior.get(joint, settings.default_joint_prior)
         if not settings.offsets_asked_for and abs(value) < MISPLACED * prior / 2:
             continue
-        separable = correlation < SEPARABLE and variance < (prior / 2) ** 2
-        found.append(JointOffset(joint, float(value), float(np.sqrt(variance)), bool(separable)))
+        found.append(JointOffset(joint, float(value), deviation, deviation < SEPARABLE * prior))
     return found
 
 

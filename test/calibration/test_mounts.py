@@ -1,0 +1,153 @@
+"""Where the lidars are on the robot, found from simulated returns of its own body, whose truth is known."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal import cli
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts import calibrate_mounts
+from stretch_sim_cal.calibration.mounts_file import stored_mounts, with_mounts
+from stretch_sim_cal.calibration.mounts_result import SIDES, Tie, as_right_to_left
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import error, inverse, log
+from stretch_sim_cal.recording.dataset import DatasetWriter
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.simulated import PayloadBox
+from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_joints, mount_settings
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+
+POSES = [
+    {"lift_joint": 1.0, "arm_joint": 0.45, "wrist_yaw_joint": 1.7},
+    {"lift_joint": 0.2, "arm_joint": 0.0, "wrist_yaw_joint": -1.1},
+    {"lift_joint": 1.0, "arm_joint": 0.0, "wrist_yaw_joint": -1.1},
+    {"lift_joint": 0.2, "arm_joint": 0.45, "wrist_yaw_joint": 1.7},
+]
+REST = {"wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0, "gripper_joint": 0.0}
+SETUP = SimulationSetup(
+    sensor="jt128_sparse", seed=5,
+    lidar_left_error=PoseError((0.012, -0.010, 0.012), tuple(np.radians([1.2, -1.0, 1.2]))),
+    lidar_right_error=PoseError((-0.012, 0.010, 0.010), tuple(np.radians([-1.2, 1.0, 1.0]))),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def robot():
+    return MountedRobot(parse_urdf(EmbeddedSimulator(SETUP).nominal_description))
+
+
+def recorded(robot, setup=SETUP, lift_offset=0.0, frames=3):
+    """Return the simulator after a sweep, and its samples; the lift is `lift_offset` higher than it says."""
+    simulator = EmbeddedSimulator(setup)
+    samples = []
+    for index, pose in enumerate(POSES):
+        simulator.joints.place(REST | pose | {"lift_joint": pose["lift_joint"] + lift_offset})
+        pairs = list(simulator.point_pairs(frames, first_tick=frames * index))
+        left, right = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+        joints = joint_positions(robot.model, REST | pose)
+        samples.append(robot.sample(f"pose {index}", joints, left, right, OFFSET_JOINTS))
+    return simulator, samples
+
+
+@pytest.fixture(scope="module")
+def sweep(robot):
+    return recorded(robot)
+
+
+@pytest.fixture(scope="module")
+def result(robot, sweep):
+    return calibrate_mounts(robot.surfaces, sweep[1], robot.nominal, settings=mount_settings())
+
+
+def test_mounts_that_are_two_degrees_off_are_found(sweep, result):
+    for side in SIDES:
+        distance, angle = error(sweep[0].base_from_lidar(side), result.base_from_lidar[side])
+        assert distance < 1.5e-3 and np.degrees(angle) < 0.15
+    assert result.accepted and not result.warnings
+
+
+def test_the_covariance_covers_the_error_and_is_not_idle(sweep, result):
+    for side in SIDES:
+        twist = log(sweep[0].base_from_lidar(side) @ inverse(result.base_from_lidar[side]))
+        assert twist @ np.linalg.solve(result.covariance_of(side), twist) < 25.0  # 6 on average
+        position, angle = result.spread_of(side)
+        assert position < 2e-3 and np.degrees(angle) < 0.15
+
+
+def test_a_tie_makes_the_lidars_agree_with_the_alignment(robot, sweep):
+    truth = as_right_to_left({side: sweep[0].base_from_lidar(side) for side in SIDES})
+    tie = Tie(truth, np.diag([1e-4**2] * 3 + [np.radians(0.005) ** 2] * 3))
+    tied = calibrate_mounts(robot.surfaces, sweep[1], robot.nominal, tie, mount_settings())
+    distance, angle = error(truth, as_right_to_left(tied.base_from_lidar))
+    assert distance < 3e-4 and np.degrees(angle) < 0.02
+
+
+def test_a_lift_zero_that_is_off_is_found_and_does_not_move_the_mounts(robot):
+    simulator, samples = recorded(robot, lift_offset=0.004)
+    found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings(with_joint_offsets=True))
+    lift = next(offset for offset in found.joint_offsets if offset.joint == "lift_joint")
+    assert lift.value == pytest.approx(0.004, abs=1.5e-3) and lift.separable
+    assert error(simulator.base_from_lidar("left"), found.base_from_lidar["left"])[0] < 2e-3
+
+
+def test_a_payload_is_named_and_left_out(robot):
+    box = PayloadBox("base_link", (0.16, 0.20, 0.12), (0.0, 0.05, 0.28))
+    simulator, samples = recorded(robot, dataclasses.replace(SETUP, payload=(box,)))
+    found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings())
+    assert any("base_link" in warning and "payload" in warning for warning in found.warnings)
+    assert error(simulator.base_from_lidar("left"), found.base_from_lidar["left"])[0] < 3e-3
+
+
+def test_too_few_returns_are_refused_and_not_written(robot, sweep, tmp_path):
+    poor = [dataclasses.replace(sample, left=sample.left[::80]) for sample in sweep[1]]
+    found = calibrate_mounts(robot.surfaces, poor, robot.nominal, settings=mount_settings())
+    assert any("left lidar: only" in reason for reason in found.refusals)
+    with pytest.raises(Refused, match="left lidar"):
+        with_mounts(CalibrationFile.load_or_empty(tmp_path / "cal.yaml"), found, "robot")
+
+
+def test_samples_that_are_no_data_are_named(robot, sweep):
+    with pytest.raises(InputError, match="no samples"):
+        calibrate_mounts(robot.surfaces, [], robot.nominal)
+    torn = dataclasses.replace(sweep[1][0], right=np.empty((0, 3)))
+    with pytest.raises(InputError, match="pose 0: holds no right cloud"):
+        calibrate_mounts(robot.surfaces, [torn], robot.nominal)
+
+
+def test_the_entry_in_the_calibration_file_is_read_back_and_leaves_the_others(result, robot, tmp_path):
+    path = tmp_path / "cal.yaml"
+    path.write_text("vendor_entry: {data: 3}\n", encoding="utf-8")
+    with_mounts(CalibrationFile.load(path), result, "robot").save(path)
+    again = CalibrationFile.load(path)
+    assert again.data["vendor_entry"] == {"data": 3} and again.right_to_left is None
+    stored = stored_mounts(again)
+    np.testing.assert_allclose(stored.base_from_lidar["left"], result.base_from_lidar["left"], atol=1e-12)
+    np.testing.assert_allclose(stored.covariance, result.covariance)
+    joints = {joint.name: joint for joint in mount_joints(again, robot.model)}
+    assert joints["lidar_left_joint"].parent == "head_link"
+    base_from_head = robot.nominal["left"] @ inverse(robot.model.joints["lidar_left_joint"].parent_from_joint)
+    placed = base_from_head @ joints["lidar_left_joint"].parent_from_child
+    np.testing.assert_allclose(placed, result.base_from_lidar["left"], atol=1e-9)
+
+
+def test_a_torn_entry_is_named():
+    with pytest.raises(InputError, match="lidar_mounts: needs data"):
+        stored_mounts(CalibrationFile.from_mapping({"lidar_mounts": {"data": {}}}))
+
+
+def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, capsys):
+    simulator, samples = sweep
+    writer = DatasetWriter(tmp_path / "poses", simulator.nominal_description)
+    for pose, sample in zip(POSES, samples, strict=True):
+        values = {name.removesuffix("_joint"): value for name, value in (REST | pose).items() if name != "gripper_joint"}
+        joints = joint_positions(robot.model, REST | pose)
+        writer.write_sample(values, values, sample.left[:100], sample.left, sample.right, joints)
+    out = tmp_path / "cal.yaml"
+    code = cli.main(["calibrate", str(tmp_path / "poses"), "--mounts", "--out", str(out), "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    assert code == 0 and printed["mounts"]["accepted"]
+    assert error(simulator.base_from_lidar("right"), stored_mounts(CalibrationFile.load(out)).base_from_lidar["right"])[0] < 1.5e-3

@@ -1,0 +1,56 @@
+"""Which poses tell most of the mounts."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.mounts_poses import best_next, choose_poses, pose_information, prior_information, worst_spread
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
+
+NAMES = {"near": (1.0, 0.45, 1.7), "low": (0.2, 0.0, -1.1), "low again": (0.2, 0.0, -1.1)}
+SETTINGS = mount_settings()
+
+
+@pytest.fixture(scope="module")
+def robot():
+    return MountedRobot(load_model(nominal_description()))
+
+
+@pytest.fixture(scope="module")
+def poses(robot):
+    names = ("lift_joint", "arm_joint", "wrist_yaw_joint")
+    return {name: robot.pose(name, dict(zip(names, values, strict=True))) for name, values in NAMES.items()}
+
+
+@pytest.fixture(scope="module")
+def information(robot, poses):
+    return {name: pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for name, pose in poses.items()}
+
+
+def test_another_view_is_preferred_to_the_same_once_more(robot, information):
+    start = prior_information(robot.surfaces, robot.nominal, None, SETTINGS)
+    chosen = choose_poses(start, information, robot.nominal, SETTINGS, 2)
+    assert {pose.name for pose in chosen} & {"near"} and chosen[1].spread < chosen[0].spread
+
+
+def test_poses_shrink_what_is_not_known(robot, information):
+    start = prior_information(robot.surfaces, robot.nominal, None, SETTINGS)
+    before = worst_spread(start, robot.nominal, SETTINGS)
+    assert worst_spread(start + information["low"], robot.nominal, SETTINGS) < before / 3
+
+
+def test_the_pose_proposed_is_the_one_that_is_missing(robot, poses, information):
+    start = prior_information(robot.surfaces, robot.nominal, None, SETTINGS) + information["low"]
+    best = best_next(start, robot.surfaces, [poses["low again"], poses["near"]], robot.nominal, SETTINGS)
+    assert best.name == "near"
+
+
+def test_what_a_joint_moves_is_told_as_the_kinematics_have_it(robot):
+    joints = {"lift_joint": 0.5, "wrist_yaw_joint": 0.4}
+    sample = robot.sample("pose", joints, np.empty((0, 3)), np.empty((0, 3)), ("lift_joint", "wrist_yaw_joint"))
+    axis = link_transform(robot.model, joints, "lift_link", "base_link")[:3, :3] @ robot.model.joints["lift_joint"].unit_axis
+    np.testing.assert_allclose(sample.joint_motions["lift_joint"]["wrist_link"][:3], axis, atol=1e-6)
+    assert "lift_link" not in sample.joint_motions["wrist_yaw_joint"]
+    assert np.linalg.norm(sample.joint_motions["wrist_yaw_joint"]["wrist_roll_link"][3:]) == pytest.approx(1.0, abs=1e-4)

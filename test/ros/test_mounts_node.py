@@ -1,0 +1,68 @@
+"""ros_calibrate_lidar_mounts as a process against the simulated robot, whose left lidar is not where it should be."""
+
+import json
+
+import pytest
+from node_process import Graph
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from robot_client import robot_client
+from tf2_msgs.msg import TFMessage
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts_file import stored_mounts
+from stretch_sim_cal.geometry.planes import footprint_from_base
+from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.harness.domain import own_domain
+from stretch_sim_cal.harness.truth import load_truth
+from stretch_sim_cal.ros.simulator.messages import transforms_message
+
+ROBOT = (
+    "--world", "empty_hall", "--sensor", "jt128_sparse",
+    "--lidar-left-error", "0.01,-0.008,0.006,1,-1,0.5", "--lidar-right-error", "0.005,0,0.01,1,-1,0.5",
+)  # fmt: skip
+SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
+QUICK = ("--plan", "quick", "--frames", "2", "--speed-factor", "10", "--yes")
+
+
+@pytest.fixture(scope="module")
+def domain():
+    with own_domain() as domain:
+        yield domain
+
+
+@pytest.fixture(scope="module")
+def graph(domain, tmp_path_factory):
+    """A graph with a simulated robot in it."""
+    graph = Graph(domain, tmp_path_factory.mktemp("mounts"))
+    with graph.running("simulator_node", *ROBOT, "--truth", str(graph.folder / "truth.json"), ready="simulator ready"):
+        yield graph
+
+
+def run(graph, *arguments, timeout=120.0):
+    return graph.run("mounts_node", *arguments, *SIMULATED_TIME, timeout=timeout)
+
+
+def test_nothing_moves_before_the_calibration_is_in_tf(graph):
+    ended = run(graph, str(graph.folder / "early"), *QUICK, "--timeout", "5")
+    assert ended.code == 1 and "ros_broadcast_calibration" in ended.err
+    assert not (graph.folder / "early").exists()
+
+
+def test_the_left_lidar_is_found_where_it_is(graph, domain):
+    truth = load_truth(graph.folder / "truth.json")
+    frames = {
+        ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor)),
+        ("lidar_left_link", "lidar_right_calibrated"): truth.right_to_left,
+    }
+    out = graph.folder / "cal.yaml"
+    with robot_client(domain) as client:
+        profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        publisher = client.node.create_publisher(TFMessage, "/tf_static", profile)
+        publisher.publish(transforms_message(frames, 0))
+        ended = run(graph, str(graph.folder / "poses"), *QUICK, "--calibration-file", str(out), "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["accepted"]
+    mounts = stored_mounts(CalibrationFile.load(out))
+    for side, true in (("left", truth.base_link_from_lidar_left), ("right", truth.base_link_from_lidar_right)):
+        distance, angle = error(true, mounts.base_from_lidar[side])
+        assert distance < 3e-3 and angle < 0.005, side
