@@ -11,7 +11,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.floor_cells import step_slopes, stepped
 from stretch_sim_cal.calibration.floor_disagreement import disagreement
-from stretch_sim_cal.calibration.floor_finding import FoundFloor, Frame, find_floor
+from stretch_sim_cal.calibration.floor_finding import FoundFloor, Frame, find_floor, nearest_level_surface
 from stretch_sim_cal.calibration.floor_fit import FloorFit
 from stretch_sim_cal.calibration.floor_rays import FloorView
 from stretch_sim_cal.calibration.floor_result import FloorResult, ResidualMap, Support
@@ -64,6 +64,7 @@ class SupportFloor:
         self._num_frames = 0
         self._searched = False
         self._found: FoundFloor | None = None
+        self._instead = ""
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Add one pair of scans, points (N, 3) each in its own lidar's frame; what is not finite is ignored.
@@ -103,7 +104,8 @@ class SupportFloor:
         if fit is None:
             return self._refused(
                 f"no floor within {self.settings.search_height * 1e3:g} mm and "
-                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint; make room, or check the description and the alignment"
+                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
+                f"{self._instead}; make room, or check the description and the alignment"
             )
         return self._result(self._found, fit)
 
@@ -116,6 +118,8 @@ class SupportFloor:
     def _search(self) -> None:
         """Find the floor in the frames so far."""
         self._found = find_floor(self._kept, self._views, self._right_prior, self.settings)
+        if self._found is None:
+            self._instead = _in_words(nearest_level_surface(self._kept, self._views, self.settings))
         self._searched = True
         self._kept = []
 
@@ -219,6 +223,14 @@ class SupportFloor:
             warnings=self._general_warnings(),
             refusals=[reason],
         )
+
+
+def _in_words(surface: Plane | None) -> str:
+    if surface is None:
+        return ""
+    side = "lower" if surface.offset > 0 else "higher"
+    tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
+    return f" (the nearest level surface is {abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg)"
 
 
 def _checked(points: np.ndarray, name: str) -> np.ndarray:

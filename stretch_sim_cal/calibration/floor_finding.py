@@ -1,6 +1,7 @@
 """From the first frames to a floor about which all frames can be summed up."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ SEARCH_RAYS = 150_000  # of each lidar; enough to find the floor to a millimetre
 # Errors of the first plane (m) that must pass the gate.
 FIRST_ERROR = 0.006
 LEAST_NOISE = 0.0005
+WIDE_HEIGHT, WIDE_TILT = 0.5, float(np.deg2rad(10.0))
 
 Frame = tuple[FloorRays, FloorRays]  # left, right
 
@@ -60,10 +62,8 @@ def find_floor(
 
     None where there is no floor within the search limits.
     """
-    some = tuple(FloorRays.joined([frame[lidar] for frame in frames]).thinned(SEARCH_RAYS) for lidar in (0, 1))
-    nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-    measured = [view.against(rays, nominal).measured for view, rays in zip(views, some, strict=True)]
-    tiles = level_tiles(tiles_of(np.concatenate(measured), settings))
+    some = _some_rays(frames)
+    tiles = level_tiles(tiles_of(_measured(some, views), settings))
     floor = search_floor(tiles, settings)
     if floor is None:
         return None
@@ -81,3 +81,19 @@ def find_floor(
     for frame in frames:
         found.add(frame)
     return found
+
+
+def nearest_level_surface(frames: Sequence[Frame], views: Sequence[FloorView], settings: FloorSettings) -> Plane | None:
+    """Return the level surface around the robot within much wider limits, for saying what there is instead of a floor."""
+    wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
+    return search_floor(level_tiles(tiles_of(_measured(_some_rays(frames), views), wider)), wider)
+
+
+def _some_rays(frames: Sequence[Frame]) -> Frame:
+    return tuple(FloorRays.joined([frame[lidar] for frame in frames]).thinned(SEARCH_RAYS) for lidar in (0, 1))
+
+
+def _measured(rays: Frame, views: Sequence[FloorView]) -> np.ndarray:
+    """Return the measured points (N, 3) of both lidars' rays in the description's base_footprint."""
+    nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
+    return np.concatenate([view.against(part, nominal).measured for view, part in zip(views, rays, strict=True)])

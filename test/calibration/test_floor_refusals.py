@@ -50,7 +50,9 @@ def test_the_floor_is_searched_near_the_description_only(height, found):
 def test_the_search_can_be_widened():
     settings = FloorSettings(search_height=0.12)
     scene = Scene(base_height=0.08, mount=0.0)
-    assert "no floor within 50 mm" in the_refusal(scene.solve(frames=2))
+    refusal = the_refusal(scene.solve(frames=2))
+    assert "no floor within 50 mm" in refusal
+    assert "the nearest level surface is 8" in refusal and "mm lower" in refusal
     scene.assert_found(scene.solve(frames=2, settings=settings), millimetres=0.3, degrees=0.02)
 
 
