@@ -23,8 +23,9 @@ from stretch_sim_cal.geometry.shapes_enclosing import (
     enclosing_axis_aligned_ellipse,
     enclosing_circle,
     enclosing_ellipse,
+    spanning_hull,
 )
-from stretch_sim_cal.geometry.shapes_polygon import enclosing_polygon
+from stretch_sim_cal.geometry.shapes_polygon import common_normals, enclosing_polygon, polygon_with_normals
 
 __all__ = [
     "FIT_METHODS",
@@ -50,7 +51,7 @@ class BodyShapeSettings:
     method: str = "tapered_capsule"
     arm_dependent: bool = True
     yaw_dependent: bool = True
-    polygon_vertices: int = 10
+    polygon_vertices: int = 16
     refine_above: float = 0.002
     max_grid_points: int = 80
 
@@ -77,7 +78,7 @@ class BodyShapeFit:
     warnings: list[str] = field(default_factory=list)
 
 
-def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon_vertices: int = 10) -> Shape:
+def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon_vertices: int = 16) -> Shape:
     """Return the shape of least area around points (N, 2), of the kind that a fit method names (`FIT_METHODS`).
 
     It holds every point to 1e-6 m. `ellipse_opencv` is the algebraic fit to the outline, scaled to enclose.
@@ -113,8 +114,14 @@ def fit_body_shape(
         raise InputError("no samples: a body shape needs one or more")
     grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at)
 
+    normals = None
+    if settings.method == "convex_polygon":
+        normals = common_normals([spanning_hull(hull) for hull in grid.hulls(grid_points(grid.axes))], settings.polygon_vertices)
+
     def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> Shape:
         try:
+            if normals is not None:
+                return polygon_with_normals(hull, normals)
             if settings.method == "tapered_capsule" and neighbours:
                 return enclosing_capsule(hull, tuple(neighbours), count=2)
             return enclosing_shape(hull, settings.method, settings.polygon_vertices)

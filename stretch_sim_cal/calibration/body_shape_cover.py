@@ -17,8 +17,8 @@ from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule, capsule_area,
 COVERED = 1e-4  # m, what may stick out between grid points where it was verified
 DOUBTFUL = 1e-3  # m: where more than this was missing halfway, it is looked at more closely
 ROUNDS = 8
-SWEEPS = 3
-TIGHT = 1.005  # a capsule with at most this much more area than without neighbours is left as it is
+SWEEPS = 2
+TIGHT = 1.008  # a capsule with at most this much more area than without neighbours is left as it is
 STEP = 0.04  # m, by which a capsule's numbers may change in one sweep
 OWN_WEIGHT = 4.0  # of the inflation of a grid point that was asked for, against one that was added
 
@@ -86,28 +86,31 @@ def _tightened(
 def _smaller(vector: np.ndarray, parts: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
     """Return a capsule (6,) of less area; for each of `parts` (w, other, hull) the capsule `other + w * vector` encloses
     the hull, as it does at first."""
-    near = [(w, other, hull[-capsule_distance(other + w * vector, hull)[0] < STEP]) for w, other, hull in parts]
-    near = [part for part in near if len(part[2])]
+    counts = [len(hull) for _, _, hull in parts]
+    shares = np.repeat([w for w, _, _ in parts], counts)[:, None]
+    others = np.repeat([other for _, other, _ in parts], counts, axis=0)
+    points = np.concatenate([hull for _, _, hull in parts])
 
-    def slack(z: np.ndarray) -> np.ndarray:
-        return -np.concatenate([capsule_distance(other + w * z, hull)[0] for w, other, hull in near])
+    def distance(z: np.ndarray, of=slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        return capsule_distance(others[of] + shares[of] * z, points[of])
 
-    def slack_gradient(z: np.ndarray) -> np.ndarray:
-        return -np.concatenate([w * capsule_distance(other + w * z, hull)[1] for w, other, hull in near])
-
+    allowed = max(distance(vector)[0].max(), 1e-9)
+    near = np.flatnonzero(distance(vector)[0] > -STEP)
     low, high = vector - STEP, vector + STEP
     low[[2, 5]] = np.maximum(low[[2, 5]], 1e-6)
     found = minimize(
         capsule_area, vector, jac=True, bounds=list(zip(low, np.maximum(low, high), strict=True)),
-        constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
-        method="SLSQP", options={"ftol": 1e-8, "maxiter": 40},
+        constraints={
+            "type": "ineq",
+            "fun": lambda z: -distance(z, near)[0],
+            "jac": lambda z: -shares[near] * distance(z, near)[1],
+        },
+        method="SLSQP", options={"ftol": 1e-7, "maxiter": 25},
     ).x  # fmt: skip
     before = capsule_area(vector)[0]
-    allowed = max(0.0, max(capsule_distance(other + w * vector, hull)[0].max() for w, other, hull in parts))
     for share in (1.0, 0.9, 0.5, 0.2):
         candidate = vector + share * (found - vector)
-        outside = max(capsule_distance(other + w * candidate, hull)[0].max() for w, other, hull in parts)
-        if np.isfinite(outside) and outside <= max(allowed, 1e-9) and capsule_area(candidate)[0] < before:
+        if distance(candidate)[0].max() <= allowed and capsule_area(candidate)[0] < before:
             return candidate
     return vector
 

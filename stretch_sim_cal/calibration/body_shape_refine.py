@@ -14,7 +14,8 @@ Hulls = Callable[[Sequence[tuple[float, float]]], list[np.ndarray]]
 """Gives for places (extension, yaw) the corners (K, 2) of what has to be enclosed there."""
 REFINEMENTS, MOST_PARTS = 4, 4
 SHORTEST = (0.02, np.deg2rad(4.0))  # m, rad: steps of extension and yaw are not divided into shorter ones
-SWEEPS = 3
+SWEEPS = 2
+SMOOTH = 0.02  # m: a capsule that differs by less from the mean of those around it continues them
 AS_GOOD = 1.003  # a capsule of at most this much more area is taken where it is more like its neighbours
 
 
@@ -128,7 +129,10 @@ def _continued(shape: TaperedCapsule, hull: np.ndarray, around: list[TaperedCaps
     """Return a capsule around the hull, as small (almost) as `shape` is, that is most like its neighbours."""
     if not around:
         return shape
-    options = [shape.like(around[0])] + [refined_capsule(hull, other.vector) for other in around]
+    shape = shape.like(around[0])
+    if np.abs(shape.vector - np.mean([other.vector for other in around], axis=0)).max() < SMOOTH and not shape.is_circle:
+        return shape
+    options = [shape] + [refined_capsule(hull, other.vector) for other in around]
     least = min(option.area for option in options)
     good = [option.like(other) for option in options if option.area <= AS_GOOD * least for other in around[:1]]
     best = min(good, key=lambda option: sum(_unlike(option, other) for other in around))

@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml")
     parser.add_argument("--no-arm-dependence", action="store_true", help="one shape for all arm extensions")
     parser.add_argument("--no-yaw-dependence", action="store_true", help="one shape for all wrist yaws")
-    parser.add_argument("--vertices", type=int, default=10, help="most vertices of a convex_polygon (%(default)s)")
+    parser.add_argument("--vertices", type=int, default=16, help="most vertices of a convex_polygon (%(default)s)")
     parser.add_argument("--range-noise", type=float, default=0.01, metavar="M", help="of the lidars, 1 sigma (%(default)s)")
     parser.add_argument("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

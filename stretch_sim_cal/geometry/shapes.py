@@ -6,7 +6,7 @@ Lengths in m, angles in rad except where a parameter's name or text says degrees
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Shape(ABC):
     @property
     def vector(self) -> np.ndarray:
         """The numbers of `parameters` in their order."""
-        return np.array(astuple(self), dtype=float)
+        return np.array([getattr(self, name) for name in self.__dataclass_fields__], dtype=float)
 
     @classmethod
     def from_vector(cls, vector: np.ndarray) -> "Shape":
@@ -354,38 +354,42 @@ def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the signed distance (N,) of points (N, 2) from a tapered capsule and its gradient (N, 6).
+    """Return the signed distance (N,) of points (N, 2) from a tapered capsule (6,), or each from its own of capsules
+    (N, 6), and its gradient (N, 6) by the capsule's numbers.
 
     The capsule is the union of the discs between its ends, so the distance is the least over t in [0, 1] of
     |p - c(t)| - r(t), which is convex in t and has its minimum in closed form.
     """
-    x1, y1, r1, x2, y2, r2 = vector
+    x1, y1, r1, x2, y2, r2 = np.moveaxis(vector, -1, 0)
     dx, dy, dr = x2 - x1, y2 - y1, r2 - r1
-    length = np.hypot(dx, dy)
-    from_first = points - [x1, y1]
-    if length <= abs(dr):
-        t = np.full(len(points), 0.0 if r1 >= r2 else 1.0)
-    else:
-        along = (from_first[:, 0] * dx + from_first[:, 1] * dy) / length
-        across = np.abs(from_first[:, 0] * dy - from_first[:, 1] * dx) / length
-        slope = dr / length
-        t = np.clip((along + across * slope / np.sqrt(1 - slope**2)) / length, 0.0, 1.0)
-    offset = from_first - t[:, None] * [dx, dy]
-    reach = np.hypot(offset[:, 0], offset[:, 1])
-    unit = offset / np.maximum(reach, 1e-300)[:, None]
+    length = np.maximum(np.sqrt(dx * dx + dy * dy), 1e-300)
+    px, py = points[:, 0] - x1, points[:, 1] - y1
+    slope = dr / length
+    along, across = (px * dx + py * dy) / length, np.abs(px * dy - py * dx) / length
+    swallowed = np.abs(slope) >= 1  # one disc holds the other: all of it is the larger one
+    with np.errstate(invalid="ignore", over="ignore"):
+        t = (along + across * slope / np.sqrt(np.maximum(1 - slope * slope, 1e-30))) / length
+    t = np.where(swallowed, np.where(dr <= 0, 0.0, 1.0), np.minimum(np.maximum(t, 0.0), 1.0))
+    ox, oy = px - t * dx, py - t * dy
+    reach = np.sqrt(ox * ox + oy * oy)
+    scale = 1 / np.maximum(reach, 1e-300)
     gradient = np.empty((len(points), 6))
-    gradient[:, :2] = -(1 - t)[:, None] * unit
-    gradient[:, 2] = t - 1
-    gradient[:, 3:5] = -t[:, None] * unit
-    gradient[:, 5] = -t
+    ux, uy = ox * scale, oy * scale
+    gradient[:, 0], gradient[:, 1], gradient[:, 2] = (t - 1) * ux, (t - 1) * uy, t - 1
+    gradient[:, 3], gradient[:, 4], gradient[:, 5] = -t * ux, -t * uy, -t
     return reach - (r1 + t * dr), gradient
 
 
 @dataclass(frozen=True, eq=False)
 class ConvexPolygon(Shape):
-    """The convex hull of `vertices` (K, 2), kept in the order given. `inflated` moves every side outward."""
+    """The convex hull of `vertices` (K, 2), kept in the order given. `inflated` moves every side outward.
+
+    `normals` (K, 2), where given, are the outward ones of the sides that begin at each vertex: sides may then have no
+    length, as where several tangents touch a corner, and still grow when the polygon is inflated.
+    """
 
     vertices: np.ndarray
+    normals: np.ndarray | None = None
 
     @property
     def corners(self) -> np.ndarray:
@@ -454,6 +458,8 @@ class ConvexPolygon(Shape):
     def inflated(self, margin):
         normals, offsets = self._sides()
         moved = meeting_points(normals, offsets + margin)
+        if self.normals is not None:
+            return ConvexPolygon(moved, self.normals)
         return ConvexPolygon(moved).padded(len(self.vertices)).like(self)
 
     def grown_to_enclose(self, points):
@@ -463,6 +469,8 @@ class ConvexPolygon(Shape):
 
     def _sides(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the outward normals (K, 2) of the sides, each beginning at its corner, and their offsets (K,)."""
+        if self.normals is not None:
+            return self.normals, (self.normals * self.vertices).sum(axis=1)
         corners = self.corners
         edges = np.roll(corners, -1, axis=0) - corners
         normals = np.stack([edges[:, 1], -edges[:, 0]], axis=1) / np.linalg.norm(edges, axis=1)[:, None]
@@ -475,7 +483,7 @@ class ConvexPolygon(Shape):
 
     def like(self, other: "ConvexPolygon") -> "ConvexPolygon":
         """Return this same polygon, its vertices counted from where they are nearest to those of `other`, one by one."""
-        shifts = [np.roll(self.vertices, shift, axis=0) for shift in range(len(self.vertices))]
-        if len(self.vertices) != len(other.vertices):
+        if self.normals is not None or len(self.vertices) != len(other.vertices):
             return self
+        shifts = [np.roll(self.vertices, shift, axis=0) for shift in range(len(self.vertices))]
         return ConvexPolygon(min(shifts, key=lambda vertices: ((vertices - other.vertices) ** 2).sum()))

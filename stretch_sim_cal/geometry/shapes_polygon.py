@@ -1,5 +1,7 @@
 """The smallest convex polygon with a bounded number of sides around points in the plane."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
@@ -8,6 +10,7 @@ from stretch_sim_cal.geometry.shapes_enclosing import spanning_hull
 
 EVEN_NORMALS = 48  # evenly turned side directions that are tried besides those of the hull's own longest sides
 HULL_NORMALS = 64
+COMMON_NORMALS = 96
 
 
 def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
@@ -30,6 +33,26 @@ def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
     chosen = _cheapest_cycle(excess, sides)
     polygon = ConvexPolygon(meeting_points(normals[chosen], reach.max(axis=0)[chosen])).padded(sides)
     return polygon.grown_to_enclose(hull)
+
+
+def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
+    """Return the outward normals (`sides`, 2) of the polygons with parallel sides that are around each of several hulls
+    (their corners (K, 2), counterclockwise) and have the least area together.
+
+    Polygons with parallel sides can be interpolated: the vertices between are those of a polygon with these sides.
+    """
+    if sides < 3:
+        raise InputError(f"a polygon of {sides} sides encloses nothing; 3 or more are needed")
+    angles = np.arange(COMMON_NORMALS) * (2 * np.pi / COMMON_NORMALS)
+    normals = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    excess = sum(_corner_areas(hull, normals, (hull @ normals.T).argmax(axis=0)) for hull in hulls)
+    return normals[_cheapest_cycle(excess, sides)]
+
+
+def polygon_with_normals(points: np.ndarray, normals: np.ndarray) -> ConvexPolygon:
+    """Return the polygon around points (N, 2) whose sides, with outward normals (K, 2) by increasing angle, all touch."""
+    hull = spanning_hull(points)
+    return ConvexPolygon(meeting_points(normals, (hull @ normals.T).max(axis=0)), normals)
 
 
 def _candidate_normals(hull: np.ndarray) -> np.ndarray:
