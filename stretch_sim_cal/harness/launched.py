@@ -80,7 +80,9 @@ class LaunchedSequence:
                 return self._next(process)
             last_line = Finished(process, event.returncode, 0.0, self.output[process.name]).last_line
             needed = "" if process.ready_line is None else " while it was needed"
-            return self._end(f"{process.name} ({process.executable}) ended with exit code {event.returncode}{needed}: {last_line}")
+            return self._end(
+                f"{process.name} ({process.executable}) ended with exit code {event.returncode}{needed}: {last_line}"
+            )
 
         return ended
 

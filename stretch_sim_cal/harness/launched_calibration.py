@@ -1,4 +1,4 @@
-"""What `calibrate.launch.py` and `robot.launch.py` share: the calibration nodes, and the arguments they are given by."""
+"""What `calibrate.launch.py` and `robot.launch.py` share: the calibration nodes and their arguments."""
 
 import os
 from pathlib import Path

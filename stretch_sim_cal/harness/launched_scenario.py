@@ -69,7 +69,11 @@ class LaunchedScenario:
     """
 
     def __init__(
-        self, scenario: str | Path, simulator: str = "embedded", options: tuple[str, ...] = (), simulated_bound: float = 600.0
+        self,
+        scenario: str | Path,
+        simulator: str = "embedded",
+        options: tuple[str, ...] = (),
+        simulated_bound: float = 600.0,
     ):
         self.scenario = load_scenario(scenario)
         self._simulator = simulator
@@ -122,7 +126,9 @@ class LaunchedScenario:
         assert any(refusal.get("mentions", "").lower() in line.lower() for line in said), self._told(
             f"the refusal should mention '{refusal.get('mentions')}', it says: {said or 'nothing'}"
         )
-        assert not self.files.calibration.exists(), self._told(f"{node.name} refused, and wrote {self.files.calibration}")
+        assert not self.files.calibration.exists(), self._told(
+            f"{node.name} refused, and wrote {self.files.calibration}"
+        )
 
     def assert_clean_exits(self) -> None:
         """Assert, after the shutdown, that every process that was started has ended as it should have.

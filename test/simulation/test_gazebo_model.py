@@ -23,7 +23,9 @@ from stretch_sim_cal.simulation.worlds import load_world
 
 WORLDS = sorted(path.stem for path in (files.share_directory() / "worlds").glob("*.sdf"))
 SETUP = SimulationSetup(
-    sensor="jt128_sparse", lidar_left_error=PoseError((0.002, -0.001, 0.003), (0.01, -0.02, 0.03)), base_error=BaseError(0.003, 0.01, -0.01)
+    sensor="jt128_sparse",
+    lidar_left_error=PoseError((0.002, -0.001, 0.003), (0.01, -0.02, 0.03)),
+    base_error=BaseError(0.003, 0.01, -0.01),
 )
 
 
@@ -80,7 +82,9 @@ def test_the_base_is_bolted_to_the_world_unless_it_is_to_be_free(description, em
 
 def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(description, folder):
     head = next(link for link in ElementTree.fromstring(description).iterfind("link") if link.get("name") == HEAD_LINK)
-    meshes = {tag: [mesh.get("filename") for mesh in head.iterfind(f"{tag}/geometry/mesh")] for tag in ("visual", "collision")}
+    meshes = {
+        tag: [mesh.get("filename") for mesh in head.iterfind(f"{tag}/geometry/mesh")] for tag in ("visual", "collision")
+    }
     assert meshes["visual"] == meshes["collision"] == [(folder / "head_link.stl").as_uri()]
     mesh = trimesh.load(folder / "head_link.stl")
     model = parse_urdf(description)
@@ -97,7 +101,9 @@ def test_worlds_keep_their_shapes_and_get_the_systems_they_need(world, lidar, sy
     name, text = gazebo_world(world, lidar)
     root = ElementTree.fromstring(text).find("world")
     assert root.get("name") == name
-    assert {"gz-sim-physics-system", "gz-sim-user-commands-system", system} <= {p.get("filename") for p in root.findall("plugin")}
+    assert {"gz-sim-physics-system", "gz-sim-user-commands-system", system} <= {
+        p.get("filename") for p in root.findall("plugin")
+    }
     assert root.findtext("gravity") == "0 0 0"
     assert root.findtext("physics/dart/collision_detector") == "ode"
     written = tmp_path / "world.sdf"
@@ -114,7 +120,9 @@ def test_a_file_that_is_no_world_is_named(tmp_path):
         gazebo_world(file, "cpu")
 
 
-@pytest.mark.skipif(shutil.which("check_urdf") is None, reason="check_urdf is not installed: apt install liburdfdom-tools")
+@pytest.mark.skipif(
+    shutil.which("check_urdf") is None, reason="check_urdf is not installed: apt install liburdfdom-tools"
+)
 def test_urdfdom_accepts_the_robot(description, tmp_path):
     file = tmp_path / "robot.urdf"
     file.write_text(description)

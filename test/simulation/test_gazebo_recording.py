@@ -72,7 +72,9 @@ def test_the_lidars_are_found_where_gazebo_had_them(alignment, truth):
 def test_the_floor_is_found_where_gazebo_had_it(alignment, pairs, truth, base_from):
     # With the left lidar's true pose: what is judged is the floor in the physical base_link.
     base_from_left = np.array(truth["base_link_from_lidar_left"])
-    method = floor_method()(base_from_left, alignment.right_to_left, inverse(base_from[FOOTPRINT_LINK]), FloorSettings())
+    method = floor_method()(
+        base_from_left, alignment.right_to_left, inverse(base_from[FOOTPRINT_LINK]), FloorSettings()
+    )
     for pair in pairs:
         method.add(*pair)
     result = method.solve()

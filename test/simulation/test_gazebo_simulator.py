@@ -1,4 +1,4 @@
-"""The Gazebo simulator's processes, against a stand-in for Gazebo: what runs here without it, and what is made of faults.
+"""The Gazebo simulator's processes, against a stand-in for Gazebo: what runs without it, and what is made of faults.
 
 The stand-in speaks Gazebo's protocol with our own ray caster behind it, so these tests say nothing of Gazebo itself.
 """
@@ -148,7 +148,7 @@ def test_gazebo_does_not_survive_a_killed_owner(gazebo, tmp_path):
 
 
 def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
-    """A launcher puts the stand-in where Gazebo would be; the process publishes, ends on SIGINT with 0, leaves nothing."""
+    """A launcher puts the stand-in where Gazebo would be; the process publishes, and ends with 0."""
     pytest.importorskip("rclpy")
     launcher = (
         "import sys\n"
@@ -182,7 +182,9 @@ def test_bindings_of_every_known_generation_are_found(modules, module):
     assert installation.choose_bindings(modules)[0] == module
 
 
-@pytest.mark.parametrize("modules, told", [([], "bindings of its transport are not"), (["transport12"], "generation that is not known")])
+@pytest.mark.parametrize(
+    "modules, told", [([], "bindings of its transport are not"), (["transport12"], "generation that is not known")]
+)
 def test_missing_and_unknown_bindings_are_named(modules, told):
     with pytest.raises(InputError, match=told):
         installation.choose_bindings(modules)

@@ -1,4 +1,4 @@
-"""`python -m stretch_sim_cal.simulation.gazebo.commander BINDINGS [PATH]`: calls services and publishes, order by order.
+"""`python -m stretch_sim_cal.simulation.gazebo.commander BINDINGS [PATH]`: calls services and publishes, by orders.
 
 An order is a line of JSON on standard input, its answer one on standard output; messages are serialised, in base64. It
 never subscribes to anything (see `transport`), and ends when its standard input closes.
@@ -27,7 +27,11 @@ class Orders:
         """Return the answer to one order."""
         if "service" in order:
             answered, message = self._node.request_raw(
-                order["service"], base64.b64decode(order["message"]), order["type"], order["answer_type"], order["timeout_ms"]
+                order["service"],
+                base64.b64decode(order["message"]),
+                order["type"],
+                order["answer_type"],
+                order["timeout_ms"],
             )
             return {"answered": bool(answered), "message": base64.b64encode(message).decode()}
         if "publish" in order:
@@ -35,7 +39,9 @@ class Orders:
                 if not self._publisher(topic, order["type"]).publish_raw(base64.b64decode(message), order["type"]):
                     return {"error": f"a message on {topic} was refused"}
             return {}
-        return {"connected": all([self._publisher(topic, order["type"]).has_connections() for topic in order["connected"]])}
+        return {
+            "connected": all([self._publisher(topic, order["type"]).has_connections() for topic in order["connected"]])
+        }
 
     def _publisher(self, topic: str, message_type: str) -> Any:
         if topic not in self._publishers:

@@ -1,4 +1,4 @@
-"""What of Gazebo is installed: the program, its generation, the Python bindings of its transport, the kinds of lidar."""
+"""What of Gazebo is installed: the program, its generation, its transport's Python bindings, the kinds of lidar."""
 
 import importlib.util
 import os
@@ -42,7 +42,7 @@ class Installation:
             raise InputError(f"lidar '{wanted}' is not known; there is {', '.join(LIDARS)}")
         if wanted == "cpu" and not self.has_cpu_lidar:
             raise InputError(
-                f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its system plugins); use --lidar gpu"
+                f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"
             )
         return "cpu" if wanted == "cpu" or wanted == "auto" and self.has_cpu_lidar else "gpu"
 
@@ -100,7 +100,7 @@ def _ament_prefixes() -> list[Path]:
 
 
 def _vendor_folders() -> list[Path]:
-    """Return where ROS's package of Gazebo's transport keeps its Python modules; sourcing ROS does not make them known."""
+    """Return where ROS's package of Gazebo's transport keeps its Python modules: sourcing ROS is not enough."""
     found = [gz for prefix in _ament_prefixes() for gz in (prefix / "opt" / "gz_transport_vendor").glob("lib*/**/gz")]
     return sorted({gz.parent for gz in found if any(gz.glob("transport*"))})
 

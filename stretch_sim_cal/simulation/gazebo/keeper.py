@@ -1,8 +1,8 @@
 """`python -m stretch_sim_cal.simulation.gazebo.keeper COMMAND...`: runs a command until it ends or its owner is gone.
 
 Gazebo's server must not outlive us, however we end: the owner holds the writing end of this process's standard input,
-and when that closes, by a call or by the owner's death, the command's whole process group is asked to end (SIGINT), then
-told to (SIGTERM), then killed. `gz` is a script that starts other processes, so ending it alone would not do.
+and when that closes, by a call or by the owner's death, the command's whole process group is asked to end (SIGINT),
+then told to (SIGTERM), then killed. `gz` is a script that starts other processes, so ending it alone would not do.
 """
 
 import contextlib
@@ -20,7 +20,9 @@ def keep(command: list[str]) -> int:
     """Run `command` until it ends or standard input closes, and return its exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C is the owner's to answer
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=_default)
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=_default
+    )
     while child.poll() is None:
         readable, _, _ = select.select([sys.stdin], [], [], POLL)
         if readable and not os.read(sys.stdin.fileno(), 1):

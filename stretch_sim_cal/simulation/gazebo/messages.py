@@ -42,7 +42,7 @@ class _Layout:
 
 
 def packed_cloud(message: bytes) -> PackedCloud:
-    """Return a serialised PointCloudPacked. Raises `InputError` for bytes that are none, or that do not fit themselves."""
+    """Return a serialised PointCloudPacked. Raises `InputError` for bytes that are none or do not fit themselves."""
     layout = _Layout()
     stamp, frame_id, data = 0, "", memoryview(b"")
     for number, value in fields(message):
@@ -67,7 +67,9 @@ def cloud_stamp(message: bytes) -> int:
 def _add_field(layout: _Layout, message: memoryview) -> None:
     values = {1: b"", 2: 0, 3: 0, 4: 1} | dict(fields(message))
     if values[3] not in DATATYPES:
-        raise InputError(f"PointCloudPacked: its field '{bytes(values[1]).decode()}' has the unknown datatype {values[3]}")
+        raise InputError(
+            f"PointCloudPacked: its field '{bytes(values[1]).decode()}' has the unknown datatype {values[3]}"
+        )
     layout.names.append(bytes(values[1]).decode())
     layout.offsets.append(values[2])
     layout.formats.append(DATATYPES[values[3]] if values[4] <= 1 else f"({values[4]},){DATATYPES[values[3]]}")
@@ -76,9 +78,13 @@ def _add_field(layout: _Layout, message: memoryview) -> None:
 def _records(layout: _Layout, data: memoryview) -> np.ndarray:
     missing = [name for name in COORDINATES if name not in layout.names]
     if missing:
-        raise InputError(f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(layout.names) or 'none'}")
+        raise InputError(
+            f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(layout.names) or 'none'}"
+        )
     order = ">" if layout.bigendian else "<"
-    formats = [f"{text[: text.index(')') + 1]}{order}{text[-2:]}" if "(" in text else order + text for text in layout.formats]
+    formats = [
+        f"{text[: text.index(')') + 1]}{order}{text[-2:]}" if "(" in text else order + text for text in layout.formats
+    ]
     try:
         record = np.dtype({
             "names": layout.names, "formats": formats, "offsets": layout.offsets, "itemsize": layout.point_step,
@@ -88,8 +94,8 @@ def _records(layout: _Layout, data: memoryview) -> np.ndarray:
     row_step = layout.row_step or layout.width * layout.point_step
     if row_step < layout.width * layout.point_step or len(data) < layout.height * row_step:
         raise InputError(
-            f"PointCloudPacked: {layout.height} rows of {layout.width} points of {layout.point_step} bytes do not fit into "
-            f"{len(data)} bytes with a row step of {layout.row_step}"
+            f"PointCloudPacked: {layout.height} rows of {layout.width} points of {layout.point_step} bytes do not fit "
+            f"into {len(data)} bytes with a row step of {layout.row_step}"
         )
     return np.ndarray((layout.height, layout.width), record, data, strides=(row_step, layout.point_step))
 

@@ -40,7 +40,8 @@ class Server:
         """Raise `RunFailure` with Gazebo's own last words if it has died while it was needed for `doing`."""
         if not self.alive:
             raise RunFailure(
-                f"Gazebo ended with exit code {self._process.returncode} while {doing} (world {self._world}): {self.last_words()}"
+                f"Gazebo ended with exit code {self._process.returncode} while {doing} "
+                f"(world {self._world}): {self.last_words()}"
             )
 
     def last_words(self) -> str:
@@ -62,7 +63,9 @@ class Server:
             self._process.kill()
             return "Gazebo did not end when it was told to"
         clean = died_before or code in (0, *_signalled(2), *_signalled(15))
-        return "" if clean else f"Gazebo crashed at its own end (exit code {code}), when nothing was asked of it any more"
+        return (
+            "" if clean else f"Gazebo crashed at its own end (exit code {code}), when nothing was asked of it any more"
+        )
 
 
 def _signalled(number: int) -> tuple[int, int]:

@@ -130,7 +130,9 @@ class GazeboSimulator:
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
         """Raises `InputError`: the robot is bolted to Gazebo's world."""
-        raise InputError("the robot is bolted to Gazebo's world and cannot be pushed; use the embedded simulator for that")
+        raise InputError(
+            "the robot is bolted to Gazebo's world and cannot be pushed; use the embedded simulator for that"
+        )
 
     def close(self) -> None:
         """End Gazebo and remove what was written for it; a second call does nothing."""
@@ -150,7 +152,8 @@ class GazeboSimulator:
         world_file, robot_file = self._folder / "world.sdf", self._folder / "robot.urdf"
         world_file.write_text(text, encoding="utf-8")
         robot_file.write_text(
-            gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder), encoding="utf-8"
+            gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder),
+            encoding="utf-8",
         )
         self._server = Server(installation.program, world_file, self._folder / "gz.log", partition, window)
         self._commander = Commander(installation.bindings, partition, installation.python_path)
@@ -173,7 +176,8 @@ class GazeboSimulator:
             if self._control(messages.world_control(), timeout=1.0):
                 return
         raise RunFailure(
-            f"Gazebo runs, but its world '{self._world}' has not answered within {START_TIMEOUT:.0f} s: {self._server.last_words()}"
+            f"Gazebo runs, but its world '{self._world}' has not answered within {START_TIMEOUT:.0f} s: "
+            + self._server.last_words()
         )
 
     def _spawn(self, robot_file: Path) -> None:
@@ -183,7 +187,9 @@ class GazeboSimulator:
         if answer is None:
             raise RunFailure(f"Gazebo's service {service} has not answered: {self._server.last_words()}")
         if not messages.boolean(answer):
-            raise RunFailure(f"Gazebo does not accept the robot's description (data=false): {self._server.last_words()}")
+            raise RunFailure(
+                f"Gazebo does not accept the robot's description (data=false): {self._server.last_words()}"
+            )
 
     def _warm_up(self) -> None:
         """Let time pass until joints, controllers and lidars are there."""
@@ -198,7 +204,11 @@ class GazeboSimulator:
         if silent:
             raise RunFailure(
                 f"Gazebo's {self.lidar} lidar {' and '.join(silent)} has not published within {WARM_UP:g} s"
-                + (", which is what a machine without a renderer looks like (try xvfb-run, or --lidar cpu)" if self.lidar == "gpu" else "")
+                + (
+                    ", which is what a machine without a renderer looks like (try xvfb-run, or --lidar cpu)"
+                    if self.lidar == "gpu"
+                    else ""
+                )
                 + f": {self._server.last_words()}"
             )
         raise RunFailure(f"Gazebo's joint controllers do not listen: {self._server.last_words()}")
@@ -211,7 +221,9 @@ class GazeboSimulator:
         while joints.moving or joints.missing(pose):
             if self._time > deadline:
                 late = ", ".join(f"{name} by {gap:+.4f}" for name, gap in joints.missing(pose).items())
-                raise RunFailure(f"Gazebo's joints do not reach the stowed pose, missing {late}: {self._server.last_words()}")
+                raise RunFailure(
+                    f"Gazebo's joints do not reach the stowed pose, missing {late}: {self._server.last_words()}"
+                )
             joints.step(self.period)
         self.joints = joints
         # Scans are counted from the next one on, for each lidar by its own clock.
@@ -238,7 +250,11 @@ class GazeboSimulator:
         if not self._control(messages.world_control(steps), timeout=SILENCE_TIMEOUT):
             self._server.check("simulating")
             raise RunFailure(f"Gazebo does not accept a step of its world: {self._server.last_words()}")
-        self._wait(lambda: True if self._time >= due else None, f"Gazebo's clock has not come to {due * 1e-9:.3f} s", SILENCE_TIMEOUT)
+        self._wait(
+            lambda: True if self._time >= due else None,
+            f"Gazebo's clock has not come to {due * 1e-9:.3f} s",
+            SILENCE_TIMEOUT,
+        )
 
     def _control(self, request: bytes, timeout: float) -> bool:
         service = f"/world/{self._world}/control"

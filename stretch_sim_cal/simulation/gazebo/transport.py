@@ -30,7 +30,9 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InputError(f"Gazebo's Python bindings {module} cannot be loaded: {error}; another Python's, perhaps?") from error
+        raise InputError(
+            f"Gazebo's Python bindings {module} cannot be loaded: {error}; another Python's, perhaps?"
+        ) from error
 
 
 class Subscriptions:
@@ -52,7 +54,8 @@ class Commander:
 
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", COMMANDER, bindings, python_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-m", COMMANDER, bindings, python_path],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=dict(os.environ) | dict(environment), start_new_session=True,
         )  # fmt: skip
 
@@ -66,7 +69,9 @@ class Commander:
 
     def publish(self, messages: Mapping[str, bytes], message_type: str) -> None:
         """Publish a serialised message on each topic."""
-        self._exchange({"publish": {topic: _text(message) for topic, message in messages.items()}, "type": message_type})
+        self._exchange(
+            {"publish": {topic: _text(message) for topic, message in messages.items()}, "type": message_type}
+        )
 
     def connected(self, topics: list[str], message_type: str) -> bool:
         """Advertise topics and return whether every one has a subscriber: a message published before that is lost."""

@@ -1,4 +1,4 @@
-"""Stands in for Gazebo's Python bindings: the part of their interface that is used, over a socket to the `gz` beside it."""
+"""Stands in for Gazebo's Python bindings: what of them is used, over a socket to the `gz` beside it."""
 
 import base64
 import json
