@@ -15,7 +15,7 @@ MEDIAN_SIGMAS = 4.0
 MODEL_SIGMAS = 4.0
 SLACK = 1.5e-3  # m
 FRONT = 0.04  # m in front of the model, which no noise explains
-DRAWN = 40_000
+DRAWN = 80_000
 
 
 def noise_of(matches: Mapping[tuple[str, int], Matches], settings: MountSettings) -> float:
@@ -80,7 +80,7 @@ def residuals_of(models: Sequence[PosedSample], poses: Mapping[str, np.ndarray],
             found = model.match(thinned(model.around(side, poses[side]), 4 * count), poses[side], REACH, 0.05)
             found = found.chosen(found.along < gate)
             near = np.abs(found.along) < gate
-            parts.append((found.points, found.distances, near, found.links, np.full(len(near), index)))
+            parts.append((found.points, found.hits, found.distances, near, found.links, np.full(len(near), index)))
     return Residuals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 

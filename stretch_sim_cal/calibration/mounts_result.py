@@ -86,11 +86,12 @@ class LinkMisfit:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Returns whose rays meet the model, for pictures: places (N, 3) in base_link, signed distances (N,) in m from the
-    surface there, positive in front of it, which are as near as noise explains (N,), the links (N,) that their rays meet,
-    and of which sample (N,) they are. Returns from behind the model are left out."""
+    """Returns whose rays meet the model, for pictures: places (N, 3) in base_link, where their rays meet it (N, 3),
+    signed distances (N,) in m from the surface there, positive in front of it, which are as near as noise explains (N,),
+    the links (N,) that their rays meet, and of which sample (N,) they are. Returns from behind the model are left out."""
 
     points: np.ndarray
+    hits: np.ndarray
     distances: np.ndarray
     near: np.ndarray
     links: np.ndarray
