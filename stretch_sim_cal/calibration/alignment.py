@@ -12,6 +12,7 @@ from stretch_sim_cal.calibration.alignment_adjustment import measure_gaps, tukey
 from stretch_sim_cal.calibration.alignment_biases import Biases, Joint, channels_of, solve_jointly
 from stretch_sim_cal.calibration.alignment_cells import DirectionCells
 from stretch_sim_cal.calibration.alignment_coarse import coarse_alignment
+from stretch_sim_cal.calibration.alignment_consistency import Views
 from stretch_sim_cal.calibration.alignment_frames import FrameIntake
 from stretch_sim_cal.calibration.alignment_judgement import Adjusted, Evidence, judged
 from stretch_sim_cal.calibration.alignment_motion import motion_of
@@ -20,7 +21,7 @@ from stretch_sim_cal.calibration.alignment_patches import (
     Members, Patches, assign, fit_planes, refined, remeasured, seed_patches,
 )  # fmt: skip
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
-from stretch_sim_cal.calibration.alignment_surfaces import Surface, in_one_frame, surface_of, without_biases, without_body
+from stretch_sim_cal.calibration.alignment_surfaces import Surface, in_one_frame, only_cells, surface_of, without_biases, without_body
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid, exp
@@ -61,9 +62,14 @@ class PlaneAlignment:
         if self._settings.base_from_left is not None:
             left = without_body(left, self._settings.base_from_left, self._settings)
             right = without_body(right, self._settings.base_from_left @ estimate, self._settings)
+        # Only what both lidars see says how they stand to each other.
+        seen_by_both = [
+            only_cells(surface, confirmed)
+            for surface, confirmed in zip((left, right), Views(left, right).shared(estimate), strict=True)
+        ]
         noise, biases = FIRST_NOISE, Biases.unknown(self._settings.range_offset)
         for slack in SLACKS:
-            found = adjust(left, right, estimate, noise, biases, slack)
+            found = adjust(*seen_by_both, estimate, noise, biases, slack)
             estimate, noise, biases = exp(found.joint.twist) @ estimate, found.noise, found.joint.biases
         motion = motion_of(found.surface, noise)
         evidence = Evidence(left, right, self._initial, estimate, found, motion)

@@ -67,6 +67,13 @@ class Views:
         agree, contradict, looked, total = counts.tolist()
         return Consistency(agree / max(looked, 1), contradict / max(looked, 1), agree / max(total, 1))
 
+    def shared(self, right_to_left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which left (M,) and which right cells (N,) the other lidar confirms under `right_to_left` (4, 4)."""
+        return (
+            self._right.classify(apply(inverse(right_to_left), self._left.surface.points), 1.0)[0],
+            self._left.classify(apply(right_to_left, self._right.surface.points), 1.0)[0],
+        )
+
 
 class _View:
     """The nearest and the farthest thing that a lidar saw in and around every direction, and its usable points (M, 3)."""
@@ -75,17 +82,22 @@ class _View:
         ranges = surface.ranges
         around = ranges[surface.neighbours]
         direction = direction_of(surface.points)
+        self.surface = surface
         self.points = surface.points[surface.usable]
         self._near, self._far = np.full(_NUM_DIRECTIONS, np.inf), np.full(_NUM_DIRECTIONS, -np.inf)
         np.minimum.at(self._near, direction, np.minimum(ranges, around.min(axis=1)))
         np.maximum.at(self._far, direction, np.maximum(ranges, around.max(axis=1)))
 
+    def classify(self, points: np.ndarray, leniency: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return which points (N, 3) this view confirms, which it contradicts, and which it looked towards."""
+        ranges = np.linalg.norm(points, axis=1)
+        direction = direction_of(points)
+        looked = np.isfinite(self._near[direction])
+        tolerance = leniency * (TOLERANCE + RELATIVE_TOLERANCE * ranges)
+        contradicts = looked & (ranges < self._near[direction] - tolerance)
+        hidden = looked & (ranges > self._far[direction] + tolerance)
+        return looked & ~contradicts & ~hidden, contradicts, looked
+
     def compare(self, points: np.ndarray, leniency: float) -> np.ndarray:
         """Return how many points (N, 3) this view confirms, contradicts, looked towards, and how many there are."""
-        ranges = np.linalg.norm(points, axis=1)
-        seen = direction_of(points)
-        looked = np.isfinite(self._near[seen])
-        tolerance = leniency * (TOLERANCE + RELATIVE_TOLERANCE * ranges)
-        contradicts = looked & (ranges < self._near[seen] - tolerance)
-        hidden = looked & (ranges > self._far[seen] + tolerance)
-        return np.array([np.sum(looked & ~contradicts & ~hidden), contradicts.sum(), looked.sum(), len(points)])
+        return np.array([np.count_nonzero(mask) for mask in self.classify(points, leniency)] + [len(points)])

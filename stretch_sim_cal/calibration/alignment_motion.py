@@ -35,8 +35,8 @@ def motion_of(surface: Surface, noise: Noise) -> Motion:
     normals, points, counts = surface.normals[usable], surface.points[usable], surface.block_counts[usable]
     heights = np.einsum("mbi,mi->mb", surface.block_points[usable], normals)
     single = (noise.sigma[surface.side[usable]] * cosines[usable]) ** 2
-    # Normals are least-squares planes through the neighbours: their slope errs by the planarity over the freedom left.
-    slope_variances = surface.planarity[usable] / (NORMAL_NEIGHBOURS - 3.0)
+    jacobian = np.hstack([normals, np.cross(points, normals)])
+    by_chance = _by_chance(normals, points, surface.planarity[usable])
     translation = rotation = 0.0
     for block in range(1, counts.shape[1]):
         both = (counts[:, 0] > 0) & (counts[:, block] > 0)
@@ -44,32 +44,33 @@ def motion_of(surface: Surface, noise: Noise) -> Motion:
             continue
         variances = single[both] * (1.0 / counts[both, 0] + 1.0 / counts[both, block]) + noise.roughness**2
         changes = heights[both, block] - heights[both, 0]
-        twist = _beyond_doubt(normals[both], points[both], changes, variances, slope_variances[both])
+        twist = _beyond_doubt(jacobian[both], by_chance[both], changes, variances)
         translation = max(translation, float(np.linalg.norm(twist[:3])))
         rotation = max(rotation, float(np.linalg.norm(twist[3:])))
     return Motion(translation, rotation)
 
 
-def _beyond_doubt(normals: np.ndarray, points: np.ndarray, changes: np.ndarray, variances: np.ndarray,
-                  slope_variances: np.ndarray) -> np.ndarray:  # fmt: skip
+def _beyond_doubt(jacobian: np.ndarray, by_chance: np.ndarray, changes: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Return the twist (6,) that explains changes of height (M,), less the components that may be noise."""
-    jacobian = np.hstack([normals, np.cross(points, normals)])
     fit = tukey_fit(jacobian, -changes, variances)
     weights = fit.weights / variances
-    information = (jacobian * weights[:, None]).T @ jacobian - _CHANCE_MARGIN * _by_chance(
-        normals, points, weights * slope_variances
-    )
+    chance = by_chance * np.sqrt(weights)[:, None, None]
+    chance = chance.reshape(-1, 6)
+    information = (jacobian * weights[:, None]).T @ jacobian - _CHANCE_MARGIN * chance.T @ chance
     values, axes = np.linalg.eigh(information)
     components = axes.T @ fit.twist
     certain = np.abs(components) * np.sqrt(np.maximum(values, 0.0)) > SIGNIFICANT * fit.scale
     return axes @ np.where(certain, components, 0.0)
 
 
-def _by_chance(normals: np.ndarray, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the information (6, 6) that errors of the normals, across them, seem to give; see `alignment_adjustment`."""
+def _by_chance(normals: np.ndarray, points: np.ndarray, planarity: np.ndarray) -> np.ndarray:
+    """Return what errors of the normals add to each cell's jacobian, one sigma, as (M, 3, 6).
+
+    Normals are least-squares planes through the neighbours: their slope errs by the planarity over the freedom left.
+    """
     movement = np.concatenate([np.broadcast_to(np.eye(3), (len(points), 3, 3)), -_skews(points)], axis=2)
     across = np.eye(3) - normals[:, :, None] * normals[:, None, :]
-    return np.einsum("m,mik,mil->kl", weights, np.einsum("mij,mjk->mik", across, movement), movement)
+    return np.sqrt(planarity / (NORMAL_NEIGHBOURS - 3.0))[:, None, None] * (across @ movement)
 
 
 def _skews(points: np.ndarray) -> np.ndarray:

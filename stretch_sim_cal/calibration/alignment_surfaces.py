@@ -1,6 +1,6 @@
 """The surfaces that both lidars see, as cells with a normal each, brought into one frame."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -68,6 +68,19 @@ def without_body(surface: Surface, base_from_lidar: np.ndarray, settings: Alignm
     # What lies lower is floor seen past the robot, and that is wanted.
     body = near_axis & (in_base[:, 2] > _FLOOR_HEIGHT) & (in_base[:, 2] < settings.body_height)
     return replace(surface, usable=surface.usable & ~body)
+
+
+def only_cells(surface: Surface, wanted: np.ndarray) -> Surface:
+    """Return the wanted cells (M,) of one lidar, and their neighbours, marked as not usable."""
+    kept = wanted.copy()
+    kept[surface.neighbours[wanted]] = True
+    number = np.cumsum(kept) - 1
+    around = surface.neighbours[kept]
+    own = np.arange(np.count_nonzero(kept))[:, None]
+    values = {field.name: getattr(surface, field.name)[kept] for field in fields(surface)}
+    values["neighbours"] = np.where(kept[around], number[around], own)
+    values["usable"] = (surface.usable & wanted)[kept]
+    return Surface(**values)
 
 
 def without_biases(surface: Surface, biases: np.ndarray) -> Surface:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body_outline import HIGHEST, LOWEST, LinkSurface, RobotOutline
+from stretch_sim_cal.calibration.body_outline import LinkSurface, RobotOutline
 from stretch_sim_cal.calibration.body_payload import Thing, payload_surface, smoothed, things_beyond
-from stretch_sim_cal.calibration.body_registration import BodyRegistration, register_returns
-from stretch_sim_cal.calibration.body_returns import Sighting, compare
+from stretch_sim_cal.calibration.body_registration import OWN_HEAD, BodyRegistration, register_returns
+from stretch_sim_cal.calibration.body_returns import EvidenceSettings, Sighting, compare
 from stretch_sim_cal.calibration.body_surface_index import SurfaceIndex
 from stretch_sim_cal.calibration.body_view import robot_views
 from stretch_sim_cal.calibration.body_visibility import RangeImage
@@ -27,18 +27,7 @@ SMALLEST_MOTION = 0.001  # m: a model that is seen moved by less stays where it 
 MIN_RETURNS = 100  # from the robot in a pose, below which it is told
 SEEN_THROUGH = 0.3  # of a link's returns from behind it, above which it is not where the model has it
 SEEN_RETURNS = 30
-
-
-@dataclass(frozen=True)
-class EvidenceSettings:
-    """`range_noise` (m, 1 sigma) of the lidars; `disagreement` (m) from which returns and model differ; `reach` (m)
-    around the model within which returns are looked at; heights (m) between which the body counts."""
-
-    range_noise: float = 0.01
-    disagreement: float = 0.02
-    reach: float = 0.5
-    lowest: float = LOWEST
-    highest: float = HIGHEST
+FLOOR_RETURNS = 20_000  # of a pose that are looked at
 
 
 @dataclass(frozen=True)
@@ -101,7 +90,7 @@ def gather_evidence(
     """
     settings = settings or EvidenceSettings()
     index = SurfaceIndex(surfaces)
-    bodies = [_of_body(pose, settings) for pose in poses]
+    bodies = [_looked_at(pose, lidars, settings) for pose in poses]
     frames = [pose.footprint_from_link for pose in poses]
     views = robot_views(surfaces, frames, lidars)
     registration = register_returns([b[0] for b in bodies], [b[1] for b in bodies], views, settings.range_noise)
@@ -113,7 +102,7 @@ def gather_evidence(
 
     views = [view.seen_from(in_model(lidars)) for view in views]
     sightings = [
-        compare(in_model(points), seen_by, view, index, frame, settings.range_noise, settings.disagreement, settings.reach)
+        compare(in_model(points), seen_by, points[:, 2] > settings.lowest, view, index, frame, settings)
         for (points, seen_by), view, frame in zip(bodies, views, frames, strict=True)
     ]
 
@@ -134,11 +123,18 @@ def gather_evidence(
     return BodyEvidence(seen_from_model, registration, payloads, things, returns, strangers, misplaced, warnings)
 
 
-def _of_body(pose: PoseReturns, settings: EvidenceSettings) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the points between the heights that count, in double precision, and which lidar saw them."""
+def _looked_at(pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the points that are compared with the model, in double precision, and which lidar saw them.
+
+    Those between the heights that count, and some of the floor's, which show where the model is seen through. What is
+    close to a lidar is of its own housing and head.
+    """
     points = np.asarray(pose.points[:, :3], dtype=float)
+    apart = (np.linalg.norm(points[:, None] - lidars, axis=2) > OWN_HEAD).all(axis=1)
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
-    return points[counts], None if pose.lidars is None else pose.lidars[counts]
+    floor = np.flatnonzero(apart & (points[:, 2] <= settings.lowest))
+    chosen = np.concatenate([np.flatnonzero(apart & counts), floor[:: max(1, len(floor) // FLOOR_RETURNS)]])
+    return points[chosen], None if pose.lidars is None else pose.lidars[chosen]
 
 
 def _range_images(points: np.ndarray, seen_by: np.ndarray | None, origins: np.ndarray) -> list[RangeImage]:
@@ -200,16 +196,15 @@ def _disagreements(names: Sequence[str], things: Sequence[Thing], misplaced: Seq
             f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person, or a "
             "joint that is not where it says; left out, collect these poses again"
         )
-    usual = {link for links in misplaced for link in links}
-    for link in sorted(usual):
-        wrong = [i for i, links in enumerate(misplaced) if link in links]
+    by_poses: dict[tuple[int, ...], list[str]] = {}
+    for link in sorted({link for links in misplaced for link in links}):
+        by_poses.setdefault(tuple(i for i, links in enumerate(misplaced) if link in links), []).append(link)
+    for wrong, links in by_poses.items():
+        seen_through = f"{_samples(names, wrong)}: the lidars see through {', '.join(links)}"
         if len(wrong) > len(names) / 2:
-            told.append(f"{link}: the lidars see through it in {len(wrong)} of {len(names)} poses: is this part missing?")
+            told.append(f"{seen_through}: is a part missing that the description has?")
         else:
-            told.append(
-                f"{_samples(names, wrong)}: the lidars see through {link}, which is not where its joints say; did a "
-                "joint not arrive?"
-            )
+            told.append(f"{seen_through}, which is not where the joints say: did one not arrive? collect again")
     return told
 
 

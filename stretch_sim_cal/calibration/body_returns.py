@@ -4,10 +4,12 @@ Noise is along the ray, so a return is compared with what the model has on its r
 sigma; the median over a small patch of the model tells a difference of two sigma from noise.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body_outline import HIGHEST, LOWEST
 from stretch_sim_cal.calibration.body_surface_index import SurfaceIndex
 from stretch_sim_cal.calibration.body_view import RobotView
 from stretch_sim_cal.geometry.voxels import voxel_keys
@@ -16,6 +18,18 @@ PATCH = 0.03  # m, edge of the cells in which returns on the model are compared 
 PATCH_RETURNS = 5
 NEAR_RAY = 0.10  # m: within this of the model along the ray a return is compared by patches
 FAR_SIGMAS = 3.5
+
+
+@dataclass(frozen=True)
+class EvidenceSettings:
+    """`range_noise` (m, 1 sigma) of the lidars; `disagreement` (m) from which returns and model differ; `reach` (m)
+    around the model within which returns are looked at; heights (m) between which the body counts."""
+
+    range_noise: float = 0.01
+    disagreement: float = 0.02
+    reach: float = 0.5
+    lowest: float = LOWEST
+    highest: float = HIGHEST
 
 
 @dataclass(frozen=True)
@@ -42,18 +56,18 @@ class Sighting:
 def compare(
     points: np.ndarray,
     lidars: np.ndarray | None,
+    above_floor: np.ndarray,
     view: RobotView,
     index: SurfaceIndex,
-    footprint_from_link: dict[str, np.ndarray],
-    range_noise: float,
-    disagreement: float,
-    reach: float,
+    footprint_from_link: Mapping[str, np.ndarray],
+    settings: EvidenceSettings,
 ) -> Sighting:
     """Return what the returns (N, 3) of one pose, in the model's base_footprint, say of the model.
 
-    `lidars` (N,) tells which lidar saw each (or None), `disagreement` (m) what counts as one, `reach` (m) how far
-    from the model a return is still looked at.
+    `lidars` (N,) tells which lidar saw each (or None), `above_floor` (N,) which may be extra; the others, the floor's,
+    only show where the model is seen through.
     """
+    range_noise, disagreement, reach = settings.range_noise, settings.disagreement, settings.reach
     ahead, normals, links, directions = view.ahead(points, lidars)
     number = {link: i for i, link in enumerate(index.links)}
     links = np.array([number[link] for link in view.links] + [-1])[links]
@@ -65,7 +79,7 @@ def compare(
     behind = (ahead < -far) | (close & (patch_medians < -disagreement))
 
     # Rays that miss the model, or pass well in front of it: how near are they in space?
-    beside = (ahead >= NEAR_RAY) & _around(points, footprint_from_link, index, reach)
+    beside = above_floor & (ahead >= NEAR_RAY) & _around(points, footprint_from_link, index, reach)
     candidates = np.flatnonzero(beside | in_front)
     found = index.closest(points[candidates], footprint_from_link, reach_of(disagreement, range_noise))
     gaps, nearest = np.full(len(points), np.inf), links.copy()
@@ -75,6 +89,7 @@ def compare(
     extra = np.zeros(len(points), dtype=bool)
     extra[candidates] = found.distances > disagreement
     extra |= in_front & (patch_medians > disagreement)
+    extra &= above_floor
     on_model = (close & ~extra & ~behind) | ((gaps <= disagreement) & ~extra)
     gaps[on_model] = np.abs(across[on_model])
     return Sighting(points, on_model, extra, behind & ~on_model, nearest, gaps, directions, lidars)

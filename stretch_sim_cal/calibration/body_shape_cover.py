@@ -20,7 +20,7 @@ ROUNDS = 8
 SWEEPS = 2
 TIGHT = 1.008  # a capsule with at most this much more area than without neighbours is left as it is
 STEP = 0.04  # m, by which a capsule's numbers may change in one sweep
-OWN_WEIGHT = 4.0  # of the inflation of a grid point that was asked for, against one that was added
+OWN_WEIGHT = 20.0  # of the inflation of a grid point that was asked for, against one that was added
 
 
 def covering(
