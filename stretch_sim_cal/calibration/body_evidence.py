@@ -25,8 +25,8 @@ from stretch_sim_cal.geometry.transforms import inverse
 
 SMALLEST_MOTION = 0.001  # m: a model that is seen moved by less stays where it is
 MIN_RETURNS = 100  # from the robot in a pose, below which it is told
-SEEN_THROUGH = 0.3  # of a link's returns from behind it, above which it is not where the model has it
-SEEN_RETURNS = 30
+SEEN_THROUGH = 0.6  # of a link's returns from behind it, above which it is not where the model has it
+SEEN_RETURNS = 60
 FLOOR_RETURNS = 20_000  # of a pose that are looked at
 
 
@@ -103,7 +103,7 @@ def gather_evidence(
     views = [view.seen_from(in_model(lidars)) for view in views]
     sightings = [
         compare(in_model(points), seen_by, points[:, 2] > settings.lowest, view, index, frame, settings)
-        for (points, seen_by), view, frame in zip(bodies, views, frames, strict=True)
+        for (points, seen_by, _), view, frame in zip(bodies, views, frames, strict=True)
     ]
 
     def images() -> list[list[RangeImage]]:
@@ -115,7 +115,7 @@ def gather_evidence(
         if thing.kind == "payload":
             name = f"payload {len(payloads) + 1}"
             payloads[name] = (thing.link, payload_surface(thing, sightings, frames, settings.range_noise))
-    misplaced = _misplaced(sightings, index.links)
+    misplaced = _misplaced(sightings, [b[2] for b in bodies], index.links)
     names = [pose.name for pose in poses]
     warnings += _few_returns(names, sightings) + _disagreements(names, things, misplaced)
     back = [_seen(s, things, f, seen_from_model, settings, smoothed_returns) for s, f in zip(sightings, frames, strict=True)]
@@ -123,8 +123,11 @@ def gather_evidence(
     return BodyEvidence(seen_from_model, registration, payloads, things, returns, strangers, misplaced, warnings)
 
 
-def _looked_at(pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the points that are compared with the model, in double precision, and which lidar saw them.
+def _looked_at(
+    pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Return the points that are compared with the model, in double precision, which lidar saw them, and how many
+    returns each stands for.
 
     Those between the heights that count, and some of the floor's, which show where the model is seen through. What is
     close to a lidar is of its own housing and head.
@@ -133,8 +136,11 @@ def _looked_at(pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings
     apart = (np.linalg.norm(points[:, None] - lidars, axis=2) > OWN_HEAD).all(axis=1)
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
     floor = np.flatnonzero(apart & (points[:, 2] <= settings.lowest))
-    chosen = np.concatenate([np.flatnonzero(apart & counts), floor[:: max(1, len(floor) // FLOOR_RETURNS)]])
-    return points[chosen], None if pose.lidars is None else pose.lidars[chosen]
+    every = max(1, len(floor) // FLOOR_RETURNS)
+    body = np.flatnonzero(apart & counts)
+    chosen = np.concatenate([body, floor[::every]])
+    stands_for = np.where(np.arange(len(chosen)) < len(body), 1, every)
+    return points[chosen], None if pose.lidars is None else pose.lidars[chosen], stands_for
 
 
 def _range_images(points: np.ndarray, seen_by: np.ndarray | None, origins: np.ndarray) -> list[RangeImage]:
@@ -155,11 +161,12 @@ def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str
     return registration.seen_from_model, [told]
 
 
-def _misplaced(sightings: Sequence[Sighting], links: Sequence[str]) -> list[list[str]]:
+def _misplaced(sightings: Sequence[Sighting], stand_for: Sequence[np.ndarray], links: Sequence[str]) -> list[list[str]]:
     """Return for each pose the links through which the lidars see what is behind them."""
     found = []
-    for sighting in sightings:
-        through = np.bincount(sighting.links[sighting.through], minlength=len(links))
+    for sighting, weights in zip(sightings, stand_for, strict=True):
+        behind = sighting.through
+        through = np.bincount(sighting.links[behind], weights[behind], minlength=len(links))
         on = np.bincount(sighting.links[sighting.on_model & (sighting.links >= 0)], minlength=len(links))
         wrong = (through >= SEEN_RETURNS) & (through > SEEN_THROUGH * (through + on))
         found.append([links[i] for i in np.flatnonzero(wrong)])

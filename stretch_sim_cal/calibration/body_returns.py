@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.calibration.body_outline import HIGHEST, LOWEST
+from stretch_sim_cal.calibration.body_registration import OWN_HEAD
 from stretch_sim_cal.calibration.body_surface_index import SurfaceIndex
 from stretch_sim_cal.calibration.body_view import RobotView
 from stretch_sim_cal.geometry.voxels import voxel_keys
@@ -77,6 +78,9 @@ def compare(
     far = np.maximum(disagreement, FAR_SIGMAS * range_noise)
     in_front = close & ((patch_medians > disagreement) | ((across > far) & (ahead > far)))
     behind = (ahead < -far) | (close & (patch_medians < -disagreement))
+    # A lidar that is not quite where the description has it may start on the wrong side of its own collar.
+    ranges = np.linalg.norm(points[:, None] - view.origins, axis=2).min(axis=1)
+    behind &= ranges + ahead > OWN_HEAD
 
     # Rays that miss the model, or pass well in front of it: how near are they in space?
     beside = above_floor & (ahead >= NEAR_RAY) & _around(points, footprint_from_link, index, reach)

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.body_evidence import BodyEvidence, EvidenceSettings, PoseReturns, SeenRobot, gather_evidence
+from stretch_sim_cal.calibration.body_evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
 from stretch_sim_cal.calibration.body_model_file import default_file_name, save_body_shape_model
+from stretch_sim_cal.calibration.body_returns import EvidenceSettings
 from stretch_sim_cal.calibration.body_shape import FIT_METHODS, BodyShapeFit, BodyShapeSettings, PoseEvidence, fit_body_shape
 from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.errors import InputError, Refused
