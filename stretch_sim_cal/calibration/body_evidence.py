@@ -109,7 +109,7 @@ def gather_evidence(
     def images() -> list[list[RangeImage]]:
         return [_range_images(in_model(np.asarray(p.points[:, :3], float)), p.lidars, in_model(lidars)) for p in poses]
 
-    things = things_beyond(sightings, frames, index.links, images)
+    things = things_beyond(sightings, frames, surfaces, images)
     payloads = {}
     for thing in things:
         if thing.kind == "payload":

@@ -16,6 +16,8 @@ from scipy.spatial import ConvexHull, cKDTree
 from stretch_sim_cal.calibration.body_outline import LinkSurface
 from stretch_sim_cal.calibration.body_returns import Sighting
 from stretch_sim_cal.calibration.body_visibility import RangeImage
+from stretch_sim_cal.geometry.shapes import ConvexPolygon
+from stretch_sim_cal.geometry.shapes_hull import convex_hull
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.geometry.voxels import voxel_keys
 
@@ -23,6 +25,9 @@ CELL = 0.015  # m, to which extra returns are thinned where they are only counte
 SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
 LINKED = 0.045  # m, between points of one thing
 TOUCHING = 0.05  # m, from the model's surface: what bolts hold on is nearer
+ADJOINING = 0.03  # m, in plan
+PART = 0.10  # m, between parts of one payload whose connection is hidden
+HIDDEN_HEIGHT = 0.25  # m, by which what holds a thing may end below the lowest of it that is seen
 IN_MOST = 0.6  # of the poses
 MIN_POINTS = 12  # thinned, of a thing that is spoken of
 SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane stands for a return
@@ -53,6 +58,10 @@ class Thing:
     def size(self) -> np.ndarray:
         return np.ptp(self.points, axis=0)
 
+    def placed(self, pose: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return its points where its link is in a pose (footprint_from_link by link)."""
+        return self.points @ pose[self.link][:3, :3].T + pose[self.link][:3, 3]
+
     def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
         """Return which of points (N, 3) are its own, where its link is at `frame` (4, 4) in the points' frame."""
         local = (points - frame[:3, 3]) @ frame[:3, :3]
@@ -77,13 +86,15 @@ def rigid_groups(poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str]
 def things_beyond(
     sightings: Sequence[Sighting],
     poses: Sequence[Mapping[str, np.ndarray]],
-    links: Sequence[str],
+    surfaces: Mapping[str, LinkSurface],
     images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[Thing]:
     """Return what the returns of all poses show beyond the model.
 
-    `poses` are footprint_from_link (4, 4) of `links`; `images` gives for each pose what each lidar saw in it, room included.
+    `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order that the sightings' link
+    numbers count in; `images` gives for each pose what each lidar saw in it, room included.
     """
+    links = list(surfaces)
     groups = rigid_groups(poses, links)
     names = {int(group): links[group] for group in np.unique(groups)}
     extra = _Extra.of_all(sightings, groups)
@@ -99,7 +110,13 @@ def things_beyond(
     for row, g in enumerate(order):
         chosen = np.flatnonzero((best == row) & steady)
         for part in _connected(local[g][chosen]):
-            things.append(extra.thing(chosen[part], names[g], local[g], g))
+            thing = extra.thing(chosen[part], names[g], local[g], g)
+            body = {link: surfaces[link] for link, group in zip(links, groups, strict=True) if group == g}
+            # What is seen in half of the poses only, even if its place is hidden in the others, may as well be passing.
+            often = len(thing.samples) > len(poses) / 2 or len(poses) < 3
+            held = often and (thing.gap <= TOUCHING or _adjoins(thing.placed(poses[0]), body, poses[0]))
+            things.append(replace(thing, kind="payload") if held else thing)
+    things = _with_near_parts(things)
     # What is steady in no frame is passing, and told as it is in the frame of the first link, the base.
     chosen = np.flatnonzero(~steady)
     for part in _connected(local[order[0]][chosen]):
@@ -108,6 +125,36 @@ def things_beyond(
         thing = extra.thing(members, names.get(near, names[order[0]]), extra.points, near)
         things.append(replace(thing, kind="passing"))
     return things
+
+
+def _with_near_parts(things: list[Thing]) -> list[Thing]:
+    """Return the things, those that stand close to a payload of the same link having become payload, too."""
+    for _ in things:
+        held = [cKDTree(thing.points) for thing in things if thing.kind == "payload"]
+        links = [thing.link for thing in things if thing.kind == "payload"]
+        near = [
+            thing.kind == "room"
+            and any(link == thing.link and tree.query(thing.points)[0].min() <= PART for tree, link in zip(held, links, strict=True))
+            for thing in things
+        ]
+        if not any(near):
+            break
+        things = [replace(thing, kind="payload") if joins else thing for thing, joins in zip(things, near, strict=True)]
+    return things
+
+
+def _adjoins(points: np.ndarray, body: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> bool:
+    """Return whether points (N, 3), of something above or beside links, come as near as touching to them in plan.
+
+    What holds a thing is often hidden under it: its visible parts may all be far from the links. Links that end well
+    below it do not hold it.
+    """
+    corners = np.concatenate([s.corners @ pose[link][:3, :3].T + pose[link][:3, 3] for link, s in body.items()])
+    beside = corners[corners[:, 2] > points[:, 2].min() - HIDDEN_HEIGHT]
+    hull = convex_hull(beside[:, :2])
+    if len(hull) < 3:
+        return False
+    return np.count_nonzero(ConvexPolygon(hull).signed_distance(points[:, :2]) <= ADJOINING) >= 3
 
 
 def payload_surface(
@@ -201,13 +248,9 @@ class _Extra:
 
     def thing(self, members: np.ndarray, link: str, points: np.ndarray, group: int) -> Thing:
         of_group = self.groups[members] == group
-        touching = np.count_nonzero(of_group & (self.gaps[members] <= TOUCHING))
-        gap = float(self.gaps[members][of_group].min(initial=np.inf))
-        samples = np.unique(self.samples[members])
-        # What is seen in half of the poses only, even if its place is hidden in the others, may as well be passing.
-        often = len(samples) > (self.samples.max() + 1) / 2
-        kind = "payload" if touching >= 3 and often else "room"
-        return Thing(kind, link, points[members], tuple(samples.tolist()), gap)
+        gaps = np.sort(self.gaps[members][of_group])
+        gap = float(gaps[min(2, len(gaps) - 1)]) if len(gaps) else np.inf  # of the third nearest: one may be noise
+        return Thing("room", link, points[members], tuple(np.unique(self.samples[members]).tolist()), gap)
 
 
 def _support(

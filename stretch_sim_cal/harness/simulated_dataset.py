@@ -1,0 +1,104 @@
+"""Body-shape datasets from the embedded simulator without ROS: as the collecting node writes them, in seconds.
+
+For tests and benchmarks of the fit: the calibration that a run would have found is taken from the truth, in the frame
+in which the left lidar is where the description says.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.geometry.shapes_hull import convex_hull
+from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.geometry.planes import footprint_from_base
+from stretch_sim_cal.calibration.body_outline import HIGHEST, LOWEST, between_heights
+from stretch_sim_cal.geometry.voxels import voxel_keys
+from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.stretch import ARM_JOINT, BASE_LINK, LIDAR_LINKS
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
+from stretch_sim_cal.simulation.sensor import DEVICES
+
+COMMANDED = {joint: ARM_JOINT if joint == "arm" else f"{joint}_joint" for joint in JOINTS}
+CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
+
+
+class BodyDatasetRecorder:
+    """Moves the simulated arm through poses and writes what both lidars see of each.
+
+    `footprint_from_base_link` (4, 4) is the true calibration as the lidars can know it; `outline` the true outline.
+    """
+
+    def __init__(self, simulator: EmbeddedSimulator):
+        self._simulator = simulator
+        self._model = parse_urdf(simulator.nominal_description)
+        nominal_left = simulator.base_from_lidar("left", nominal=True)
+        lidar_base_from_base = nominal_left @ inverse(simulator.base_from_lidar("left"))
+        self._true_footprint_from_base = footprint_from_base(simulator.floor_in_base.moved(lidar_base_from_base))
+        self._lidar_base_from_base = lidar_base_from_base
+        self.footprint_from_base_link = self._true_footprint_from_base
+        self._tick = 0
+
+    def record(
+        self,
+        directory: str | Path,
+        poses: Sequence[Sequence[float]],
+        frames: int = 2,
+        surroundings: Callable[[int], Mapping[str, Surface]] = lambda number: {},
+        really: Callable[[int], Mapping[str, float]] = lambda number: {},
+    ) -> None:
+        """Write a sample of `frames` pairs of scans for each pose (values of `JOINTS`; m, rad).
+
+        `surroundings` gives surfaces, in world coordinates, that stand around in a pose, and `really` joint values that
+        differ from those commanded and reported, by pose number.
+        """
+        writer = DatasetWriter(
+            directory, self._simulator.nominal_description, {"tool": "simulated"}, self.footprint_from_base_link
+        )
+        for number, pose in enumerate(poses):
+            commanded = dict(zip(JOINTS, map(float, pose), strict=True))
+            self._place({**commanded, **really(number)})
+            added = surroundings(number)
+            for name, surface in added.items():
+                self._simulator.add_surface(name, surface)
+            points, left, right = self._capture(frames)
+            for name in added:
+                self._simulator.add_surface(name, None)
+            self._place(commanded)
+            joints = {name: float(value) for name, value in self._simulator.joints.joint_positions.items()}
+            writer.write_sample(commanded, commanded, points, left, right, joints)
+
+    def outline(self, pose: Mapping[str, float]) -> np.ndarray:
+        """Return the corners (K, 2) of the true robot's outline, payload included, at commanded values of `JOINTS`."""
+        self._place(pose)
+        footprint_from_base_link = self._true_footprint_from_base @ self._lidar_base_from_base
+        corners = [
+            between_heights(apply(footprint_from_base_link, surface.vertices)[surface.faces], LOWEST, HIGHEST)
+            for surface in self._simulator.true_surfaces().values()
+        ]
+        return convex_hull(np.concatenate(corners))
+
+    def _place(self, pose: Mapping[str, float]) -> None:
+        self._simulator.joints.place({COMMANDED[joint]: value for joint, value in pose.items()})
+
+    def _capture(self, frames: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pooled points in base_footprint and, the same ones, each lidar's in its own frame."""
+        ticks = range(self._tick, self._tick + frames)
+        self._tick += frames
+        base_from_lidar = link_transforms(self._model, {}, [BASE_LINK, *LIDAR_LINKS])
+        left_from_right = inverse(self._simulator.base_from_lidar("left")) @ self._simulator.base_from_lidar("right")
+        base_from_left = inverse(base_from_lidar[BASE_LINK]) @ base_from_lidar[LIDAR_LINKS[0]]
+        footprint_from_left = self.footprint_from_base_link @ base_from_left
+        seen, raw = [], []
+        for device, left_from_lidar in zip(DEVICES, (np.eye(4), left_from_right), strict=True):
+            points = np.concatenate([xyz(self._simulator.scan(device, tick)) for tick in ticks])
+            placed = apply(footprint_from_left @ left_from_lidar, points)
+            near = (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS) & (placed[:, 2] > -0.5) & (placed[:, 2] < CROP_HEIGHT)
+            points, placed = points[near], placed[near]
+            _, first = np.unique(voxel_keys(points, CELL), return_index=True)
+            seen.append(placed[np.sort(first)])
+            raw.append(points[np.sort(first)])
+        return np.concatenate(seen), *raw
