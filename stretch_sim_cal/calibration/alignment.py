@@ -71,7 +71,7 @@ class PlaneAlignment:
         for slack in SLACKS:
             found = adjust(*seen_by_both, estimate, noise, biases, slack)
             estimate, noise, biases = exp(found.joint.twist) @ estimate, found.noise, found.joint.biases
-        motion = motion_of(found.surface, noise)
+        motion = motion_of(found.surface, *found.flat, noise)
         evidence = Evidence(left, right, self._initial, estimate, found, motion)
         return judged(self.name, evidence, self._intake, self._settings)
 
@@ -93,6 +93,7 @@ def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Nois
     number = len(patches.centres)
     fits = fit_planes(members, noise.variances(surface, members), number)
     noise = estimate_noise(surface, patches.normals, members, fits, noise)
+    flat = (patches, members, fits)
     clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
     still = still_cells(surface, patches.centres, patches.normals, members, noise)
     members = members.only(clean & still)
@@ -102,9 +103,9 @@ def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Nois
     # The few patches that alone hold a direction must not be taken for outliers while the lidars are not yet aligned.
     fit = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2)
     if not len(gaps.values):
-        return Adjusted(Joint.of_nothing(biases), gaps, fit.weights, noise, number, surface)
+        return Adjusted(Joint.of_nothing(biases), gaps, fit.weights, noise, surface, flat)
     joint = solve_jointly(gaps, fit.weights, channels_of(surface, members, variances, by_lidar, gaps), biases)
-    return Adjusted(joint, gaps, fit.weights, noise, number, surface)
+    return Adjusted(joint, gaps, fit.weights, noise, surface, flat)
 
 
 def flat_patches(surface: Surface, noise: Noise, slack: float) -> tuple[Patches, Members]:

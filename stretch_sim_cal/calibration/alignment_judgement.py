@@ -11,6 +11,7 @@ from stretch_sim_cal.calibration.alignment_consistency import Consistency, Views
 from stretch_sim_cal.calibration.alignment_frames import FrameIntake
 from stretch_sim_cal.calibration.alignment_motion import Motion
 from stretch_sim_cal.calibration.alignment_noise import Noise
+from stretch_sim_cal.calibration.alignment_patches import Fits, Members, Patches
 from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
 from stretch_sim_cal.calibration.alignment_surfaces import Surface
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
@@ -35,14 +36,14 @@ MAX_GAP = 0.002
 @dataclass(frozen=True)
 class Adjusted:
     """One pass of the fine stage: the twist and biases found, the gaps they close with their robust `weights` (G,), the
-    noise, the number of patches before the selection, and the `surface` of both lidars in one frame it worked on."""
+    noise, the `surface` of both lidars in one frame, and what is `flat` in it before the selection."""
 
     joint: Joint
     gaps: Gaps
     weights: np.ndarray
     noise: Noise
-    num_patches: int
     surface: Surface
+    flat: tuple[Patches, Members, Fits]
 
     @property
     def scale(self) -> float:
@@ -87,7 +88,7 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
         warnings=intake.warnings() + against_model + _moving(disturbed),
         refusals=refusals,
         diagnostics={
-            "patches": float(last.num_patches), "patches_used": float(np.count_nonzero(kept)),
+            "patches": float(len(last.flat[0].centres)), "patches_used": float(np.count_nonzero(kept)),
             "range_noise_left": float(last.noise.sigma[0]), "range_noise_right": float(last.noise.sigma[1]),
             "roughness": float(last.noise.roughness),
             "channel_bias_spread": last.joint.biases.spread, "range_offset": _range_offset(last.joint.biases), "gap_scale": last.scale,

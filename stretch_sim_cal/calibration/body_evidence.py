@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.body_outline import LinkSurface, RobotOutline
-from stretch_sim_cal.calibration.body_payload import Thing, payload_surface, smoothed, things_beyond
+from stretch_sim_cal.calibration.body_payload import Thing, things_beyond
 from stretch_sim_cal.calibration.body_registration import OWN_HEAD, BodyRegistration, register_returns
 from stretch_sim_cal.calibration.body_returns import EvidenceSettings, Sighting, compare
+from stretch_sim_cal.calibration.body_smoothing import payload_surface, smoothed
 from stretch_sim_cal.calibration.body_surface_index import SurfaceIndex
 from stretch_sim_cal.calibration.body_view import robot_views
 from stretch_sim_cal.calibration.body_visibility import RangeImage

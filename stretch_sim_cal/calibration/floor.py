@@ -27,7 +27,7 @@ __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFlo
 NAMES = ("left", "right")
 # Rays kept one by one until the floor is found; from then on frames only add to the cells' sums.
 KEPT_RAYS = 1_500_000
-UNEVEN = 0.0005  # m; worth a warning
+UNEVEN = 0.0005  # m; of a floor's shape or of ranges, worth a warning
 
 
 class SupportFloor:
@@ -137,15 +137,12 @@ class SupportFloor:
         warnings = []
         if not within_search(floor, self.settings):
             refusals.append("the floor lies beyond the search limits of the description's base_footprint")
+        self._judge_shape(fit, refusals, warnings)
         self._judge_disagreement(fit, left, right, warnings, refusals)
         self._judge_motion(found, warnings, refusals)
         if level_share >= self.settings.min_level_share and worst_place:
             warnings.append(
                 f"{100 * (1 - level_share):.0f} % of the floor around the robot is off the plane: {worst_place}"
-            )
-        if fit.unevenness > UNEVEN:
-            warnings.append(
-                f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane"
             )
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
@@ -171,6 +168,28 @@ class SupportFloor:
                 "repeated_scans": float(self._num_repeated),
             },
         )
+
+    def _judge_shape(self, fit: FloorFit, refusals: list[str], warnings: list[str]) -> None:
+        """Say how the floor differs from a plane, and what of that the lidars' ranges explain."""
+        xx, xy, yy = fit.bend
+        radius = self.settings.flatness_radius
+        bent = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * radius**2 / 2
+        if bent > self.settings.flatness:
+            refusals.append(
+                f"the floor is not a plane: it bends by {bent * 1e3:.1f} mm within {radius:g} m of the robot"
+            )
+        elif bent > UNEVEN:
+            warnings.append(
+                f"the floor bends by {bent * 1e3:.1f} mm within {radius:g} m; the plane touches it at the robot"
+            )
+        if fit.unevenness > UNEVEN:
+            warnings.append(
+                f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane"
+            )
+        for name, step in zip(NAMES, fit.steps, strict=True):
+            if abs(step[3]) > UNEVEN:
+                side = "long" if step[3] > 0 else "short"
+                warnings.append(f"the {name} lidar's ranges seem to be {abs(step[3]) * 1e3:.1f} mm too {side}")
 
     def _judge_disagreement(self, fit, left, right, warnings: list[str], refusals: list[str]) -> None:
         """Say where the two lidars see different floors: the alignment is wrong, or one of them moved."""

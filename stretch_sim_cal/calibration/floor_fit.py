@@ -31,7 +31,7 @@ TOUCHING_POINT = 0.05  # m
 # The values that are solved for, and the prior deviations of those that may be there or not: (1/m) and (m).
 STEP, DISAGREEMENT, BEND, OFFSETS = slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 11)
 NUM_VALUES = 11
-FREE_BEND, FREE_OFFSET, NONE = 0.01, 0.02, 1e-8
+LIKELY_BEND, LIKELY_OFFSET, NONE = 0.002, 0.005, 1e-8  # 2 mm at 1.5 m; 5 mm
 SIGNIFICANCE = 30.0  # chi square of five values: one in a hundred thousand
 EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may remain for them to be there
 
@@ -182,9 +182,9 @@ class _RobustFit:
         by_chance = float(self.weights.sum())
         options = {
             "none": (NONE, NONE),
-            "bend": (FREE_BEND, NONE),
-            "offset": (NONE, FREE_OFFSET),
-            "both": (FREE_BEND, FREE_OFFSET),
+            "bend": (LIKELY_BEND, NONE),
+            "offset": (NONE, LIKELY_OFFSET),
+            "both": (LIKELY_BEND, LIKELY_OFFSET),
         }
         excess = {}
         for name, priors in options.items():

@@ -9,7 +9,7 @@ from stretch_sim_cal.calibration.floor_cells import VALUES, CellSums
 
 BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it something stands there
 BEYOND_SHARE = 0.5  # of a cell's rays; beyond it there is a hole. Mirror images below a shiny floor are fewer
-MARGIN = 0.1  # m around such cells: the foot of a wall or a chair looks like slightly raised floor
+MARGIN = 0.05  # m around such cells: the foot of a wall or a chair looks like slightly raised floor
 
 
 def clean_cells(sums: CellSums) -> np.ndarray:
