@@ -36,25 +36,33 @@ CARPET = Surface(*shapes.box(np.array([3.0, 4.0, 0.016]))).moved(from_xyz_rpy([2
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table."""
+class Scene:
+    """What is looked at, and how noisily."""
 
-    name: str
     world: str
-    frames: int = 10
     range_noise: float = 0.01
     carpet: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a scene, and what the methods are given of it."""
+
+    name: str
+    scene: Scene
+    frames: int = 10
     alignment_error: bool = False
 
 
+FURNISHED, TABLES = Scene("furnished_room"), Scene("tables")
 ROWS = (
-    Row("furnished room", "furnished_room"),
-    Row("furnished room, 1 frame", "furnished_room", frames=1),
-    Row("furnished room, alignment 0.1 mm 0.003 deg off", "furnished_room", alignment_error=True),
-    Row("furnished room, noise 2 cm", "furnished_room", range_noise=0.02),
-    Row("tables, platform, threshold", "tables"),
-    Row("tables, platform, threshold, 1 frame", "tables", frames=1),
-    Row("hall with an 8 mm carpet", "empty_hall", carpet=True),
+    Row("furnished room", FURNISHED),
+    Row("furnished room, 1 frame", FURNISHED, frames=1),
+    Row("furnished room, alignment 0.1 mm 0.003 deg off", FURNISHED, alignment_error=True),
+    Row("furnished room, noise 2 cm", Scene("furnished_room", range_noise=0.02)),
+    Row("tables, platform, threshold", TABLES),
+    Row("tables, platform, threshold, 1 frame", TABLES, frames=1),
+    Row("hall with an 8 mm carpet", Scene("empty_hall", carpet=True)),
 )
 
 
@@ -68,10 +76,13 @@ def main() -> int:
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     results = {row.name: [] for row in ROWS}
     with tqdm(total=len(ROWS) * len(seeds), unit="floor", disable=not sys.stderr.isatty()) as progress:
-        for row in ROWS:
+        for scene in dict.fromkeys(row.scene for row in ROWS):
+            rows = [row for row in ROWS if row.scene == scene]
             for seed in seeds:
-                results[row.name].append(compare(row, seed))
-                progress.update()
+                recording = Recording(scene, seed, max(row.frames for row in rows))
+                for row in rows:
+                    results[row.name].append(compare(row, recording))
+                    progress.update()
     table = format_table(results, seeds)
     print(table)
     write_text(args.out / "floor.md", table + "\n")
@@ -80,35 +91,49 @@ def main() -> int:
     return 0
 
 
-def compare(row: Row, seed: int) -> dict:
-    """Return the errors of both methods on one simulated recording."""
-    rng = np.random.default_rng(seed)
-    left_error, right_error = (
-        PoseError(tuple(rng.uniform(-0.005, 0.005, 3)), tuple(np.radians(rng.uniform(-1, 1, 3)))) for _ in range(2)
-    )
-    base_error = BaseError(rng.uniform(-0.005, 0.005), *np.radians(rng.uniform(-1.5, 1.5, 2)))
-    setup = SimulationSetup(row.world, "jt128", seed, left_error, right_error, base_error)
-    simulator = EmbeddedSimulator(setup, replace(load_sensor("jt128"), range_noise=row.range_noise))
-    if row.carpet:
-        simulator.add_surface("carpet", CARPET)
-    true_left, true_right = (simulator.base_from_lidar(device) for device in ("left", "right"))
-    base_from_left = simulator.base_from_lidar("left", nominal=True)
-    right_to_left, settings = inverse(true_left) @ true_right, FloorSettings()
-    if row.alignment_error:
-        right_to_left = exp(rng.normal(size=6) * ALIGNMENT_STD) @ right_to_left
-        settings = FloorSettings(right_to_left_covariance=np.diag(ALIGNMENT_STD**2))
-    # The frame in which the left lidar is where the description says: all that clouds can tell.
-    truth = simulator.floor_in_base.moved(base_from_left @ inverse(true_left))
-    model = parse_urdf(simulator.nominal_description)
-    footprint_from_base = link_transform(model, {}, "base_link", "base_footprint")
-    pairs = list(simulator.point_pairs(row.frames))
+class Recording:
+    """Simulated pairs of scans, with what the description says and what is true."""
 
+    def __init__(self, scene: Scene, seed: int, frames: int):
+        rng = np.random.default_rng(seed)
+        left_error, right_error = (
+            PoseError(tuple(rng.uniform(-0.005, 0.005, 3)), tuple(np.radians(rng.uniform(-1, 1, 3)))) for _ in range(2)
+        )
+        base_error = BaseError(rng.uniform(-0.005, 0.005), *np.radians(rng.uniform(-1.5, 1.5, 2)))
+        setup = SimulationSetup(scene.world, "jt128", seed, left_error, right_error, base_error)
+        simulator = EmbeddedSimulator(setup, replace(load_sensor("jt128"), range_noise=scene.range_noise))
+        if scene.carpet:
+            simulator.add_surface("carpet", CARPET)
+        true_left, true_right = (simulator.base_from_lidar(device) for device in ("left", "right"))
+        model = parse_urdf(simulator.nominal_description)
+        self.seed = seed
+        self.base_from_left = simulator.base_from_lidar("left", nominal=True)
+        self.footprint_from_base = link_transform(model, {}, "base_link", "base_footprint")
+        self.right_to_left = inverse(true_left) @ true_right
+        # The frame in which the left lidar is where the description says: all that clouds can tell.
+        self.truth = simulator.floor_in_base.moved(self.base_from_left @ inverse(true_left))
+        self.pairs = list(simulator.point_pairs(frames))
+
+
+def compare(row: Row, recording: Recording) -> dict:
+    """Return the errors of both methods on one recording."""
+    base_from_left, footprint_from_base, truth = (
+        recording.base_from_left,
+        recording.footprint_from_base,
+        recording.truth,
+    )
+    right_to_left, settings = recording.right_to_left, FloorSettings()
+    if row.alignment_error:
+        twist = np.random.default_rng(recording.seed + 1).normal(size=6) * ALIGNMENT_STD
+        right_to_left = exp(twist) @ right_to_left
+        settings = FloorSettings(right_to_left_covariance=np.diag(ALIGNMENT_STD**2))
+    pairs = recording.pairs[: row.frames]
     ours, our_seconds = timed(SupportFloor(base_from_left, right_to_left, footprint_from_base, settings), pairs)
     published, published_seconds = timed(PublishedFloor(base_from_left, right_to_left), pairs)
     tilt = np.cross(ours.plane.normal, truth.normal)
     error = np.array([truth.offset - ours.plane.offset, tilt[0], tilt[1]])
     return {
-        "seed": seed,
+        "seed": recording.seed,
         "ours": errors(ours.plane, truth) | {"cpu_s": our_seconds, "refusals": ours.refusals},
         "published": errors(published, truth) | {"cpu_s": published_seconds},
         "normalised_error_squared": float(error @ np.linalg.solve(ours.covariance, error)) if ours.accepted else None,

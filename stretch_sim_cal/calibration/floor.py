@@ -13,11 +13,18 @@ from stretch_sim_cal.calibration.floor_cells import step_slopes, stepped
 from stretch_sim_cal.calibration.floor_disagreement import disagreement
 from stretch_sim_cal.calibration.floor_finding import FoundFloor, Frame, find_floor, nearest_level_surface
 from stretch_sim_cal.calibration.floor_fit import FloorFit
+from stretch_sim_cal.calibration.floor_judgement import (
+    Findings,
+    judge_disagreement,
+    judge_motion,
+    judge_shape,
+    judge_support,
+)
 from stretch_sim_cal.calibration.floor_rays import FloorView
 from stretch_sim_cal.calibration.floor_result import FloorResult, ResidualMap, Support
 from stretch_sim_cal.calibration.floor_search import within_search
 from stretch_sim_cal.calibration.floor_settings import FloorSettings
-from stretch_sim_cal.calibration.floor_support import flatness, reasons_to_refuse, residual_map, support_of
+from stretch_sim_cal.calibration.floor_support import flatness, residual_map, support_of
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import check_rigid, inverse
@@ -27,7 +34,6 @@ __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFlo
 NAMES = ("left", "right")
 # Rays kept one by one until the floor is found; from then on frames only add to the cells' sums.
 KEPT_RAYS = 1_500_000
-UNEVEN = 0.0005  # m; of a floor's shape or of ranges, worth a warning
 
 
 class SupportFloor:
@@ -133,17 +139,13 @@ class SupportFloor:
             found.tiles, floor, fit.unevenness, self.settings, range_offset, lidar_height
         )
         support = support_of(fit, left, right, level_share)
-        refusals = reasons_to_refuse(support, worst_place, covariance, self.settings)
-        warnings = []
+        findings = Findings(list(self._general_warnings()))
+        judge_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
-            refusals.append("the floor lies beyond the search limits of the description's base_footprint")
-        self._judge_shape(fit, refusals, warnings)
-        self._judge_disagreement(fit, left, right, warnings, refusals)
-        self._judge_motion(found, warnings, refusals)
-        if level_share >= self.settings.min_level_share and worst_place:
-            warnings.append(
-                f"{100 * (1 - level_share):.0f} % of the floor around the robot is off the plane: {worst_place}"
-            )
+            findings.refusals.append("the floor lies beyond the search limits of the description's base_footprint")
+        judge_shape(findings, fit, self.settings)
+        judge_disagreement(findings, disagreement(fit, left, right), self._right_prior, self.settings)
+        judge_motion(findings, found.frames.motion(), self._num_frames, self.settings)
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         return FloorResult(
@@ -156,8 +158,8 @@ class SupportFloor:
             method=self.name,
             residual_map=residual_map(fit, left, right),
             support=support,
-            warnings=self._general_warnings() + warnings,
-            refusals=refusals,
+            warnings=findings.warnings,
+            refusals=findings.refusals,
             diagnostics={
                 "range_noise": found.noise.along_ray,
                 "unevenness": fit.unevenness,
@@ -168,59 +170,6 @@ class SupportFloor:
                 "repeated_scans": float(self._num_repeated),
             },
         )
-
-    def _judge_shape(self, fit: FloorFit, refusals: list[str], warnings: list[str]) -> None:
-        """Say how the floor differs from a plane, and what of that the lidars' ranges explain."""
-        xx, xy, yy = fit.bend
-        radius = self.settings.flatness_radius
-        bent = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * radius**2 / 2
-        if bent > self.settings.flatness:
-            refusals.append(
-                f"the floor is not a plane: it bends by {bent * 1e3:.1f} mm within {radius:g} m of the robot"
-            )
-        elif bent > UNEVEN:
-            warnings.append(
-                f"the floor bends by {bent * 1e3:.1f} mm within {radius:g} m; the plane touches it at the robot"
-            )
-        if fit.unevenness > UNEVEN:
-            warnings.append(
-                f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane"
-            )
-        for name, step in zip(NAMES, fit.steps, strict=True):
-            if abs(step[3]) > UNEVEN:
-                side = "long" if step[3] > 0 else "short"
-                warnings.append(f"the {name} lidar's ranges seem to be {abs(step[3]) * 1e3:.1f} mm too {side}")
-
-    def _judge_disagreement(self, fit, left, right, warnings: list[str], refusals: list[str]) -> None:
-        """Say where the two lidars see different floors: the alignment is wrong, or one of them moved."""
-        both = disagreement(fit, left, right)
-        if both is None:
-            warnings.append("only one lidar sees enough floor for a comparison of the two")
-            return
-        sentence = (
-            f"the right lidar sees the floor {both.height * 1e3:.2f} mm and {np.degrees(both.tilt):.3f} deg "
-            "off the left one's"
-        )
-        if both.height > self.settings.max_disagreement_height or both.tilt > self.settings.max_disagreement_tilt:
-            refusals.append(sentence + "; align the lidars first")
-        elif (
-            both.step @ np.linalg.solve(both.covariance + self._right_prior, both.step) > 16.3
-        ):  # chi square, 3 values, 0.1 %
-            warnings.append(sentence + ", more than the alignment's own uncertainty explains")
-
-    def _judge_motion(self, found: FoundFloor, warnings: list[str], refusals: list[str]) -> None:
-        """Say where the floor is another one from some frame on: the robot moved, or something moved it."""
-        motion = found.frames.motion()
-        if motion is None:
-            return
-        sentence = (
-            f"the robot moved against the floor: after frame {motion.after} of {self._num_frames} it lies "
-            f"{motion.height * 1e3:.2f} mm and {np.degrees(motion.tilt):.3f} deg off"
-        )
-        if motion.height > self.settings.max_motion_height or motion.tilt > self.settings.max_motion_tilt:
-            refusals.append(sentence + "; record again with the robot at rest")
-        else:
-            warnings.append(sentence)
 
     def _general_warnings(self) -> list[str]:
         found = [f"the {name} lidar was silent in {count} scans" for name, count in self._num_silent.items() if count]

@@ -84,7 +84,7 @@ def find_floor(
 
 
 def nearest_level_surface(frames: Sequence[Frame], views: Sequence[FloorView], settings: FloorSettings) -> Plane | None:
-    """Return the level surface around the robot within much wider limits, for saying what there is instead of a floor."""
+    """Return the level surface around the robot within much wider limits, to say what there is instead of a floor."""
     wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
     return search_floor(level_tiles(tiles_of(_measured(_some_rays(frames), views), wider)), wider)
 

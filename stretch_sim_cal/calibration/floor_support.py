@@ -1,9 +1,10 @@
-"""What the fitted floor rests on, and every reason to refuse it: too little floor, one-sided, uneven, unsure."""
+"""What the fitted floor rests on: how much floor, on which sides, and how much of it lies on the plane."""
 
 import numpy as np
 
 from stretch_sim_cal.calibration.floor_cells import CellSums, Grid
 from stretch_sim_cal.calibration.floor_fit import FloorFit
+from stretch_sim_cal.calibration.floor_judgement import direction_in_words
 from stretch_sim_cal.calibration.floor_result import ResidualMap, Support
 from stretch_sim_cal.calibration.floor_search import Tiles
 from stretch_sim_cal.calibration.floor_settings import FloorSettings
@@ -13,13 +14,6 @@ SECTORS = 12
 TRUSTED = 0.3  # patches with this weight or more support the plane
 LEAST_TOLERANCE = 0.001  # m; steps lower than this are not held against a floor
 MIN_RAYS = 20  # in a patch, for it to count as support
-DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
-              "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
-
-
-def direction_in_words(bearing: float) -> str:
-    """Return a bearing (rad, 0 ahead, turning to the left) as one of eight directions seen from the robot."""
-    return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
 
 
 def support_of(fit: FloorFit, left: CellSums, right: CellSums, level_share: float) -> Support:
@@ -95,38 +89,6 @@ def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
             where = direction_in_words(np.arctan2(y, x))
             place = f"{abs(height) * 1e3:.0f} mm {side} than the plane {np.hypot(x, y):.1f} m {where}"
     return place
-
-
-def reasons_to_refuse(support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings) -> list[str]:
-    """Return one sentence for everything that keeps the fit from being used."""
-    reasons = []
-    if support.area < settings.min_area:
-        reasons.append(
-            f"only {support.area:.2f} m2 of floor support the plane, {settings.min_area:g} m2 are needed; "
-            "make room around the robot"
-        )
-    if support.gap > settings.max_gap:
-        reasons.append(
-            f"the floor is seen on one side only: none over {np.degrees(support.gap):.0f} deg "
-            f"{direction_in_words(support.gap_bearing)} (at most {np.degrees(settings.max_gap):.0f} deg)"
-        )
-    if support.level_share < settings.min_level_share:
-        reasons.append(
-            f"the floor is not a plane: only {100 * support.level_share:.0f} % of it within "
-            f"{settings.flatness_radius:g} m lie on one" + (f"; it is {worst_place}" if worst_place else "")
-        )
-    height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
-    if height > settings.max_std_height:
-        reasons.append(
-            f"the height is not sure enough: standard deviation {height * 1e3:.2f} mm, "
-            f"at most {settings.max_std_height * 1e3:.2f} mm"
-        )
-    if tilt > settings.max_std_tilt:
-        reasons.append(
-            f"the tilt is not sure enough: standard deviation {np.degrees(tilt):.3f} deg, "
-            f"at most {np.degrees(settings.max_std_tilt):.3f} deg"
-        )
-    return reasons
 
 
 def residual_map(fit: FloorFit, left: CellSums, right: CellSums, cells: int = 2) -> ResidualMap:
