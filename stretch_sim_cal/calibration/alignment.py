@@ -30,6 +30,8 @@ __all__ = ["AlignmentSettings", "PlaneAlignment"]
 
 # How far (m) the two lidars' surfaces may still be apart: after the coarse stage, and in the passes that follow.
 SLACKS = (0.01, 0.002, 0.0, 0.0)
+# A pass that moves the lidar less than this (m, rad) is the last.
+SETTLED = 2e-5
 # Cells further than this (m) from a patch's first plane are not of it.
 WIDEST_HEIGHT = 0.03
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
@@ -71,6 +73,8 @@ class PlaneAlignment:
         for slack in SLACKS:
             found = adjust(*seen_by_both, estimate, noise, biases, slack)
             estimate, noise, biases = exp(found.joint.twist) @ estimate, found.noise, found.joint.biases
+            if slack == 0.0 and np.abs(found.joint.twist).max() < SETTLED:
+                break
         motion = motion_of(found.surface, *found.flat, noise)
         evidence = Evidence(left, right, self._initial, estimate, found, motion)
         return judged(self.name, evidence, self._intake, self._settings)

@@ -19,7 +19,7 @@ from stretch_sim_cal.calibration.alignment_surfaces import Surface
 # The spread of the channels' biases before the data has spoken (m), and the least it may come down to.
 FIRST_SPREAD = 0.001
 LEAST_SPREAD = 5e-5
-_SPREAD_ITERATIONS = 10
+_SPREAD_ITERATIONS = 6
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,14 @@ class Biases:
         """Return biases of which nothing is known yet; a whole lidar may be off by `offset` (m)."""
         return cls(np.zeros((2, NUM_ROWS)), FIRST_SPREAD, offset)
 
-    def prior_covariance(self, side: np.ndarray) -> np.ndarray:
-        """Return the covariance (K, K) of the biases of channels that belong to lidars `side` (K,)."""
-        return self.spread**2 * np.eye(len(side)) + self.offset**2 * (side[:, None] == side)
+    def precision(self, side: np.ndarray) -> np.ndarray:
+        """Return the inverse (K, K) of the prior covariance of the biases of channels that belong to lidars `side` (K,).
+
+        That covariance is `spread**2` on the diagonal, and `offset**2` between all channels of a lidar.
+        """
+        alike = side[:, None] == side
+        shared = self.offset**2 / (self.spread**2 + alike.sum(axis=1) * self.offset**2)
+        return (np.eye(len(side)) - shared[:, None] * alike) / self.spread**2
 
 
 @dataclass(frozen=True)
@@ -125,13 +130,13 @@ def solve_jointly(gaps: Gaps, weights: np.ndarray, channels: Channels, before: B
     right_side[6:] += channels.score
     biases = before
     for _ in range(_SPREAD_ITERATIONS):
-        prior = np.linalg.inv(biases.prior_covariance(channels.side))
+        prior = biases.precision(channels.side)
         posterior, twist, change = _solved(normal, right_side, prior, known)
         values = before.values.copy()
         values[channels.side, channels.row] = known + change
         spread = _spread(known + change, posterior, channels.side)
         biases = Biases(values, max(spread, LEAST_SPREAD), before.offset)
-    with_prior = normal[6:, 6:] + np.linalg.inv(biases.prior_covariance(channels.side))
+    with_prior = normal[6:, 6:] + biases.precision(channels.side)
     information = normal[:6, :6] - normal[:6, 6:] @ np.linalg.solve(with_prior, normal[6:, :6])
     return Joint(twist, information, biases, gaps.values + design @ np.concatenate([twist, change]))
 

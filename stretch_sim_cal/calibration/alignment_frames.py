@@ -39,12 +39,12 @@ class FrameIntake:
 
     def _usable(self, cloud: np.ndarray, side: int) -> np.ndarray:
         points = checked_cloud(cloud, ("left", "right")[side])
-        digest = hashlib.blake2b(np.ascontiguousarray(points).tobytes(), digest_size=16).digest()
+        digest = hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
         with np.errstate(invalid="ignore", over="ignore"):
             squared_ranges = np.einsum("ij,ij->i", points, points)
             # Where a component is not a number or infinite, so is the square, and neither comparison holds.
             usable = (squared_ranges >= self._settings.min_range**2) & (squared_ranges <= self._settings.max_range**2)
-        points = points[usable]
+        points = points if usable.all() else points[usable]
         if not len(points):
             self.empty[side] += 1
         elif digest in self._seen:

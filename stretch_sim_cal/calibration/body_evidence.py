@@ -70,7 +70,9 @@ class SeenRobot:
         everything = dict(surfaces) | {name: surface for name, (_, surface) in self._carried.items()}
         self._outline = RobotOutline(everything, settings.lowest, settings.highest)
 
-    def hulls(self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None) -> list[np.ndarray]:
+    def hulls(
+        self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None
+    ) -> list[np.ndarray]:
         """Return the corners (K, 2) of the hull around the robot in each set of poses, see `RobotOutline.hulls`."""
         frames = {link: self._moved @ transform for link, transform in footprint_from_link.items()}
         frames |= {name: frames[link] for name, (link, _) in self._carried.items()}
@@ -119,7 +121,9 @@ def gather_evidence(
     misplaced = _misplaced(sightings, [b[2] for b in bodies], index.links)
     names = [pose.name for pose in poses]
     warnings += _few_returns(names, sightings) + _disagreements(names, things, misplaced)
-    back = [_seen(s, things, f, seen_from_model, settings, smoothed_returns) for s, f in zip(sightings, frames, strict=True)]
+    back = [
+        _seen(s, things, f, seen_from_model, settings, smoothed_returns) for s, f in zip(sightings, frames, strict=True)
+    ]
     returns, strangers = ([pair[i] for pair in back] for i in (0, 1))
     return BodyEvidence(seen_from_model, registration, payloads, things, returns, strangers, misplaced, warnings)
 
@@ -145,7 +149,9 @@ def _looked_at(
 
 
 def _range_images(points: np.ndarray, seen_by: np.ndarray | None, origins: np.ndarray) -> list[RangeImage]:
-    return [RangeImage(points[:0] if seen_by is None else points[seen_by == i], origin) for i, origin in enumerate(origins)]
+    return [
+        RangeImage(points[:0] if seen_by is None else points[seen_by == i], origin) for i, origin in enumerate(origins)
+    ]
 
 
 def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
@@ -156,8 +162,8 @@ def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str
         return np.eye(4), []
     told = (
         f"the lidars see the robot moved by up to {1e3 * registration.reach:.1f} mm and "
-        f"{np.degrees(registration.angle):.2f} deg from where its description has it: the left lidar's mount is off, or "
-        "the floor calibration; the shape is fitted where the robot is seen"
+        f"{np.degrees(registration.angle):.2f} deg from where its description has it: the left lidar's mount is off, "
+        "or the floor calibration; the shape is fitted where the robot is seen"
     )
     return registration.seen_from_model, [told]
 
@@ -195,7 +201,9 @@ def _disagreements(names: Sequence[str], things: Sequence[Thing], misplaced: Seq
                 "enclosed (if it only stands there, take it away and collect again)"
             )
         elif thing.kind == "room":
-            told.append(f"something of {what} at {where} stands beside the robot in {_samples(names, thing.samples)}; left out")
+            told.append(
+                f"something of {what} at {where} stands beside the robot in {_samples(names, thing.samples)}; left out"
+            )
         else:
             passing.setdefault(thing.samples, []).append(thing)
     for samples, parts in passing.items():

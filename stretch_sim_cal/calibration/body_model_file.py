@@ -30,7 +30,7 @@ GRID_KEYS = (
 )
 NOTES = {
     "frame": "base_footprint",
-    "units": "m, rad; angle in degrees, axes_x and axes_y are full axes; parameters row by row over extension, then yaw",
+    "units": "m, rad; angle in degrees, axes_x and axes_y full axes; parameters row by row over extension, then yaw",
 }
 
 
@@ -76,7 +76,9 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
     shapes = _shapes(path, params.get("parameters"), KINDS[method], len(extensions) * len(yaws))
     rows = [shapes[i : i + len(yaws)] for i in range(0, len(shapes), len(yaws))]
     about = {name: value for name, value in params.items() if name not in GRID_KEYS and name not in NOTES}
-    return BodyShapeModel(method, extensions, yaws, rows, _covers(path, params.get("covers")), about, _warnings(path, params))
+    return BodyShapeModel(
+        method, extensions, yaws, rows, _covers(path, params.get("covers")), about, _warnings(path, params)
+    )
 
 
 def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:

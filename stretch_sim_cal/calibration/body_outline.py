@@ -49,7 +49,9 @@ class RobotOutline:
         """
         return self.hulls(footprint_from_link)[0]
 
-    def hulls(self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None) -> list[np.ndarray]:
+    def hulls(
+        self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None
+    ) -> list[np.ndarray]:
         """Return the corners (K, 2) of the hull around the robot in each of several sets of poses.
 
         `footprint_from_link` holds (N, 4, 4) for every link with a surface, `sizes` how many of the N poses, which

@@ -63,7 +63,9 @@ class Thing:
         return np.isfinite(cKDTree(self.points).query(local, distance_upper_bound=SAME_PLACE)[0])
 
 
-def rigid_groups(poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str], tolerance: float = 1e-3) -> np.ndarray:
+def rigid_groups(
+    poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str], tolerance: float = 1e-3
+) -> np.ndarray:
     """Return for each link the index of the first link that it does not move against in any of the poses (m, rad)."""
     frames = {link: np.array([pose[link] for pose in poses]) for link in links}
     group = np.full(len(links), -1)
@@ -129,7 +131,10 @@ def _with_near_parts(things: list[Thing]) -> list[Thing]:
         links = [thing.link for thing in things if thing.kind == "payload"]
         near = [
             thing.kind == "room"
-            and any(link == thing.link and tree.query(thing.points)[0].min() <= PART for tree, link in zip(held, links, strict=True))
+            and any(
+                link == thing.link and tree.query(thing.points)[0].min() <= PART
+                for tree, link in zip(held, links, strict=True)
+            )
             for thing in things
         ]
         if not any(near):
@@ -193,7 +198,7 @@ class _Extra:
 def _support(
     extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], images: Sequence[Sequence[RangeImage]]
 ) -> np.ndarray:
-    """Return for each extra return in how many (share) of the poses in which its place could be seen there is something.
+    """Return for each extra return in which share of the poses that could see its place there is something.
 
     `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen where the
     lidar that saw the return has another one in front of it.

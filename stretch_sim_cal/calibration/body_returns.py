@@ -39,7 +39,7 @@ class Sighting:
 
     `on_model`: returns that the model explains; `extra`: returns in front of the model, or beside it, by more than the
     disagreement asked for; `through`: returns from behind the model's surface. The rest is room. `links` are indices
-    (into the index's) of the link on the ray (or, for `extra` ones that miss the model, the nearest), -1 where there is none;
+    (into the index's) of the link on the ray (or, for `extra` ones that miss the model, the nearest), -1 for none;
     `gaps` the distance (m) from the model along the ray or, where the ray misses it, in space; inf where it is far.
     `directions` (N, 3) are those of the rays, `lidars` (N,) which lidar saw them, where that is known.
     """

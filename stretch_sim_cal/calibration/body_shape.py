@@ -116,7 +116,9 @@ def fit_body_shape(
 
     normals = None
     if settings.method == "convex_polygon":
-        normals = common_normals([spanning_hull(hull) for hull in grid.hulls(grid_points(grid.axes))], settings.polygon_vertices)
+        normals = common_normals(
+            [spanning_hull(hull) for hull in grid.hulls(grid_points(grid.axes))], settings.polygon_vertices
+        )
 
     def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> Shape:
         try:

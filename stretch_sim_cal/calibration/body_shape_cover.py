@@ -23,9 +23,7 @@ STEP = 0.04  # m, by which a capsule's numbers may change in one sweep
 OWN_WEIGHT = 20.0  # of the inflation of a grid point that was asked for, against one that was added
 
 
-def covering(
-    axes: Axes, shapes: list[Shape], hulls: Hulls, asked_for: Axes
-) -> tuple[list[Shape], float, float]:
+def covering(axes: Axes, shapes: list[Shape], hulls: Hulls, asked_for: Axes) -> tuple[list[Shape], float, float]:
     """Return the shapes (row by row) changed so that those interpolated between them enclose the hulls there.
 
     `asked_for` are the axes before they were refined: inflation is put elsewhere where it can. Also returns how far the
@@ -84,8 +82,8 @@ def _tightened(
 
 
 def _smaller(vector: np.ndarray, parts: list[tuple[float, np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return a capsule (6,) of less area; for each of `parts` (w, other, hull) the capsule `other + w * vector` encloses
-    the hull, as it does at first."""
+    """Return a capsule (6,) of less area; for each of `parts` (w, other, hull) the capsule `other + w * vector`
+    encloses the hull, as it does at first."""
     counts = [len(hull) for _, _, hull in parts]
     shares = np.repeat([w for w, _, _ in parts], counts)[:, None]
     others = np.repeat([other for _, other, _ in parts], counts, axis=0)
@@ -127,7 +125,9 @@ def _closer(axes: Axes, places: list[tuple[float, float]]) -> list[tuple[float, 
     result = []
     for extension, yaw in places:
         steps = [_step(axis, value) for axis, value in zip(axes, (extension, yaw), strict=True)]
-        result += [(extension + i * steps[0] / 4, yaw + j * steps[1] / 4) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
+        result += [
+            (extension + i * steps[0] / 4, yaw + j * steps[1] / 4) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j
+        ]
     return list(dict.fromkeys(result))
 
 

@@ -1,4 +1,4 @@
-"""The body shape as a function of arm extension and wrist yaw: shapes on a grid, interpolated between, clamped outside."""
+"""The body shape over arm extension and wrist yaw: shapes on a grid, interpolated between and clamped outside."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,8 @@ class BodyShapeModel:
 
     `shapes[i][j]` belongs to `arm_extensions[i]` and `wrist_yaws[j]`. An axis with one value is one that the shape
     does not depend on. `covers` says for which commanded values (lowest, highest) of each joint the shape was fitted;
-    `about` holds what else the file says: tool, description_hash, dataset, evidence; `warnings` what its reader should know.
+    `about` holds what else the file says: tool, description_hash, dataset, evidence; `warnings` what
+    its reader should know.
     """
 
     shape_fitting_method: str
@@ -59,7 +60,7 @@ class BodyShapeModel:
         return type(corners[0]).from_vector(weights @ np.array([corner.vector for corner in corners]))
 
     def outside_of_coverage(self, joints: Mapping[str, float], tolerance: float = 0.01) -> list[str]:
-        """Return the joints whose value (m or rad) is outside what the model was fitted for by more than `tolerance`."""
+        """Return the joints whose value (m, rad) is outside what the model was fitted for by more than `tolerance`."""
         return [
             joint
             for joint, (low, high) in self.covers.items()

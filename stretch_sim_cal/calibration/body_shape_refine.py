@@ -130,7 +130,10 @@ def _continued(shape: TaperedCapsule, hull: np.ndarray, around: list[TaperedCaps
     if not around:
         return shape
     shape = shape.like(around[0])
-    if np.abs(shape.vector - np.mean([other.vector for other in around], axis=0)).max() < SMOOTH and not shape.is_circle:
+    if (
+        np.abs(shape.vector - np.mean([other.vector for other in around], axis=0)).max() < SMOOTH
+        and not shape.is_circle
+    ):
         return shape
     options = [shape] + [refined_capsule(hull, other.vector) for other in around]
     least = min(option.area for option in options)
@@ -148,5 +151,7 @@ def _unlike(a: Shape, b: Shape) -> float:
 def _neighbours(index: int, total: int, count: int) -> list[int]:
     """Return the grid points next to one, in a grid of `total` row by row, `count` to a row."""
     column = index % count
-    found = [index - count, index + count] + ([index - 1] if column else []) + ([index + 1] if column < count - 1 else [])
+    found = (
+        [index - count, index + count] + ([index - 1] if column else []) + ([index + 1] if column < count - 1 else [])
+    )
     return [other for other in found if 0 <= other < total]

@@ -1,4 +1,4 @@
-"""How far points are from a robot's surfaces in a pose, and from which link: a k-d tree per link, in the link's frame."""
+"""How far points are from a robot's surfaces in a pose, and from which link's: a k-d tree per link, in its frame."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.body_outline import LinkSurface
 
-SPACING = 0.012  # m, between the points that stand for a surface in the search; distances are to the triangles themselves
+SPACING = (
+    0.012  # m, between the points that stand for a surface in the search; distances are to the triangles themselves
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class _Part:
         cross = np.cross(self.triangles[:, 1] - self.triangles[:, 0], self.triangles[:, 2] - self.triangles[:, 0])
         lengths = np.linalg.norm(cross, axis=1)
         self.triangles = self.triangles[lengths > 1e-12]  # slivers without an area have no normal and cover nothing
-        self.normals = (cross[lengths > 1e-12] / lengths[lengths > 1e-12, None])
+        self.normals = cross[lengths > 1e-12] / lengths[lengths > 1e-12, None]
         self.low, self.high = self.triangles.min(axis=(0, 1)), self.triangles.max(axis=(0, 1))
         self.centre = (self.low + self.high) / 2
         self.half = (self.high - self.low) / 2

@@ -14,7 +14,7 @@ BLOCKED = 0.05  # m: a lidar that has the model this far in front of a point did
 def robot_views(
     surfaces: Mapping[str, LinkSurface], poses: Sequence[Mapping[str, np.ndarray]], origins: np.ndarray
 ) -> "list[RobotView]":
-    """Return the model's views in several poses, links being at `poses[i][link]` (4, 4), from lidars at `origins` (L, 3).
+    """Return the model's views in several poses (links at `poses[i][link]`, 4x4) from lidars at `origins` (L, 3).
 
     Links that are at the same place in all poses, most triangles of a robot, are prepared once.
     """
@@ -36,21 +36,24 @@ class Triangles:
     @classmethod
     def of(cls, surfaces: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> "Triangles":
         posed = [
-            (surface.vertices @ pose[link][:3, :3].T + pose[link][:3, 3])[surface.faces] for link, surface in surfaces.items()
+            (surface.vertices @ pose[link][:3, :3].T + pose[link][:3, 3])[surface.faces]
+            for link, surface in surfaces.items()
         ]
         counts = [len(triangles) for triangles in posed]
         return cls(np.concatenate([np.empty((0, 3, 3)), *posed]), np.repeat(np.arange(len(posed)), counts))
 
 
 class RobotView:
-    """The model's surfaces in one pose and the lidars at `origins` (L, 3); `links` names what link numbers stand for."""
+    """The model's surfaces in one pose, lidars at `origins` (L, 3); `links` names what link numbers stand for."""
 
     def __init__(self, links: Sequence[str], parts: Sequence[Triangles], origins: np.ndarray):
         self.links = list(links)
         self._targets = [part.target for part in parts]
         self._normals = np.concatenate([part.normals for part in parts] + [np.zeros((1, 3))])
         offsets = np.cumsum([0] + [1 + part.link_of.max(initial=-1) for part in parts[:-1]])
-        self._link_of = np.concatenate([part.link_of + offset for part, offset in zip(parts, offsets, strict=True)] + [[-1]])
+        self._link_of = np.concatenate(
+            [part.link_of + offset for part, offset in zip(parts, offsets, strict=True)] + [[-1]]
+        )
         self._starts = np.cumsum([0] + [len(part.normals) for part in parts[:-1]])
         self.origins = np.asarray(origins, dtype=float)
 
@@ -66,9 +69,9 @@ class RobotView:
         """Return how far beyond points (N, 3) the model is along the ray that saw each, and what is there.
 
         `lidars` (N,) says which lidar saw a point; where it is None the one is taken whose ray meets the model nearest
-        to the point, and rather behind it than in front. `model_from_seen` (4, 4) moves points and lidars before. Gives distances (N,), negative where
-        the model is in front of the point and inf where the ray misses it, unit normals (N, 3) against the ray,
-        links (N,) as indices into `links`, and the rays' directions (N, 3).
+        to the point, and rather behind it than in front. `model_from_seen` (4, 4) moves points and lidars before.
+        Gives distances (N,), negative where the model is in front of the point and inf where the ray misses it, unit
+        normals (N, 3) against the ray, links (N,) as indices into `links`, and the rays' directions (N, 3).
         """
         motion = np.eye(4) if model_from_seen is None else model_from_seen
         points = points @ motion[:3, :3].T + motion[:3, 3]

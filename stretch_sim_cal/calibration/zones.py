@@ -33,7 +33,7 @@ class ZoneSettings:
             raise InputError(f"zones: margin {self.margin} and stop_zone {self.stop_zone} must be 0 or more")
         if not self.drop < self.lowest < self.highest:
             raise InputError(
-                f"zones: heights must rise from drop ({self.drop}) over lowest ({self.lowest}) to highest ({self.highest})"
+                f"zones: heights must rise from drop {self.drop} over lowest {self.lowest} to highest {self.highest}"
             )
 
 
@@ -50,7 +50,9 @@ class Zones:
     def around(cls, shape: Shape, settings: ZoneSettings | None = None) -> "Zones":
         """Return the zones around a shape in base_footprint."""
         settings = settings or ZoneSettings()
-        return cls(shape, shape.inflated(settings.margin), shape.inflated(settings.margin + settings.stop_zone), settings)
+        return cls(
+            shape, shape.inflated(settings.margin), shape.inflated(settings.margin + settings.stop_zone), settings
+        )
 
     def classify(self, points: np.ndarray) -> np.ndarray:
         """Return the class (N,) uint8 of points (N, 3+) in base_footprint, see `NOTHING`. Quickest in float32.
