@@ -1,4 +1,4 @@
-"""Pictures of a fitted body shape: for every pose the outline, the returns and the shape, a strip over arm extension."""
+"""Pictures of a fitted body shape: outline, returns and shape of every pose, a strip over arm extension."""
 
 import io
 from collections.abc import Sequence
@@ -60,7 +60,9 @@ def _pose(axis, shape, evidence, seen, chosen) -> None:
     axis.fill(*outline.T, color=SHAPE, alpha=0.12, linewidth=0)
     axis.plot(*np.vstack([outline, outline[:1]]).T, color=SHAPE, linewidth=1.2, label="fitted shape")
     for number, i in enumerate(chosen):
-        axis.fill(*evidence[i].points.T, color=BODY, alpha=0.6, linewidth=0, label=None if number else "enclosed outline")
+        axis.fill(
+            *evidence[i].points.T, color=BODY, alpha=0.6, linewidth=0, label=None if number else "enclosed outline"
+        )
         if seen is None:
             continue
         returns = seen.returns[i]

@@ -8,13 +8,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body_evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
 from stretch_sim_cal.calibration.body_model_file import default_file_name, save_body_shape_model
 from stretch_sim_cal.calibration.body_returns import EvidenceSettings
-from stretch_sim_cal.calibration.body_shape import FIT_METHODS, BodyShapeFit, BodyShapeSettings, PoseEvidence, fit_body_shape
+from stretch_sim_cal.calibration.body_shape import (
+    FIT_METHODS,
+    BodyShapeFit,
+    BodyShapeSettings,
+    PoseEvidence,
+    fit_body_shape,
+)
 from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording.dataset import JOINTS, Dataset, Sample, read_dataset
@@ -45,11 +49,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="what is enclosed: the lidars' returns from the robot, its description's surfaces, or both (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--model", metavar="URDF", help="description (URDF or xacro); default: the dataset's own")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml")
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml"
+    )
     parser.add_argument("--no-arm-dependence", action="store_true", help="one shape for all arm extensions")
     parser.add_argument("--no-yaw-dependence", action="store_true", help="one shape for all wrist yaws")
     parser.add_argument("--vertices", type=int, default=16, help="most vertices of a convex_polygon (%(default)s)")
-    parser.add_argument("--range-noise", type=float, default=0.01, metavar="M", help="of the lidars, 1 sigma (%(default)s)")
+    parser.add_argument(
+        "--range-noise", type=float, default=0.01, metavar="M", help="of the lidars, 1 sigma (%(default)s)"
+    )
     parser.add_argument("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
@@ -63,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
     if not 0 < args.range_noise < 0.2:
         raise InputError(f"--range-noise {args.range_noise}: a noise in m between 0 and 0.2 was expected")
     dataset = read_dataset(args.directory)
-    body = RobotBody(load_model(args.model or dataset.description_file or nominal_description()), dataset.footprint_from_base_link)
+    body = RobotBody(
+        load_model(args.model or dataset.description_file or nominal_description()), dataset.footprint_from_base_link
+    )
     warnings = dataset.warnings + check_joints(dataset, body)
     seen = None
     if args.evidence != "model":
@@ -114,7 +124,7 @@ def fit_evidence(
 
 
 def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
-    """Return a warning for each sample whose joints did not arrive. Raises `InputError` for values outside the limits."""
+    """Return a warning for each sample whose joints did not arrive. Raises `InputError` for ones outside the limits."""
     told = []
     for sample in dataset.samples:
         for kind, values, tolerance in (("commanded", sample.commanded, 1e-3), ("actual", sample.actual, 0.05)):
@@ -138,8 +148,8 @@ def check_enclosed(fit: BodyShapeFit) -> None:
     """Raise `Refused` where the robot sticks out of the shape between the grid points in spite of all."""
     if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
         raise Refused(
-            f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the interpolated "
-            "shape; collect more values of arm and wrist_yaw, or fit another shape; nothing was written"
+            f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
+            "interpolated shape; collect more values of arm and wrist_yaw, or fit another shape; nothing was written"
         )
 
 
@@ -150,7 +160,7 @@ def about(dataset: Dataset, body: RobotBody, evidence: str) -> dict:
         "tool": tool,
         "description_hash": body.hash,
         "evidence": evidence,
-        "fitted": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "fitted": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "dataset_metadata": {
             "robot_id": str(dataset.info.get("robot_id", "unknown")),
             "tool_id": tool,
@@ -159,7 +169,9 @@ def about(dataset: Dataset, body: RobotBody, evidence: str) -> dict:
     }
 
 
-def report(args, out: Path, dataset: Dataset, fit: BodyShapeFit, seen: BodyEvidence | None, warnings: list[str]) -> None:
+def report(
+    args, out: Path, dataset: Dataset, fit: BodyShapeFit, seen: BodyEvidence | None, warnings: list[str]
+) -> None:
     """Print what was fitted: lines for people, or JSON."""
     for line in warnings:
         print(f"warning: {line}", file=sys.stderr)
@@ -189,7 +201,8 @@ def report(args, out: Path, dataset: Dataset, fit: BodyShapeFit, seen: BodyEvide
     if fit.protrusion_between is not None:
         before, after = (1e3 * value for value in fit.protrusion_between)
         print(f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm before they were inflated)")
-    print(f"wrote {out}: {model.shape_fitting_method}, {len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws")
+    grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
+    print(f"wrote {out}: {model.shape_fitting_method}, {grid}")
 
 
 if __name__ == "__main__":

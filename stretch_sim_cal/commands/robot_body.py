@@ -1,4 +1,4 @@
-"""The robot description as the body-shape fit needs it: surfaces, where links are, outlines at commanded joint values."""
+"""The robot description as the body-shape fit needs it: surfaces, where links are, outlines at commanded values."""
 
 from collections.abc import Mapping, Sequence
 
@@ -53,7 +53,9 @@ class RobotBody:
             footprint_from_base_link = inverse(at_zero[FOOTPRINT_LINK]) @ at_zero[BASE_LINK]
         self.footprint_from_base_link = footprint_from_base_link
         base = inverse(at_zero[BASE_LINK])
-        self.lidars = np.array([(footprint_from_base_link @ base @ at_zero[link])[:3, 3] for link in lidar_links(model)])
+        self.lidars = np.array(
+            [(footprint_from_base_link @ base @ at_zero[link])[:3, 3] for link in lidar_links(model)]
+        )
         """The lidars' places (L, 3) in base_footprint as the description has them, left first."""
         self.hash = robot_hash(
             {link: surface.vertices for link, surface in self.surfaces.items()},
@@ -61,7 +63,7 @@ class RobotBody:
         )
 
     def transforms(self, positions: Mapping[str, float | np.ndarray]) -> dict[str, np.ndarray]:
-        """Return footprint_from_link (..., 4, 4) of every link with a surface at joint positions by description name."""
+        """Return footprint_from_link (..., 4, 4) of every link with a surface; positions are by description name."""
         known = {name: value for name, value in positions.items() if name in self.model.joints}
         frames = link_transforms(self.model, known, [*self.surfaces, BASE_LINK])
         footprint_from_root = self.footprint_from_base_link @ inverse(frames[BASE_LINK])

@@ -36,7 +36,7 @@ class Shape(ABC):
 
     @abstractmethod
     def covers(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return which (N,) of points with coordinates `x` (N,) and `y` (N,) are inside, quickly, in their precision."""
+        """Return which (N,) of points at `x` (N,) and `y` (N,) are inside, quickly and in their precision."""
 
     @abstractmethod
     def inflated(self, margin: float) -> "Shape":
@@ -207,7 +207,10 @@ class Ellipse(Shape):
         """
         turns = np.arange(-4, 5) + round((other.angle - self.angle) / 90)
         swapped = [(self.axes_y, self.axes_x) if turn % 2 else (self.axes_x, self.axes_y) for turn in turns]
-        forms = [Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turn) for axes, turn in zip(swapped, turns)]
+        forms = [
+            Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turn)
+            for axes, turn in zip(swapped, turns, strict=True)
+        ]
         return min(forms, key=lambda form: form._unlikeness(other))
 
     def canonical(self) -> "Ellipse":
@@ -428,7 +431,7 @@ class ConvexPolygon(Shape):
         edges = np.roll(corners, -1, axis=0) - corners
         squared = np.full(len(points), np.inf)
         inside = np.full(len(points), len(corners) > 2)
-        for corner, edge in zip(corners, edges):
+        for corner, edge in zip(corners, edges, strict=True):
             offset = points - corner
             inside &= edge[0] * offset[:, 1] - edge[1] * offset[:, 0] >= 0
             t = np.clip(offset @ edge / max(edge @ edge, 1e-300), 0.0, 1.0)
@@ -482,7 +485,7 @@ class ConvexPolygon(Shape):
         return ConvexPolygon(np.vstack([self.vertices, np.repeat(self.vertices[-1:], missing, axis=0)]))
 
     def like(self, other: "ConvexPolygon") -> "ConvexPolygon":
-        """Return this same polygon, its vertices counted from where they are nearest to those of `other`, one by one."""
+        """Return this same polygon, its vertices counted from where they are nearest to `other`'s, one by one."""
         if self.normals is not None or len(self.vertices) != len(other.vertices):
             return self
         shifts = [np.roll(self.vertices, shift, axis=0) for shift in range(len(self.vertices))]

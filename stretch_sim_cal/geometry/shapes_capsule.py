@@ -17,7 +17,9 @@ WIDENINGS = [0.0, 0.03, 0.1]  # of the hull's size: tangents that keep clear of 
 STARTS = 5
 
 
-def enclosing_capsule(points: np.ndarray, starts: tuple[TaperedCapsule, ...] = (), count: int = STARTS) -> TaperedCapsule:
+def enclosing_capsule(
+    points: np.ndarray, starts: tuple[TaperedCapsule, ...] = (), count: int = STARTS
+) -> TaperedCapsule:
     """Return the tapered capsule of least area around points (N, 2), in canonical form.
 
     `starts` are refined besides the `count` best of the search, for instance the capsules of neighbouring poses.

@@ -27,7 +27,7 @@ def spanning_hull(points: np.ndarray) -> np.ndarray:
 
 
 def enclosing_circle(points: np.ndarray) -> Circle:
-    """Return the smallest circle around points (N, 2), exact (Welzl's incremental construction, in a shuffled order)."""
+    """Return the smallest circle around points (N, 2), exact (Welzl's incremental construction, shuffled)."""
     hull = convex_hull(points)
     if not len(hull):
         raise InputError("no points: a circle needs one or more")
@@ -41,7 +41,7 @@ def enclosing_circle(points: np.ndarray) -> Circle:
 
 
 def _circle_through(points: list[complex], p: complex) -> tuple[complex, float]:
-    """Return centre and radius of the smallest circle around points with `p` on it; points are complex numbers x + iy."""
+    """Return centre and radius of the smallest circle around points with `p` on it; a point is x + iy."""
     centre, radius = p, 0.0
     for j, q in enumerate(points):
         if abs(q - centre) <= radius + ROUNDING:

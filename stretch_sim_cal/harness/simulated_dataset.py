@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body_outline import HIGHEST, LOWEST, between_heights
+from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.shapes_hull import convex_hull
 from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.calibration.body_outline import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.geometry.voxels import voxel_keys
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter
-from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import ARM_JOINT, BASE_LINK, LIDAR_LINKS
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
@@ -96,7 +96,11 @@ class BodyDatasetRecorder:
         for device, left_from_lidar in zip(DEVICES, (np.eye(4), left_from_right), strict=True):
             points = np.concatenate([xyz(self._simulator.scan(device, tick)) for tick in ticks])
             placed = apply(footprint_from_left @ left_from_lidar, points)
-            near = (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS) & (placed[:, 2] > -0.5) & (placed[:, 2] < CROP_HEIGHT)
+            near = (
+                (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS)
+                & (placed[:, 2] > -0.5)
+                & (placed[:, 2] < CROP_HEIGHT)
+            )
             points, placed = points[near], placed[near]
             _, first = np.unique(voxel_keys(points, CELL), return_index=True)
             seen.append(placed[np.sort(first)])

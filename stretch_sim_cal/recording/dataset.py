@@ -1,8 +1,8 @@
 """Body-shape datasets: a folder of samples, one arm pose each, that is whole after every sample and can be continued.
 
-    DIR/metadata.yaml       format, frame, info, skipped, samples[]: id, commanded, actual, joints, file, num_points
-    DIR/sample_0000.npz     points (N, 3+) float32 in base_footprint; optional left, right (N, 3+) in their lidar's frame
-    DIR/description.urdf    the robot's description while it was recorded
+DIR/metadata.yaml       format, frame, info, skipped, samples[]: id, commanded, actual, joints, file, num_points
+DIR/sample_0000.npz     points (N, 3+) float32 in base_footprint; optional left, right (N, 3+) in their lidar's frame
+DIR/description.urdf    the robot's description while it was recorded
 """
 
 import datetime
@@ -174,11 +174,12 @@ class DatasetWriter:
                 f"{self.directory}: was recorded with another robot description; choose another folder to start anew"
             )
         stored = self._metadata.get("footprint_from_base_link")
-        if footprint_from_base_link is not None and stored is not None:
-            if not np.allclose(np.array(stored), footprint_from_base_link, atol=1e-4):
-                raise InputError(
-                    f"{self.directory}: was recorded with another floor calibration; choose another folder to start anew"
-                )
+        if footprint_from_base_link is None or stored is None:
+            return
+        if not np.allclose(np.array(stored), footprint_from_base_link, atol=1e-4):
+            raise InputError(
+                f"{self.directory}: was recorded with another floor calibration; choose another folder to start anew"
+            )
 
 
 def read_dataset(directory: str | Path) -> Dataset:
@@ -264,7 +265,7 @@ def _read_sample(directory: Path, entry: dict, warnings: list[str]) -> Sample:
     points = _cloud(arrays["points"], f"{where}: points")
     if entry.get("num_points", len(points)) != len(points):
         raise InputError(
-            f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; they are not of one recording"
+            f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; one is of another run"
         )
     lidars = _lidars(entry, len(points))
     finite = np.isfinite(points[:, :3]).all(axis=1)
@@ -282,7 +283,9 @@ def _arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.ndar
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in names if name in archive}
     except FileNotFoundError as error:
-        raise InputError(f"{where}: the file is missing, though {METADATA} lists it; collect this pose again") from error
+        raise InputError(
+            f"{where}: the file is missing, though {METADATA} lists it; collect this pose again"
+        ) from error
     except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{where}: is torn or no .npz file ({error}); collect this pose again") from error
 
@@ -321,7 +324,11 @@ def _pose(values, where: str) -> dict[str, float]:
 
 
 def _number(value, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)) or not math.isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float, np.integer, np.floating))
+        or not math.isfinite(value)
+    ):
         raise InputError(f"{where}: {value!r} is not a finite number")
     return float(value)
 
@@ -338,4 +345,4 @@ def _sha256(text: str) -> str:
 
 
 def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

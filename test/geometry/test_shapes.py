@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule, capsule_area, capsule_distance
+from stretch_sim_cal.geometry.shapes import (
+    Circle,
+    ConvexPolygon,
+    Ellipse,
+    TaperedCapsule,
+    capsule_area,
+    capsule_distance,
+)
 from stretch_sim_cal.geometry.shapes_hull import convex_hull, polygon_area
 
 SHAPES = [
@@ -97,7 +104,9 @@ def test_the_gradients_of_capsule_area_and_distance_are_those_of_finite_differen
         steps = 1e-6 * np.eye(6)
         area = [(capsule_area(vector + s)[0] - capsule_area(vector - s)[0]) / 2e-6 for s in steps]
         np.testing.assert_allclose(capsule_area(vector)[1], area, atol=1e-6)
-        distance = [(capsule_distance(vector + s, points)[0] - capsule_distance(vector - s, points)[0]) / 2e-6 for s in steps]
+        distance = [
+            (capsule_distance(vector + s, points)[0] - capsule_distance(vector - s, points)[0]) / 2e-6 for s in steps
+        ]
         np.testing.assert_allclose(capsule_distance(vector, points)[1], np.transpose(distance), atol=1e-5)
 
 

@@ -1,0 +1,149 @@
+"""Body shapes enclose a robot with a turning hand at grid points and between, at hardly more area than the best."""
+
+import numpy as np
+import pytest
+from scipy.interpolate import RegularGridInterpolator
+
+from stretch_sim_cal.calibration.body_shape import (
+    FIT_METHODS,
+    JOINTS,
+    BodyShapeModel,
+    BodyShapeSettings,
+    PoseEvidence,
+    enclosing_shape,
+    fit_body_shape,
+)
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.shapes import Circle, TaperedCapsule
+from stretch_sim_cal.geometry.shapes_hull import convex_hull
+
+BASE = TaperedCapsule(0.0, 0.0, 0.21, -0.02, 0.0, 0.2).outline(60)
+COARSE = BodyShapeSettings(max_grid_points=20)  # enough for a hand that turns by a radian
+HAND = np.array([[-0.06, -0.05], [0.28, -0.03], [0.28, 0.03], [-0.06, 0.05]])
+
+
+def outline(pose):
+    """A round base, an arm along x that moves out, and a hand that turns; pitch shortens the hand as seen from above."""
+    _, arm, yaw, pitch, _ = pose
+    turn = np.array([[np.cos(yaw), np.sin(yaw)], [-np.sin(yaw), np.cos(yaw)]])
+    hand = (HAND * [np.cos(pitch), 1.0]) @ turn + [0.2 + arm, -0.08]
+    beam = np.array([[-0.15, -0.12], [0.2 + arm, -0.12], [0.2 + arm, -0.04], [-0.15, -0.04]])
+    return convex_hull(np.vstack([BASE, beam, hand]))
+
+
+def outlines_at(sets):
+    return [convex_hull(np.vstack([outline(pose) for pose in poses])) for poses in sets]
+
+
+def samples(arms, yaws, lifts=(0.5,), pitches=(0.0,)):
+    poses = [(lift, arm, yaw, pitch, 0.0) for arm in arms for yaw in yaws for lift in lifts for pitch in pitches]
+    return [
+        PoseEvidence(f"sample {i}", dict(zip(JOINTS, map(float, pose), strict=True)), outline(pose))
+        for i, pose in enumerate(poses)
+    ]
+
+
+def protrusion_between(model, arms, yaws, pitches=(0.0, 0.0), count=400):
+    rng = np.random.default_rng(5)
+    worst = 0.0
+    for _ in range(count):
+        pose = (0.5, rng.uniform(arms[0], arms[-1]), rng.uniform(yaws[0], yaws[-1]), rng.uniform(*pitches), 0.0)
+        worst = max(worst, model.shape_at(pose[1], pose[2]).protrusion(outline(pose)))
+    return worst
+
+
+@pytest.mark.parametrize("method", FIT_METHODS)
+def test_nothing_sticks_out_at_grid_points_and_between(method):
+    arms, yaws = [0.0, 0.2, 0.5], [-0.8, 0.4, 1.7]
+    fit = fit_body_shape(samples(arms, yaws), BodyShapeSettings(method, max_grid_points=40), outlines_at)
+    assert fit.protrusions.max() <= 1e-6
+    assert protrusion_between(fit.model, arms, yaws) <= 0.002
+    assert fit.protrusion_between[0] >= fit.protrusion_between[1] and fit.protrusion_between[1] < 1e-3
+
+
+def test_the_capsule_is_hardly_larger_than_the_smallest_one_in_each_pose():
+    arms, yaws = [0.0, 0.17, 0.35, 0.52], [-1.1, 0.7, 2.5, 4.2]
+    evidence = samples(arms, yaws)
+    fit = fit_body_shape(evidence, outlines_at=outlines_at)
+    ratios = [area / enclosing_shape(sample.points).area for area, sample in zip(fit.areas, evidence, strict=True)]
+    assert max(ratios) <= 1.03
+    assert protrusion_between(fit.model, arms, yaws) <= 0.005
+
+
+def test_without_the_outline_between_only_the_samples_are_enclosed():
+    evidence = samples([0.0, 0.5], [0.0, 1.5])
+    fit = fit_body_shape(evidence)
+    assert fit.protrusions.max() <= 1e-6 and fit.protrusion_between is None
+    assert fit.model.arm_extensions == (0.0, 0.5) and fit.model.wrist_yaws == (0.0, 1.5)
+
+
+def test_lift_and_pitch_are_covered_by_their_union():
+    evidence = samples([0.0, 0.3], [0.0, 1.0], lifts=(0.2, 0.9), pitches=(-0.9, 0.9))
+    fit = fit_body_shape(evidence, COARSE, outlines_at)
+    assert fit.protrusions.max() <= 1e-6
+    # The hand is longest at pitch 0, which no sample was taken at.
+    assert protrusion_between(fit.model, [0.0, 0.3], [0.0, 1.0], (-0.9, 0.9)) <= 0.002
+    assert fit.model.covers["wrist_pitch"] == (-0.9, 0.9) and fit.model.covers["lift"] == (0.2, 0.9)
+
+
+@pytest.mark.parametrize("arm, yaw", [(False, True), (True, False), (False, False)])
+def test_a_shape_that_does_not_depend_on_a_joint_covers_all_of_its_values(arm, yaw):
+    arms, yaws = [0.0, 0.25, 0.5], [-0.5, 0.5, 1.5]
+    fit = fit_body_shape(
+        samples(arms, yaws), BodyShapeSettings(arm_dependent=arm, yaw_dependent=yaw, max_grid_points=30), outlines_at
+    )
+    assert fit.model.arm_dependent is arm and fit.model.yaw_dependent is yaw
+    assert fit.protrusions.max() <= 1e-6 and protrusion_between(fit.model, arms, yaws) <= 0.002
+
+
+def test_values_outside_the_grid_get_the_shape_at_its_border():
+    model = fit_body_shape(samples([0.1, 0.4], [0.0, 1.0]), COARSE, outlines_at).model
+    assert model.shape_at(-1.0, -9.0) == model.shape_at(0.1, 0.0)
+    assert model.shape_at(7.0, 9.0) == model.shape_at(0.4, 1.0)
+    assert model.outside_of_coverage({"arm": 0.5, "lift": 0.5, "wrist_yaw": 0.5}) == ["arm"]
+
+
+def test_shapes_between_are_what_a_published_reader_interpolates():
+    model = fit_body_shape(samples([0.0, 0.3, 0.5], [-0.5, 0.5, 1.5])).model
+    vectors = np.array([[shape.vector for shape in row] for row in model.shapes])
+    read = RegularGridInterpolator((model.arm_extensions, model.wrist_yaws), vectors)
+    for place in np.random.default_rng(1).uniform([0.0, -0.5], [0.5, 1.5], size=(20, 2)):
+        np.testing.assert_allclose(model.shape_at(*place).vector, read(place)[0])
+
+
+def test_parameters_do_not_jump_from_step_to_step():
+    model = fit_body_shape(samples([0.0, 0.5], [0.0, 1.0]), COARSE, outlines_at).model
+    ends = np.array([[shape.vector for shape in row] for row in model.shapes])
+    assert np.abs(np.diff(ends, axis=1)).max() < 0.12 and np.abs(np.diff(ends, axis=0)).max() < 0.3
+
+
+def test_a_missing_pose_is_named_and_the_outline_stands_in_for_it():
+    evidence = samples([0.0, 0.3], [0.0, 1.0])[:-1]
+    with pytest.raises(InputError, match=r"no sample at arm 0.300 m, wrist_yaw 1.000 rad"):
+        fit_body_shape(evidence)
+    fit = fit_body_shape(evidence, COARSE, outlines_at)
+    assert "arm 0.300 m, wrist_yaw 1.000 rad" in fit.warnings[0]
+    assert fit.model.shape_at(0.3, 1.0).protrusion(outline((0.5, 0.3, 1.0, 0.0, 0.0))) <= 1e-6
+
+
+def test_too_little_evidence_is_named_by_its_grid_point():
+    evidence = samples([0.0, 0.3], [0.0])
+    evidence[1] = PoseEvidence("sample 1", evidence[1].commanded, np.array([[0.0, 0.0], [1.0, 1.0]]))
+    with pytest.raises(InputError, match=r"arm 0.300 m, wrist_yaw 0.000 rad: 2 points span no area"):
+        fit_body_shape(evidence)
+    with pytest.raises(InputError, match="no samples"):
+        fit_body_shape([])
+
+
+def test_unknown_methods_and_polygons_of_two_vertices_are_refused():
+    with pytest.raises(InputError, match="'square' is no fit method"):
+        BodyShapeSettings("square")
+    with pytest.raises(InputError, match="polygon_vertices"):
+        BodyShapeSettings(polygon_vertices=2)
+    with pytest.raises(InputError, match="fit method"):
+        enclosing_shape(BASE, "square")
+
+
+def test_a_model_of_one_shape_is_that_shape_everywhere():
+    model = BodyShapeModel("circle", (0.0,), (0.0,), [[Circle(0.0, 0.0, 0.3)]])
+    assert model.shape_at(0.4, 2.0) == Circle(0.0, 0.0, 0.3) and not model.arm_dependent
