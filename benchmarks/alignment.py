@@ -2,7 +2,7 @@
 
     python benchmarks/alignment.py [--quick] [--seeds 20] [--first-seed 1001] [--out out/benchmarks]
 
-Prints the tables of docs/alignment.md, and writes them with a plot and all single results into the folder. Every seed
+Prints the tables of docs/accuracy.md, and writes them with a plot and all single results into the folder. Every seed
 has mount errors of its own (to 5 mm and 1 deg along and about each axis). Takes about an hour; --quick a few minutes.
 """
 

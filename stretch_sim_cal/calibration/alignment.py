@@ -2,7 +2,7 @@
 
 `PlaneAlignment` is the method "planes", the default. It assumes that robot and scene stand still while the frames are
 taken, and that the scene has flat surfaces, facing three ways, that both lidars see. Each assumption is checked on the
-data: a result that they do not support comes with refusals that say why. docs/alignment.md tells how it works and how
+data: a result that they do not support comes with refusals that say why. docs/accuracy.md tells how
 accurate it is.
 """
 

@@ -17,7 +17,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import adjoint, apply, check_rigid
 
 MAX_POOLED_FRAMES = 20
-# What the voxels' borders do to GICP, as measured against truth (docs/alignment.md), per metre of voxel.
+# What the voxels' borders do to GICP, as measured against truth (docs/accuracy.md), per metre of voxel.
 VOXEL_BIAS_TRANSLATION = 0.005
 VOXEL_BIAS_ROTATION = float(np.deg2rad(0.1))
 
