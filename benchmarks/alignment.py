@@ -21,7 +21,7 @@ from published.alignment import PublishedAlignment
 from tqdm import tqdm
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
@@ -100,7 +100,9 @@ def main() -> int:
     )
     print(tables)
     write_text(args.out / "alignment.md", tables + "\n")
-    write_text(args.out / "alignment.json", json.dumps({"rows": [asdict(row) for row in rows], "results": results}, indent=1))
+    write_text(
+        args.out / "alignment.json", json.dumps({"rows": [asdict(row) for row in rows], "results": results}, indent=1)
+    )
     plot(accurate, args.out / "alignment.png")
     return 0
 
@@ -109,7 +111,8 @@ def compare(row: Row, seed: int) -> dict:
     """Return the errors of both methods on one simulated recording."""
     random = np.random.default_rng(seed)
     left_error, right_error = (
-        PoseError(tuple(random.uniform(-0.005, 0.005, 3)), tuple(np.radians(random.uniform(-1, 1, 3)))) for _ in range(2)
+        PoseError(tuple(random.uniform(-0.005, 0.005, 3)), tuple(np.radians(random.uniform(-1, 1, 3))))
+        for _ in range(2)
     )
     setup = SimulationSetup(row.world, row.sensor, seed, left_error, right_error)
     simulator = EmbeddedSimulator(setup, replace(load_sensor(row.sensor), range_noise=row.range_noise))
@@ -120,10 +123,14 @@ def compare(row: Row, seed: int) -> dict:
     if row.anywhere:
         x, y = random.uniform(-0.5, 0.5, 2)
         simulator.move_base(from_xyz_rpy((x, y, 0.0), (0.0, 0.0, random.uniform(-np.pi, np.pi))))
-    biases = random.normal(size=(2, simulator.sensor.num_channels)) * row.biases[0] + random.normal(size=(2, 1)) * row.biases[1]
+    biases = (
+        random.normal(size=(2, simulator.sensor.num_channels)) * row.biases[0]
+        + random.normal(size=(2, 1)) * row.biases[1]
+    )
 
     ours, our_seconds = timed(
-        alignment_method()(guess, AlignmentSettings(base_from_left=base_from_left)), clouds(simulator, row.frames, biases)
+        alignment_method()(guess, AlignmentSettings(base_from_left=base_from_left)),
+        clouds(simulator, row.frames, biases),
     )
     published, published_seconds = timed(PublishedAlignment(guess), clouds(simulator, row.frames, biases))
     twist = log(truth @ inverse(ours.right_to_left))
@@ -181,7 +188,9 @@ def memory_line(counts: tuple[int, ...]) -> str:
     """Return a sentence about the peak memory of a process of its own per number of frames."""
     script = [sys.executable, __file__, "--memory"]
     found = [(count, subprocess.check_output([*script, str(count)], text=True).strip()) for count in counts]
-    return "Peak memory, simulator and libraries included: " + ", ".join(f"{mb} MB ({n} frames)" for n, mb in found) + "."
+    return (
+        "Peak memory, simulator and libraries included: " + ", ".join(f"{mb} MB ({n} frames)" for n, mb in found) + "."
+    )
 
 
 def accuracy_table(results: dict[str, list[dict]], seeds: range) -> str:
@@ -217,8 +226,13 @@ def refusal_table(results: dict[str, list[dict]], seeds: range) -> str:
     for name, runs in results.items():
         refused = [run["ours"]["refusals"] for run in runs if run["ours"]["refusals"]]
         said = "; ".join(sentence.split(":")[0] for sentence in refused[0]) if refused else "-"
-        off = max(run["published"]["translation_mm"] for run in runs), max(run["published"]["rotation_deg"] for run in runs)
-        lines.append(f"| {name} | {len(refused)} of {len(seeds)} | {said} | {off[0]:.0f} mm, {off[1]:.1f} deg at most |")
+        off = (
+            max(run["published"]["translation_mm"] for run in runs),
+            max(run["published"]["rotation_deg"] for run in runs),
+        )
+        lines.append(
+            f"| {name} | {len(refused)} of {len(seeds)} | {said} | {off[0]:.0f} mm, {off[1]:.1f} deg at most |"
+        )
     return "\n".join(lines)
 
 
@@ -238,7 +252,9 @@ def plot(results: dict[str, list[dict]], path: Path) -> None:
                 values = [run[method][key] for run in runs if method == "published" or not run["ours"]["refusals"]]
                 height = np.full(len(values), line + shift)
                 axis.plot(values, height, ".", color=colour, alpha=0.6, label=None if line else method)
-                axis.plot(np.median(values or [np.nan]), line + shift, "|", color=colour, markersize=14, markeredgewidth=2)
+                axis.plot(
+                    np.median(values or [np.nan]), line + shift, "|", color=colour, markersize=14, markeredgewidth=2
+                )
         for target, style in zip(targets[key], ("--", ":"), strict=True):
             axis.axvline(target, color="grey", linestyle=style, linewidth=1)
         axis.set(xscale="log", xlabel=label)

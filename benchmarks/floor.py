@@ -18,7 +18,7 @@ from published.floor import PublishedFloor
 from tqdm import tqdm
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.floor import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse

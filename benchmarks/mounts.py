@@ -16,9 +16,9 @@ import time
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body_outline import LinkSurface
-from stretch_sim_cal.calibration.mounts import calibrate_mounts
-from stretch_sim_cal.calibration.mounts_result import SIDES, Tie, as_right_to_left
+from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.result import SIDES, Tie, as_right_to_left
 from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import joint_positions
@@ -109,7 +109,9 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
 
 def summary(trials: list[Trial]) -> dict[str, float]:
     """Return what the trials say together, both lidars counted alike."""
-    translations, rotations, nees = (np.ravel([getattr(t, key) for t in trials]) for key in ("translation_mm", "rotation_deg", "nees"))
+    translations, rotations, nees = (
+        np.ravel([getattr(t, key) for t in trials]) for key in ("translation_mm", "rotation_deg", "nees")
+    )
     converged = [max(t.translation_mm) < 5.0 and max(t.rotation_deg) < 0.5 for t in trials]
     return {
         "seeds": len(trials),
@@ -133,10 +135,16 @@ def main() -> None:
     parser.add_argument("--start-deg", type=float, default=1.5, help="error of each mount (default: %(default)s)")
     parser.add_argument("--model-mm", type=float, default=0.0, help="how far links are off, one sigma per axis")
     parser.add_argument("--model-deg", type=float, default=0.0, help="how far links are turned, one sigma per axis")
-    parser.add_argument("--uncertainty-mm", type=float, default=1.0, help="what the calibration is told of that (default: %(default)s)")
-    parser.add_argument("--uncertainty-deg", type=float, default=0.1, help="what the calibration is told of that (default: %(default)s)")
+    parser.add_argument(
+        "--uncertainty-mm", type=float, default=1.0, help="what the calibration is told of that (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--uncertainty-deg", type=float, default=0.1, help="what the calibration is told of that (default: %(default)s)"
+    )
     parser.add_argument("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
-    parser.add_argument("--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them")
+    parser.add_argument(
+        "--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them"
+    )
     parser.add_argument("--tie", action="store_true", help="give the calibration an alignment of usual quality")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

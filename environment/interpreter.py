@@ -40,7 +40,11 @@ def choose(wanted, sourced):
 
     `sourced` is the name of the ROS 2 distribution whose rclpy the interpreter has to import, None for none.
     """
-    names = [wanted] if wanted else [sys.executable, "/usr/bin/python3"] + ["python%d.%d" % version for version in SUPPORTED]
+    names = (
+        [wanted]
+        if wanted
+        else [sys.executable, "/usr/bin/python3"] + ["python%d.%d" % version for version in SUPPORTED]
+    )
     found = [said for said in map(probe, dict.fromkeys(names)) if said]
     if not found:
         raise Stop(f"PYTHON={wanted}: there is no such interpreter" if wanted else "there is no Python that runs")
@@ -70,7 +74,9 @@ def complaint(said, sourced):
     short = ".".join(version.split(".")[:2])
     if sourced:
         if not said["rclpy"]:
-            return f"{python} cannot import the rclpy of ROS 2 {sourced}: name the Python that can, 'make env PYTHON=...'"
+            return (
+                f"{python} cannot import the rclpy of ROS 2 {sourced}: name the Python that can, 'make env PYTHON=...'"
+            )
         if _number(version) < SUPPORTED[0]:
             return f"ROS 2 {sourced} runs on Python {version}, this needs 3.11 or newer: use ROS 2 Jazzy, or a shell without ROS"
     elif _number(version) not in SUPPORTED:

@@ -43,7 +43,9 @@ def make(wanted):
     else:
         base = {**interpreter.choose(wanted, sourced), "venv": str(VENV), "ros": ros_identity(sourced)}
     keys = step_keys(base)
-    what = f"Python {base['version']}, " + (f"ROS 2 {sourced} as sourced" if sourced else "ROS 2 Jazzy from the package index")
+    what = f"Python {base['version']}, " + (
+        f"ROS 2 {sourced} as sourced" if sourced else "ROS 2 Jazzy from the package index"
+    )
     if base is made and not UNFINISHED.exists() and all(read(MADE / step) == key for step, key in keys.items()):
         print(f"environment: .venv is up to date ({what})")
         return
@@ -121,7 +123,11 @@ def build_interfaces(base):
     for package in sorted(path.parent for path in INTERFACES.glob("*/package.xml")):
         folder = BUILD / "interfaces" / package.name
         configure = [cmake, "-G", "Ninja", "-S", str(package), "-B", str(folder), f"-DCMAKE_INSTALL_PREFIX={VENV}"]
-        configure += [f"-DPython3_EXECUTABLE={VENV / 'bin' / 'python'}", "-DBUILD_TESTING=OFF", "-DCMAKE_BUILD_TYPE=Release"]
+        configure += [
+            f"-DPython3_EXECUTABLE={VENV / 'bin' / 'python'}",
+            "-DBUILD_TESTING=OFF",
+            "-DCMAKE_BUILD_TYPE=Release",
+        ]
         run(package.name, configure, environment)
         run(package.name, [cmake, "--build", str(folder), "--target", "install"], environment)
 
@@ -177,7 +183,11 @@ def run(step, command, environment=None):
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, pass_fds=lock
         )
     if done.returncode != 0:
-        print("".join(f"  | {line}\n" for line in log.read_text(errors="replace").splitlines()[-12:]), file=sys.stderr, end="")
+        print(
+            "".join(f"  | {line}\n" for line in log.read_text(errors="replace").splitlines()[-12:]),
+            file=sys.stderr,
+            end="",
+        )
         raise Stop(f"{step}: {Path(command[0]).name} failed ({done.returncode}); all that it said is in {log}")
 
 
@@ -199,7 +209,9 @@ def hold_lock():
 def ros_sourced():
     """Return the name of the ROS 2 distribution that is sourced in this shell, None if none is."""
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.environ.get("ROS_DISTRO") if any(folder and Path(folder, "rclpy").is_dir() for folder in folders) else None
+    return (
+        os.environ.get("ROS_DISTRO") if any(folder and Path(folder, "rclpy").is_dir() for folder in folders) else None
+    )
 
 
 def ros_identity(sourced):

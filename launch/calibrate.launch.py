@@ -1,7 +1,6 @@
 """All calibration nodes in simulated time: `ros2 launch stretch_sim_cal calibrate.launch.py`, beside a simulation."""
 
 from launch import LaunchDescription
-
 from stretch_sim_cal.harness.launched_calibration import calibration_description
 
 

@@ -1,7 +1,6 @@
 """The calibration nodes on the robot: `ros2 launch stretch_sim_cal robot.launch.py`. Its own drivers have to run."""
 
 from launch import LaunchDescription
-
 from stretch_sim_cal.harness.launched_calibration import calibration_description
 
 

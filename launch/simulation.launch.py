@@ -1,11 +1,11 @@
 """The simulated robot: `ros2 launch stretch_sim_cal simulation.launch.py world:=tables simulator:=gazebo`."""
 
-from launch import Action, LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+from launch import Action, LaunchContext, LaunchDescription
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.harness.launched import LaunchedSequence

@@ -25,7 +25,9 @@ def share_directory() -> Path:
     installed = Path(__file__).resolve().parents[4] / "share" / PACKAGE
     if (installed / "worlds").is_dir():
         return installed
-    raise InputError(f"{installed}: no such folder; install the package again with 'make env', 'pip install' or 'colcon build'")
+    raise InputError(
+        f"{installed}: no such folder; install the package again with 'make env', 'pip install' or 'colcon build'"
+    )
 
 
 def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
@@ -41,7 +43,9 @@ def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
     known = {p.name.removesuffix(suffix): p for p in (share_directory() / folder).glob(f"*{suffix}")}
     if str(name) in known:
         return known[str(name)]
-    raise InputError(f"'{name}' is not known in {folder}/; there is {', '.join(sorted(known)) or 'nothing'}, or give a path")
+    raise InputError(
+        f"'{name}' is not known in {folder}/; there is {', '.join(sorted(known)) or 'nothing'}, or give a path"
+    )
 
 
 def read_text(path: str | Path) -> str:

@@ -13,7 +13,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     CalibrationFile,
     Entry,
 )
-from stretch_sim_cal.calibration.mounts_file import MOUNTS
+from stretch_sim_cal.calibration.mounts.file import MOUNTS
 from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse
 

@@ -21,11 +21,11 @@ DEFAULT_FLOOR_METHOD = "support"
 
 BUILT_IN = {
     ALIGNMENT_GROUP: {
-        "planes": "stretch_sim_cal.calibration.alignment:PlaneAlignment",
-        "gicp": "stretch_sim_cal.calibration.alignment_gicp:GicpAlignment",
+        "planes": "stretch_sim_cal.calibration.alignment.planes:PlaneAlignment",
+        "gicp": "stretch_sim_cal.calibration.alignment.gicp:GicpAlignment",
     },
     FLOOR_GROUP: {
-        "support": "stretch_sim_cal.calibration.floor:SupportFloor",
+        "support": "stretch_sim_cal.calibration.floor.support_method:SupportFloor",
     },
 }
 

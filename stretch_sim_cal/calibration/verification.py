@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, CalibrationFile
-from stretch_sim_cal.calibration.floor_settings import FloorSettings
+from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
@@ -125,7 +125,9 @@ def _floor_drifts(file: CalibrationFile, result, tolerances: Tolerances) -> list
     covariance = result.covariance + _stored_covariance(file, FLOOR, 3)
     tilt = math.atan2(float(np.linalg.norm(np.cross(stored.normal, found.normal))), float(stored.normal @ found.normal))
     return [
-        Drift("floor, height", abs(found.offset - stored.offset), math.sqrt(covariance[0, 0]), tolerances.length, False),
+        Drift(
+            "floor, height", abs(found.offset - stored.offset), math.sqrt(covariance[0, 0]), tolerances.length, False
+        ),
         Drift("floor, tilt", tilt, _largest(covariance[1:, 1:]), tolerances.angle, True),
     ]
 

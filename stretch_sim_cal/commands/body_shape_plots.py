@@ -11,8 +11,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from stretch_sim_cal.calibration.body_evidence import BodyEvidence
-from stretch_sim_cal.calibration.body_shape import BodyShapeModel, PoseEvidence
+from stretch_sim_cal.calibration.body.evidence import BodyEvidence
+from stretch_sim_cal.calibration.body.shape import BodyShapeModel, PoseEvidence
 from stretch_sim_cal.files import write_atomic
 
 BODY, SHAPE, RETURNS, STRANGER = "#9aa7b5", "#1f5fbf", "#2b2b2b", "#d62728"

@@ -22,10 +22,16 @@ DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("recording", type=Path, help="a rosbag2 folder, or a single .mcap or .db3 file")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update")
-    parser.add_argument("--only", choices=("alignment", "floor"), help="one of the two; floor needs an alignment in FILE")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update"
+    )
+    parser.add_argument(
+        "--only", choices=("alignment", "floor"), help="one of the two; floor needs an alignment in FILE"
+    )
     parser.add_argument("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
-    parser.add_argument("--num-samples", type=int, help="pairs of clouds to use (default: 100 for alignment, 30 for floor)")
+    parser.add_argument(
+        "--num-samples", type=int, help="pairs of clouds to use (default: 100 for alignment, 30 for floor)"
+    )
     add_recording_arguments(parser)
     parser.add_argument("--method", help="alignment method, by name")
     parser.add_argument("--floor-method", help="floor method, by name")
@@ -43,7 +49,9 @@ def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-frame", default="base_link", help="default: %(default)s")
     parser.add_argument("--footprint-frame", default="base_footprint", help="default: %(default)s")
     parser.add_argument("--model", metavar="FILE", help="URDF with the lidars' poses, where the recording has none")
-    parser.add_argument("--max-time-difference", type=float, default=0.05, metavar="S", help="of a pair (default: 0.05 s)")
+    parser.add_argument(
+        "--max-time-difference", type=float, default=0.05, metavar="S", help="of a pair (default: 0.05 s)"
+    )
 
 
 @dataclass
@@ -118,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _align(source: _Source):
-    from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
+    from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
 
     settings = AlignmentSettings(base_from_left=source.frames.base_from_left)
@@ -129,7 +137,7 @@ def _align(source: _Source):
 
 
 def _find_floor(source: _Source, file: CalibrationFile):
-    from stretch_sim_cal.calibration.floor_settings import FloorSettings
+    from stretch_sim_cal.calibration.floor.settings import FloorSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
 
     frames, settings = source.frames, FloorSettings(right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance)
@@ -177,7 +185,9 @@ def _report(source: _Source, right_to_left: np.ndarray, footprint_from_base: np.
     left_in_base = apply(frames.base_from_left, left)
     after = apply(frames.base_from_left @ right_to_left, right)
     before = apply(frames.base_from_left @ frames.right_to_left, right)
-    parts = [image("Both clouds before and after alignment", plots.clouds_before_and_after(left_in_base, before, after))]
+    parts = [
+        image("Both clouds before and after alignment", plots.clouds_before_and_after(left_in_base, before, after))
+    ]
     if footprint_from_base is not None:
         points = apply(footprint_from_base, np.vstack([left_in_base, after]))
         parts.append(image("Floor residuals", plots.floor_residuals(points)))

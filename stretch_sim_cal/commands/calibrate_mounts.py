@@ -20,14 +20,18 @@ def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
         help="find where each lidar is in base_link; the recording is then a folder of arm poses, as "
         "ros_calibrate_lidar_mounts and ros_collect_body_shape_data write it",
     )  # fmt: skip
-    group.add_argument("--with-joint-offsets", action="store_true", help="find the zeros of lift, arm and wrist yaw as well")
-    group.add_argument("--link-mm", type=float, default=1.0, help="how far links may be off, one sigma (default: %(default)s)")
+    group.add_argument(
+        "--with-joint-offsets", action="store_true", help="find the zeros of lift, arm and wrist yaw as well"
+    )
+    group.add_argument(
+        "--link-mm", type=float, default=1.0, help="how far links may be off, one sigma (default: %(default)s)"
+    )
     group.add_argument("--link-deg", type=float, default=0.1, help="how far they may be turned (default: %(default)s)")
 
 
 def calibrate_from_poses(args: argparse.Namespace) -> int:
     """Find the mounts, write them if the data supports them, and return 0, or 1 where they were refused."""
-    from stretch_sim_cal.calibration.mounts_file import with_mounts
+    from stretch_sim_cal.calibration.mounts.file import with_mounts
     from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
 
     for option in OTHER_OPTIONS:

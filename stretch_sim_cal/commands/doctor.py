@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
         for name, value in findings.items():
             print(f"{name:<14} {value}")
         for name, missing in commands.items():
-            print(f"{'ok' if not missing else 'missing':<14} {name}{': needs ' + ', '.join(missing) if missing else ''}")
+            print(
+                f"{'ok' if not missing else 'missing':<14} {name}{': needs ' + ', '.join(missing) if missing else ''}"
+            )
     essential = [commands["demo, run, sim (embedded)"], commands["ros_* nodes"]]
     return 1 if any(essential) else 0
 
@@ -53,7 +55,10 @@ def run(args: argparse.Namespace) -> int:
 def _has(module: str) -> bool:
     # The package index has an unrelated package named `launch`: ROS's own has LaunchDescription.
     if module == "launch":
-        return importlib.util.find_spec("launch") is not None and importlib.util.find_spec("launch.launch_description") is not None
+        return (
+            importlib.util.find_spec("launch") is not None
+            and importlib.util.find_spec("launch.launch_description") is not None
+        )
     return importlib.util.find_spec(module) is not None
 
 
@@ -71,7 +76,11 @@ def _gazebo() -> str:
         found = find_gazebo()
     except InputError as error:
         return f"none: {error}"
-    kinds = "cpu (collision shapes), gpu (visuals, needs a renderer)" if found.has_cpu_lidar else "gpu (visuals, needs a renderer)"
+    kinds = (
+        "cpu (collision shapes), gpu (visuals, needs a renderer)"
+        if found.has_cpu_lidar
+        else "gpu (visuals, needs a renderer)"
+    )
     return f"{found.generation} ({found.bindings}); lidars: {kinds}"
 
 

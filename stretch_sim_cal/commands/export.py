@@ -10,7 +10,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.calibration import values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import problems
-from stretch_sim_cal.calibration.mounts_file import stored_mounts
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
 from stretch_sim_cal.commands.described import MODEL_HELP, base_origin, lidar_origins, load_description
 from stretch_sim_cal.errors import InputError, Refused

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.body_evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body_model_file import default_file_name, save_body_shape_model
-from stretch_sim_cal.calibration.body_returns import EvidenceSettings
-from stretch_sim_cal.calibration.body_shape import (
+from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
+from stretch_sim_cal.calibration.body.model_file import default_file_name, save_body_shape_model
+from stretch_sim_cal.calibration.body.returns import EvidenceSettings
+from stretch_sim_cal.calibration.body.shape import (
     FIT_METHODS,
     BodyShapeFit,
     BodyShapeSettings,

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body_evidence import SeenRobot
-from stretch_sim_cal.calibration.body_model_file import robot_hash
-from stretch_sim_cal.calibration.body_outline import LinkSurface, RobotOutline
-from stretch_sim_cal.calibration.body_shape import JOINTS
-from stretch_sim_cal.calibration.body_shape_grid import OutlinesAt
+from stretch_sim_cal.calibration.body.evidence import SeenRobot
+from stretch_sim_cal.calibration.body.grid import OutlinesAt
+from stretch_sim_cal.calibration.body.model_file import robot_hash
+from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
+from stretch_sim_cal.calibration.body.shape import JOINTS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.dataset import Sample

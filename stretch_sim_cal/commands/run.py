@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that every command which runs scenarios has."""
-    parser.add_argument("--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)"
+    )
     parser.add_argument("--simulator", choices=("embedded", "gazebo"), default="embedded")
     parser.add_argument("--seed", type=int, help="another seed than the scenario's")
     parser.add_argument(

@@ -14,12 +14,15 @@ from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from stretch_sim_cal.conventions import icub_normal, rep199_normal, stretch_renames, stretch_turning
+from stretch_sim_cal.conventions.icub import normal as icub_normal
 from stretch_sim_cal.conventions.profile import Finding, lint
 from stretch_sim_cal.conventions.profiles import profile_named
 from stretch_sim_cal.conventions.proof import JointMapping
+from stretch_sim_cal.conventions.rep199 import normal as rep199_normal
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning, add_frame, rename, turn
-from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
+from stretch_sim_cal.conventions.stretch import renames as stretch_renames
+from stretch_sim_cal.conventions.stretch import turning as stretch_turning
+from stretch_sim_cal.conventions.stretch.names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import RobotModel, load_urdf_text, parse_urdf
 from stretch_sim_cal.robot.model import Link, robot_model

@@ -1,9 +1,9 @@
 """The conventions that a model can be held against, by name."""
 
-from stretch_sim_cal.conventions.icub_profile import ICUB
+from stretch_sim_cal.conventions.icub.profile import ICUB
 from stretch_sim_cal.conventions.profile import Profile
-from stretch_sim_cal.conventions.rep199_profile import REP199
-from stretch_sim_cal.conventions.stretch_profile import STRETCH
+from stretch_sim_cal.conventions.rep199.profile import REP199
+from stretch_sim_cal.conventions.stretch.profile import STRETCH
 from stretch_sim_cal.errors import InputError
 
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (STRETCH, REP199, ICUB)}

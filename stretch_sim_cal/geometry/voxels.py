@@ -21,7 +21,9 @@ def group_sums(group: np.ndarray, num_groups: int, values: np.ndarray) -> np.nda
     return np.stack([np.bincount(group, weights=column, minlength=num_groups) for column in values.T], axis=1) * 1.0
 
 
-def group_means(group: np.ndarray, num_groups: int, values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+def group_means(
+    group: np.ndarray, num_groups: int, values: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Return the (weighted) means (num_groups, K) of `values` (N, K) over each group; zero for an empty group."""
     weights = np.ones(len(group)) if weights is None else weights
     totals = np.bincount(group, weights=weights, minlength=num_groups)

@@ -5,12 +5,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from launch import Action, LaunchContext
 from launch.actions import EmitEvent, ExecuteProcess, LogInfo, RegisterEventHandler
 from launch.event_handlers import OnProcessExit, OnProcessIO
 from launch.events import Shutdown
 from launch.events.process import ProcessExited, ProcessIO
 
+from launch import Action, LaunchContext
 from stretch_sim_cal.harness.processes import Process
 from stretch_sim_cal.harness.runner import Finished
 

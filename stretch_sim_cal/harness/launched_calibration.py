@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
-from launch import Action, LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+from launch import Action, LaunchContext, LaunchDescription
 from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.harness.launched import LaunchedSequence
 from stretch_sim_cal.harness.processes import RunFiles, broadcast_process, calibration_nodes, visualize_process

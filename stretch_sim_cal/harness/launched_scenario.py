@@ -85,9 +85,9 @@ class LaunchedScenario:
 
     def description(self):
         """Return the `LaunchDescription` of simulator and calibration nodes, in a fresh folder."""
-        from launch import LaunchDescription
         from launch_testing.actions import ReadyToTest
 
+        from launch import LaunchDescription
         from stretch_sim_cal.harness.launched import LaunchedSequence
 
         folder = Path(tempfile.mkdtemp(prefix=f"{self.scenario.name}_"))

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.mounts_misfit import FRONT
-from stretch_sim_cal.calibration.mounts_result import MountsResult, Residuals
+from stretch_sim_cal.calibration.mounts.misfit import FRONT
+from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
+from stretch_sim_cal.geometry.voxels import voxel_keys
 from stretch_sim_cal.harness.plots import _png, plt
 from stretch_sim_cal.harness.report import image, write_page
-from stretch_sim_cal.geometry.voxels import voxel_keys
 
 CELL = 0.04  # m, of the model's surface, in which residuals are averaged: single ones are noise
 ENOUGH = 5  # returns in a cell
@@ -36,7 +36,9 @@ def mount_residuals(residuals: Residuals) -> bytes:
         drawn = axis.scatter(
             places[:, across], places[:, 2], c=1e3 * means, s=14, cmap="coolwarm", vmin=-SHOWN, vmax=SHOWN, linewidths=0
         )
-        axis.scatter(strange[:, across], strange[:, 2], c="black", s=5, marker="x", linewidths=0.4, label="not of the model")
+        axis.scatter(
+            strange[:, across], strange[:, 2], c="black", s=5, marker="x", linewidths=0.4, label="not of the model"
+        )
         axis.set_xlabel(label)
         axis.set_ylabel("z / m")
         axis.set_aspect("equal")

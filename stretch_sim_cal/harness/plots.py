@@ -39,7 +39,9 @@ def clouds_before_and_after(left: np.ndarray, right_before: np.ndarray, right_af
     """
     figure, axes = plt.subplots(3, 2, figsize=(11, 14.5))
     height, spot = _telling_spot(left, right_before, right_after)
-    for column, (right, title) in enumerate([(right_before, "before: as described"), (right_after, "after: as calibrated")]):
+    for column, (right, title) in enumerate(
+        [(right_before, "before: as described"), (right_after, "after: as calibrated")]
+    ):
         for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, "right lidar")]:
             drawn = _thinned(points)
             axes[0, column].scatter(drawn[:, 0], drawn[:, 1], s=0.15, c=colour, linewidths=0, label=label)
@@ -95,7 +97,9 @@ def floor_residuals(points: np.ndarray, cell: float = 0.1, reach: float = 4.0) -
     image = axis.imshow(mean.T, origin="lower", extent=(-reach, reach, -reach, reach), cmap="RdBu_r", vmin=-5, vmax=5)
     figure.colorbar(image, ax=axis, label="mean height over the fitted floor / mm")
     axis.plot(0, 0, "k+", markersize=12)
-    axis.set(xlabel="x / m", ylabel="y / m", title="floor residuals (10 cm cells with 10 returns or more; + is the robot)")
+    axis.set(
+        xlabel="x / m", ylabel="y / m", title="floor residuals (10 cm cells with 10 returns or more; + is the robot)"
+    )
     return _png(figure)
 
 

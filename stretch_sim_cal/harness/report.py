@@ -87,7 +87,9 @@ def _table(verdict: Verdict) -> str:
                 f"{quantity.tolerance:g} {quantity.unit}",
             ]
             rows.append(
-                "<tr>" + "".join(f"<td class='number'>{cell}</td>" for cell in cells) + f"<td class='{mood}'>{word}</td></tr>"
+                "<tr>"
+                + "".join(f"<td class='number'>{cell}</td>" for cell in cells)
+                + f"<td class='{mood}'>{word}</td></tr>"
             )
     head = "".join(f"<th>{name}</th>" for name in ("quantity", "estimate", "truth", "error", "tolerance", ""))
     return (
@@ -136,7 +138,9 @@ def _floor(files: RunFiles) -> bytes:
     from stretch_sim_cal.harness.plots import floor_residuals
 
     left, right = _captured(files)
-    footprint_from_left = _calibrated(files, "footprint_from_base") @ load_truth(files.truth).nominal_base_link_from_lidar_left
+    footprint_from_left = (
+        _calibrated(files, "footprint_from_base") @ load_truth(files.truth).nominal_base_link_from_lidar_left
+    )
     right_in_left = apply(_calibrated(files, "right_to_left"), right)
     return floor_residuals(apply(footprint_from_left, np.vstack([left, right_in_left])))
 

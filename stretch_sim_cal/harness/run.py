@@ -114,7 +114,9 @@ def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
         "mounts": lambda bounds: judge_mounts(files.calibration, truth, bounds),
         "body_shape": lambda bounds: judge_body_shape(files.body_shape_model, files.dataset, truth, bounds),
     }
-    products = dict.fromkeys(("alignment", "floor", "mounts"), files.calibration) | {"body_shape": files.body_shape_model}
+    products = dict.fromkeys(("alignment", "floor", "mounts"), files.calibration) | {
+        "body_shape": files.body_shape_model
+    }
     for stage in scenario.stages:
         bounds = scenario.tolerances[stage]
         if truth is None or not products[stage].is_file():

@@ -109,7 +109,9 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
             stages[stage] = STAGE_OPTIONS[stage] | options
     needed = {"floor": "alignment", "mounts": "floor", "body_shape": "floor"}
     if any(stage in stages and before not in stages for stage, before in needed.items()):
-        raise InputError(f"{path}: stages: floor needs alignment, and mounts and body_shape need floor, to run before it")
+        raise InputError(
+            f"{path}: stages: floor needs alignment, and mounts and body_shape need floor, to run before it"
+        )
     return stages
 
 

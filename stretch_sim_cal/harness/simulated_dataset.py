@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body_outline import HIGHEST, LOWEST, between_heights
+from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.shapes_hull import convex_hull
 from stretch_sim_cal.geometry.transforms import apply, inverse

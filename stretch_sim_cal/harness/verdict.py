@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts_file import stored_mounts
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.geometry.transforms import to_xyz_rpy
 from stretch_sim_cal.harness.scenario import Scenario
@@ -37,7 +37,8 @@ class Quantity:
             return f"{self.label:<20} no result"
         return (
             f"{self.label:<20} {'PASS' if self.passed else 'FAIL'}  estimate {self.estimate}  truth {self.truth}  "
-            f"error {self.error:.4g} {self.unit}".rstrip() + f"  tolerance {self.tolerance:g} {self.unit}".rstrip()
+            f"error {self.error:.4g} {self.unit}".rstrip()
+            + f"  tolerance {self.tolerance:g} {self.unit}".rstrip()
         )
 
 
@@ -142,7 +143,11 @@ def judge_floor(calibration: Path, truth: Truth, tolerances: dict[str, float]) -
         stage_quantities(
             "floor",
             tolerances,
-            height_error_mm=(1e3 * abs(estimate.offset - true.offset), f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}"),
+            height_error_mm=(
+                1e3 * abs(estimate.offset - true.offset),
+                f"{1e3 * estimate.offset:.3f}",
+                f"{1e3 * true.offset:.3f}",
+            ),
             tilt_error_deg=(math.degrees(tilt), _tilts(estimate.normal), _tilts(true.normal)),
         ),
     )
@@ -204,4 +209,6 @@ def _rpy(transform: np.ndarray) -> str:
 
 
 def _tilts(normal: np.ndarray) -> str:
-    return f"({math.degrees(-math.atan2(normal[1], normal[2])):.3f}, {math.degrees(math.atan2(normal[0], normal[2])):.3f})"
+    return (
+        f"({math.degrees(-math.atan2(normal[1], normal[2])):.3f}, {math.degrees(math.atan2(normal[0], normal[2])):.3f})"
+    )

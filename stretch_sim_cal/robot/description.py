@@ -1,7 +1,7 @@
 """Loads a robot description: a URDF or xacro file, URDF text, or the kinematics of an SDF file.
 
-    model = load_model("robot.urdf.xacro", {"tool": "gripper"})
-    model = parse_urdf(text_of_robot_description)
+model = load_model("robot.urdf.xacro", {"tool": "gripper"})
+model = parse_urdf(text_of_robot_description)
 """
 
 import os

@@ -92,9 +92,7 @@ def vendor_package():
     return stretch4_urdf
 
 
-def joint_positions(
-    model: RobotModel, commanded: Mapping[str, float | np.ndarray]
-) -> dict[str, float | np.ndarray]:
+def joint_positions(model: RobotModel, commanded: Mapping[str, float | np.ndarray]) -> dict[str, float | np.ndarray]:
     """Return the description's joint positions of commanded ones, which may be numbers or arrays.
 
     `arm_joint` is split evenly over its four segments, and both fingers take the angle (or travel) of `gripper_joint`,

@@ -83,15 +83,15 @@ class _Reader:
         try:
             value = float(text)
         except ValueError as error:
-            raise self.fault(where, f"{key}=\"{text}\" of <{element.tag}> is not a number") from error
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not a number') from error
         if not math.isfinite(value):
-            raise self.fault(where, f"{key}=\"{text}\" of <{element.tag}> is not finite")
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not finite')
         return value
 
     def positive(self, element: Element, key: str, where: str) -> float:
         value = self.number(element, key, where)
         if value <= 0:
-            raise self.fault(where, f"{key}=\"{value:g}\" of <{element.tag}> must be greater than 0")
+            raise self.fault(where, f'{key}="{value:g}" of <{element.tag}> must be greater than 0')
         return value
 
     def vector(self, element: Element | None, key: str, where: str, default: tuple[float, float, float]) -> np.ndarray:
@@ -101,9 +101,9 @@ class _Reader:
         try:
             value = np.array([float(word) for word in text.split()])
         except ValueError as error:
-            raise self.fault(where, f"{key}=\"{text}\" of <{element.tag}> is not three numbers") from error
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not three numbers') from error
         if value.shape != (3,) or not np.isfinite(value).all():
-            raise self.fault(where, f"{key}=\"{text}\" of <{element.tag}> is not three finite numbers")
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not three finite numbers')
         return value
 
     def origin(self, element: Element, where: str) -> np.ndarray:
@@ -144,7 +144,7 @@ class _Reader:
                 self.attribute(shape, "size", where)
                 size = self.vector(shape, "size", where, (0.0, 0.0, 0.0))
                 if (size <= 0).any():
-                    raise self.fault(where, f"size=\"{shape.get('size')}\" of <box> must be greater than 0")
+                    raise self.fault(where, f'size="{shape.get("size")}" of <box> must be greater than 0')
                 return Geometry("box", origin, size=size, name=name)
             case "cylinder":
                 radius, length = self.positive(shape, "radius", where), self.positive(shape, "length", where)
@@ -155,7 +155,7 @@ class _Reader:
                 filename = self.attribute(shape, "filename", where)
                 scale = self.vector(shape, "scale", where, (1.0, 1.0, 1.0))
                 if (scale == 0).any():
-                    raise self.fault(where, f"scale=\"{shape.get('scale')}\" of <mesh> must not be 0")
+                    raise self.fault(where, f'scale="{shape.get("scale")}" of <mesh> must not be 0')
                 path = mesh_path(filename, self.base_directory, self.mesh_folders)
                 return Geometry("mesh", origin, filename=filename, path=path, scale=scale, name=name)
         raise self.fault(where, f"<{shape.tag}> is no URDF shape; there is box, cylinder, sphere, mesh")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration import calibration_file, values_file
-from stretch_sim_cal.calibration.alignment_settings import AlignmentSettings
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
 from stretch_sim_cal.calibration.results import AlignmentResult

@@ -3,9 +3,11 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from stretch_sim_cal.calibration.body_model_file import load_body_shape_model
-from stretch_sim_cal.ros.body_zones import Zones, zones_around
+from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
+from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.calibrated_clouds import placement, warn_without_broadcast, xyz
 from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
@@ -62,6 +64,7 @@ class BodyShapeVisualizer:
         self._make_publishers()
         self._joints = JointListener(context, watchdog)
         self._drawn: tuple = ()
+        self._settings = ZoneSettings()
         self._draws = 0
         self._outside: list[str] = []
         CloudPairs(context, context.options, watchdog, depth=2, on_pair=self._sort)
@@ -90,7 +93,17 @@ class BodyShapeVisualizer:
         if (model.arm_dependent and "arm" not in joints) or (model.yaw_dependent and "wrist_yaw" not in joints):
             return None
         shape = model.shape_at(joints.get("arm", 0.0), joints.get("wrist_yaw", 0.0))
-        return zones_around(shape, options.margin, options.stop_zone, options.lowest, options.highest, options.drop)
+        return Zones.around(shape, self._zone_settings(options))
+
+    def _zone_settings(self, options: Any) -> ZoneSettings:
+        """Return the settings of the parameters, or the last ones that made sense while they are being changed."""
+        try:
+            self._settings = ZoneSettings(
+                options.margin, options.stop_zone, options.lowest, options.highest, options.drop
+            )
+        except InputError as error:
+            self._context.log.warning(str(error), throttle_duration_sec=5.0)
+        return self._settings
 
     def _draw(self) -> None:
         zones = self.zones()

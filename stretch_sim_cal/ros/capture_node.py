@@ -35,7 +35,9 @@ def capture(context: NodeContext) -> int:
     pairs = list(clouds.take(options.num_samples, "capturing"))
     left, right = (np.concatenate([getattr(pair, side) for pair in pairs]) for side in ("left", "right"))
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, left=left, right=right))
-    context.log.info(f"{len(pairs)} pairs, {len(left)} left and {len(right)} right returns, in {context.arguments.file}")
+    context.log.info(
+        f"{len(pairs)} pairs, {len(left)} left and {len(right)} right returns, in {context.arguments.file}"
+    )
     return 0
 
 

@@ -21,7 +21,9 @@ class CollectCommand(NodeCommand):
             "directory", nargs="?", type=Path, metavar="DIR",
             help="folder of the dataset; one that was begun is continued (default: collected_body_shape_data_TIME)",
         )  # fmt: skip
-        parser.add_argument("--dry-run", action="store_true", help="print the plan and the time it takes, and move nothing")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print the plan and the time it takes, and move nothing"
+        )
         parser.add_argument("--yes", action="store_true", help="move without asking first")
         parser.add_argument(
             "--ignore-obstacles", action="store_true", help="move although something is in the arm's way"
@@ -57,7 +59,7 @@ COMMAND = CollectCommand(
 
 def collect(context: NodeContext) -> int:
     """Collect, with what that needs imported only now: `--help` and typing errors answer at once."""
-    from stretch_sim_cal.ros.collection import collect as collect_samples
+    from stretch_sim_cal.ros.collection.flow import collect as collect_samples
 
     return collect_samples(context)
 

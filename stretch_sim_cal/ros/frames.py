@@ -88,7 +88,7 @@ class FrameTree:
             chain.append((parent, parent_from_child @ chain[-1][1]))
             if parent in seen:
                 loop = [name for name, _ in chain]
-                raise InputError(f"{self.source} has a loop: {' -> '.join(loop[loop.index(parent):])}")
+                raise InputError(f"{self.source} has a loop: {' -> '.join(loop[loop.index(parent) :])}")
             seen.add(parent)
             frame = parent
         return chain

@@ -7,8 +7,8 @@ from typing import Any
 
 from stretch_sim_cal.errors import Refused, RunFailure
 from stretch_sim_cal.recording.dataset import JOINTS
-from stretch_sim_cal.ros.collection_plan import Pose, describe
-from stretch_sim_cal.ros.collection_settings import COMMANDED_NAMES
+from stretch_sim_cal.ros.collection.plan import Pose, describe
+from stretch_sim_cal.ros.collection.settings import COMMANDED_NAMES
 from stretch_sim_cal.ros.motion_state import ArmState
 
 ACTION = "/follow_joint_trajectory"
@@ -68,13 +68,19 @@ class ArmMotion:
         self._handle = self._sent.result()
         if not self._handle.accepted:
             self._handle = self._sent = None
-            raise Refused(f"the driver rejected the move to {describe(target)}; its own output says why (mode, runstop?)")
+            raise Refused(
+                f"the driver rejected the move to {describe(target)}; its own output says why (mode, runstop?)"
+            )
         result = self._handle.get_result_async()
-        self._wait(result.done, f"the driver did not finish the move to {describe(target)}", ros=2.0 * needed + PATIENCE)
+        self._wait(
+            result.done, f"the driver did not finish the move to {describe(target)}", ros=2.0 * needed + PATIENCE
+        )
         self._handle = self._sent = None
         outcome = result.result().result
         if outcome.error_code != self._action.Result.SUCCESSFUL:
-            raise RunFailure(f"the driver gave up the move to {describe(target)}: {outcome.error_string or outcome.error_code}")
+            raise RunFailure(
+                f"the driver gave up the move to {describe(target)}: {outcome.error_string or outcome.error_code}"
+            )
         self._wait(lambda: not self._missing(target), lambda: self._not_there(target), ros=PATIENCE)
 
     def stop(self) -> None:
@@ -95,7 +101,9 @@ class ArmMotion:
             called = self._stop.call_async(self._stop.srv_type.Request())
             stopped = self._spin_until(called.done, time.monotonic() + STOPPING)
         self._sent = self._handle = None
-        self._context.log.warning("the arm was stopped" if stopped else "the driver did not confirm that the arm stopped")
+        self._context.log.warning(
+            "the arm was stopped" if stopped else "the driver did not confirm that the arm stopped"
+        )
 
     def _goal(self, target: Pose) -> tuple[Any, float]:
         """Return the goal for the joints that have to move (None for none), and the seconds it needs."""

@@ -50,8 +50,8 @@ def calibrate(context: NodeContext) -> int:
     """Collect the poses that are not in the folder yet, solve, and write what the data supports."""
     from stretch_sim_cal.calibration import calibration_file
     from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-    from stretch_sim_cal.calibration.mounts_file import with_mounts
-    from stretch_sim_cal.ros.collection import collect
+    from stretch_sim_cal.calibration.mounts.file import with_mounts
+    from stretch_sim_cal.ros.collection.flow import collect
     from stretch_sim_cal.ros.mounts_solve import (
         mount_joints,
         mount_lines,

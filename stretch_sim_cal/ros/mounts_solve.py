@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body_outline import LinkSurface
+from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts import calibrate_mounts
-from stretch_sim_cal.calibration.mounts_file import mounted_joints, tie_of
-from stretch_sim_cal.calibration.mounts_poses import Chosen, best_next
-from stretch_sim_cal.calibration.mounts_result import SIDES, MountSample, MountSettings, MountsResult
+from stretch_sim_cal.calibration.mounts.file import mounted_joints, tie_of
+from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult
 from stretch_sim_cal.calibration.summaries import listed
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
@@ -47,7 +47,11 @@ def mount_settings(
     The joints' zeros are never taken for exact: what a joint moves is off by as much for all its links together. They
     are held as links are, or loosely `with_joint_offsets`. Raises `InputError` for values out of bounds.
     """
-    for name, value, high in (("range noise", range_noise, 0.2), ("link mm", link_mm, 50.0), ("link deg", link_deg, 10.0)):
+    for name, value, high in (
+        ("range noise", range_noise, 0.2),
+        ("link mm", link_mm, 50.0),
+        ("link deg", link_deg, 10.0),
+    ):
         if not 0 <= value <= high or (name == "range noise" and value == 0):
             raise InputError(f"{name}: is {value:g}; a number up to {high:g} was expected")
     tight = {joint: max(np.radians(link_deg) if "yaw" in joint else 1e-3 * link_mm, 1e-5) for joint in OFFSET_JOINTS}
@@ -64,7 +68,9 @@ class MountedRobot:
     def __init__(self, model: RobotModel):
         lidars = lidar_links(model)
         if len(lidars) != 2 or BASE_LINK not in model.links:
-            raise InputError(f"robot '{model.name}': has no {BASE_LINK} with two lidars; a Stretch's description is needed")
+            raise InputError(
+                f"robot '{model.name}': has no {BASE_LINK} with two lidars; a Stretch's description is needed"
+            )
         self.model = model
         self.surfaces = {
             link: LinkSurface.of(surface.vertices, surface.faces)
@@ -93,12 +99,19 @@ class MountedRobot:
             commanded = dict(zip(CANDIDATES, values, strict=True))
             within = all(limits[joint].lower <= value <= limits[joint].upper for joint, value in commanded.items())
             if within and collision.is_free(joint_positions(self.model, commanded)):
-                yield ", ".join(f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items()), commanded
+                yield (
+                    ", ".join(f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items()),
+                    commanded,
+                )
 
-    def _motion(self, positions: Mapping[str, float], here: Mapping[str, np.ndarray], joint: str) -> dict[str, np.ndarray]:
+    def _motion(
+        self, positions: Mapping[str, float], here: Mapping[str, np.ndarray], joint: str
+    ) -> dict[str, np.ndarray]:
         """Return the twists (6,) of the links that a commanded joint moves, per m or rad of it."""
         steps = joint_positions(self.model, {joint: DERIVATIVE_STEP})
-        there = self._base_from(dict(positions) | {name: positions.get(name, 0.0) + step for name, step in steps.items()})
+        there = self._base_from(
+            dict(positions) | {name: positions.get(name, 0.0) + step for name, step in steps.items()}
+        )
         twists = {link: log(there[link] @ inverse(pose)) / DERIVATIVE_STEP for link, pose in here.items()}
         return {link: twist for link, twist in twists.items() if np.abs(twist).max() > 1e-6}
 
@@ -118,7 +131,9 @@ def samples_of(dataset: Dataset, robot: MountedRobot, offsets: Sequence[str]) ->
                 f"{sample.name}: holds no raw clouds of both lidars with joint values; collect it with "
                 "ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
             )
-        clouds = (np.asarray(cloud[np.isfinite(cloud).all(axis=1), :3], dtype=float) for cloud in (sample.left, sample.right))
+        clouds = (
+            np.asarray(cloud[np.isfinite(cloud).all(axis=1), :3], dtype=float) for cloud in (sample.left, sample.right)
+        )
         samples.append(robot.sample(sample.name, sample.joints, *clouds, offsets))
     return samples
 
@@ -176,7 +191,11 @@ def mount_numbers(result: MountsResult, nominal: Mapping[str, np.ndarray]) -> di
             "standard_deviation_mm": 1e3 * position, "standard_deviation_deg": np.degrees(angle),
         }  # fmt: skip
     numbers["joint_offsets"] = {
-        offset.joint: {"value": offset.value, "standard_deviation": offset.standard_deviation, "separable": offset.separable}
+        offset.joint: {
+            "value": offset.value,
+            "standard_deviation": offset.standard_deviation,
+            "separable": offset.separable,
+        }
         for offset in result.joint_offsets
     }
     numbers["diagnostics"] = result.diagnostics
@@ -198,7 +217,9 @@ def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) ->
     for offset in result.joint_offsets:
         value, spread = offset.value, offset.standard_deviation
         scale, unit = (float(np.degrees(1.0)), "deg") if "yaw" in offset.joint else (1e3, "mm")
-        lines.append(f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit})")
+        lines.append(
+            f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit})"
+        )
     if proposal is not None:
         lines.append(f"  a further pose that would help most: {proposal.name}")
     return lines

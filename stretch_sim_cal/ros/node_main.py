@@ -139,7 +139,9 @@ def in_node(description: NodeCommand, action: Callable[[NodeContext], Any], argu
     """Call `action` with a node and return its result, for a command that is more than its node; errors are raised."""
     results: list[Any] = []
     own, for_ros = split_arguments(arguments)
-    _check_then_run(description, lambda context: results.append(action(context)), description.parser().parse_args(own), for_ros)
+    _check_then_run(
+        description, lambda context: results.append(action(context)), description.parser().parse_args(own), for_ros
+    )
     return results[0]
 
 

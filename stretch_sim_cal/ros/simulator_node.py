@@ -76,7 +76,9 @@ def simulation_setup(options: Any) -> SimulationSetup:
             values = _numbers(name, getattr(options, name), 6)
             given[name] = {"xyz": values[:3], "rpy_deg": values[3:]}
     if options.base_error is not None:
-        given["base_error"] = dict(zip(("height", "roll_deg", "pitch_deg"), _numbers("base_error", options.base_error, 3)))
+        given["base_error"] = dict(
+            zip(("height", "roll_deg", "pitch_deg"), _numbers("base_error", options.base_error, 3))
+        )
     # What is given on the command line names files from where the command is called, not from the scenario's folder.
     mapping = mapping | {name: _from_here(value) for name, value in given.items() if value is not None}
     return SimulationSetup.from_mapping(mapping, source=source)

@@ -16,7 +16,9 @@ def roll_back(context, path: str | Path, values_path: Path | None) -> int:
     """Bring back both files as they were before their last write. Raises `InputError` where there is no backup."""
     for file in filter(None, (Path(path), values_path if values_path and values_path.exists() else None)):
         backup = backups.rollback(file)
-        context.log.info(f"{file}: as it was before the last write (from {backup.name}); undone: {file.name}.rolled_back")
+        context.log.info(
+            f"{file}: as it was before the last write (from {backup.name}); undone: {file.name}.rolled_back"
+        )
     return 0
 
 
@@ -28,7 +30,9 @@ def values_path_of(context) -> Path | None:
     elif options.calibration_file:
         return None  # a calibration that is kept elsewhere is not to change the robot's description
     elif calibration_file.default_robot_id() == "unknown":
-        context.log.warning("HELLO_FLEET_ID is not set: the calibrated joints are not recorded in the robot's values file")
+        context.log.warning(
+            "HELLO_FLEET_ID is not set: the calibrated joints are not recorded in the robot's values file"
+        )
         return None
     else:
         path = values_file.default_values_path()

@@ -14,7 +14,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import check_rigid, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
@@ -26,6 +26,7 @@ from stretch_sim_cal.simulation.robot_geometry import RobotGeometry
 from stretch_sim_cal.simulation.sensor import DEVICES, Lidar, Sensor, load_sensor
 from stretch_sim_cal.simulation.setup import SimulationSetup
 from stretch_sim_cal.simulation.worlds import World, load_world
+
 
 class EmbeddedSimulator:
     """A simulation of `setup`, its robot stowed at the world's origin.

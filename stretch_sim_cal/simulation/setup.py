@@ -100,9 +100,7 @@ class SimulationSetup:
                 "roll_deg": math.degrees(self.base_error.roll),
                 "pitch_deg": math.degrees(self.base_error.pitch),
             },
-            "payload": [
-                {"link": box.link, "size": list(box.size)} | _pose_mapping(box) for box in self.payload
-            ],
+            "payload": [{"link": box.link, "size": list(box.size)} | _pose_mapping(box) for box in self.payload],
             "real_time_factor": self.real_time_factor,
         }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment import AlignmentSettings
+from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
@@ -73,7 +73,10 @@ def off_by(degrees: float, metres: float, seed: int = 0) -> np.ndarray:
     translation, rotation = rng.normal(size=(2, 3))
     return exp(
         np.concatenate(
-            [metres * translation / np.linalg.norm(translation), np.deg2rad(degrees) * rotation / np.linalg.norm(rotation)]
+            [
+                metres * translation / np.linalg.norm(translation),
+                np.deg2rad(degrees) * rotation / np.linalg.norm(rotation),
+            ]
         )
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor import FloorResult, FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.floor.support_method import FloorResult, FloorSettings, SupportFloor
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf

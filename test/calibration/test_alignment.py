@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-
 from alignment_scenes import align, errors, frames_of, gazebo_recording, normalised_error, off_by
-from stretch_sim_cal.calibration.alignment import AlignmentSettings, PlaneAlignment
+
+from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -190,7 +190,8 @@ def test_nothing_at_all_is_an_input_error():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_iterations": 0}, {"max_std_translation": -1.0}, {"min_range": np.nan}, {"base_from_left": np.ones((4, 4))}]
+    "wrong",
+    [{"max_iterations": 0}, {"max_std_translation": -1.0}, {"min_range": np.nan}, {"base_from_left": np.ones((4, 4))}],
 )
 def test_settings_that_cannot_be_meant_are_an_input_error(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration import methods
-from stretch_sim_cal.calibration.alignment_cells import NUM_CELLS, DirectionCells, cell_of, row_of
-from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.alignment.cells import NUM_CELLS, DirectionCells, cell_of, row_of
+from stretch_sim_cal.calibration.alignment.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 

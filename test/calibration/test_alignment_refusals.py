@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import trimesh
-
 from alignment_scenes import SimulatedScene, align, errors, frames_of
+
 from stretch_sim_cal.robot.surfaces import Surface
 
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import yaml
 
-from stretch_sim_cal.calibration.body_model_file import (
+from stretch_sim_cal.calibration.body.model_file import (
     default_file_name,
     load_body_shape_model,
     robot_hash,
     save_body_shape_model,
 )
-from stretch_sim_cal.calibration.body_shape import BodyShapeModel
+from stretch_sim_cal.calibration.body.shape import BodyShapeModel
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy

@@ -3,7 +3,7 @@
 import numpy as np
 import trimesh
 
-from stretch_sim_cal.calibration.body_outline import LinkSurface, RobotOutline, between_heights
+from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline, between_heights
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 

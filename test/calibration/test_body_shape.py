@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
-from stretch_sim_cal.calibration.body_shape import (
+from stretch_sim_cal.calibration.body.shape import (
     FIT_METHODS,
     JOINTS,
     BodyShapeModel,

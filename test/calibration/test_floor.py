@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from floor_scenes import Scene, box, height_field
 
-from stretch_sim_cal.calibration.floor import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 
@@ -156,7 +156,7 @@ def test_the_answer_moves_with_the_frame_it_is_asked_in():
 
 
 def test_the_same_data_gives_the_same_bits_in_any_memory(monkeypatch):
-    from stretch_sim_cal.calibration import floor
+    from stretch_sim_cal.calibration.floor import support_method as floor
 
     scene = Scene("furnished_room")
     pairs = list(scene.pairs(4))
@@ -173,7 +173,7 @@ def test_the_same_data_gives_the_same_bits_in_any_memory(monkeypatch):
 def test_frames_beyond_the_first_take_no_memory(monkeypatch):
     import tracemalloc
 
-    from stretch_sim_cal.calibration import floor
+    from stretch_sim_cal.calibration.floor import support_method as floor
 
     monkeypatch.setattr(floor, "KEPT_RAYS", 1)
     scene = Scene("furnished_room")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from floor_scenes import Scene, box, height_field
 
-from stretch_sim_cal.calibration.floor import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
 from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy

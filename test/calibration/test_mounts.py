@@ -8,9 +8,9 @@ import pytest
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts import calibrate_mounts
-from stretch_sim_cal.calibration.mounts_file import stored_mounts, with_mounts
-from stretch_sim_cal.calibration.mounts_result import SIDES, Tie, as_right_to_left
+from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_mounts
+from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.result import SIDES, Tie, as_right_to_left
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 from stretch_sim_cal.recording.dataset import DatasetWriter
@@ -143,11 +143,16 @@ def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, cap
     simulator, samples = sweep
     writer = DatasetWriter(tmp_path / "poses", simulator.nominal_description)
     for pose, sample in zip(POSES, samples, strict=True):
-        values = {name.removesuffix("_joint"): value for name, value in (REST | pose).items() if name != "gripper_joint"}
+        values = {
+            name.removesuffix("_joint"): value for name, value in (REST | pose).items() if name != "gripper_joint"
+        }
         joints = joint_positions(robot.model, REST | pose)
         writer.write_sample(values, values, sample.left[:100], sample.left, sample.right, joints)
     out = tmp_path / "cal.yaml"
     code = cli.main(["calibrate", str(tmp_path / "poses"), "--mounts", "--out", str(out), "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert code == 0 and printed["mounts"]["accepted"]
-    assert error(simulator.base_from_lidar("right"), stored_mounts(CalibrationFile.load(out)).base_from_lidar["right"])[0] < 1.5e-3
+    assert (
+        error(simulator.base_from_lidar("right"), stored_mounts(CalibrationFile.load(out)).base_from_lidar["right"])[0]
+        < 1.5e-3
+    )

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.mounts_poses import best_next, choose_poses, pose_information, prior_information, worst_spread
+from stretch_sim_cal.calibration.mounts.poses import (
+    best_next,
+    choose_poses,
+    pose_information,
+    prior_information,
+    worst_spread,
+)
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -50,7 +56,12 @@ def test_the_pose_proposed_is_the_one_that_is_missing(robot, poses, information)
 def test_what_a_joint_moves_is_told_as_the_kinematics_have_it(robot):
     joints = {"lift_joint": 0.5, "wrist_yaw_joint": 0.4}
     sample = robot.sample("pose", joints, np.empty((0, 3)), np.empty((0, 3)), ("lift_joint", "wrist_yaw_joint"))
-    axis = link_transform(robot.model, joints, "lift_link", "base_link")[:3, :3] @ robot.model.joints["lift_joint"].unit_axis
+    axis = (
+        link_transform(robot.model, joints, "lift_link", "base_link")[:3, :3]
+        @ robot.model.joints["lift_joint"].unit_axis
+    )
     np.testing.assert_allclose(sample.joint_motions["lift_joint"]["wrist_link"][:3], axis, atol=1e-6)
     assert "lift_link" not in sample.joint_motions["wrist_yaw_joint"]
-    assert np.linalg.norm(sample.joint_motions["wrist_yaw_joint"]["wrist_roll_link"][3:]) == pytest.approx(1.0, abs=1e-4)
+    assert np.linalg.norm(sample.joint_motions["wrist_yaw_joint"]["wrist_roll_link"][3:]) == pytest.approx(
+        1.0, abs=1e-4
+    )

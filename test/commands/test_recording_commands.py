@@ -95,7 +95,9 @@ def test_a_corridor_is_refused_by_its_direction_and_nothing_is_written(tmp_path,
 
 def test_clocks_that_differ_are_found_out(tmp_path, capsys):
     record(tmp_path / "clocks", offset=0.3)
-    code = main(["calibrate", str(tmp_path / "clocks"), "--out", str(tmp_path / "cal.yaml"), "--max-time-difference", "0.01"])
+    code = main(
+        ["calibrate", str(tmp_path / "clocks"), "--out", str(tmp_path / "cal.yaml"), "--max-time-difference", "0.01"]
+    )
     assert code == 2
     message = capsys.readouterr().err
     assert "no pair of clouds within 10 ms" in message and "clocks" in message
@@ -151,7 +153,9 @@ def calibrated(recording, tmp_path_factory):
 
 
 def verdict(recording, path, capsys, *options):
-    code = main(["verify", str(recording[0]), "--calibration", str(path), "--num-samples", str(PAIRS), "--json", *options])
+    code = main(
+        ["verify", str(recording[0]), "--calibration", str(path), "--num-samples", str(PAIRS), "--json", *options]
+    )
     return code, json.loads(capsys.readouterr().out)
 
 

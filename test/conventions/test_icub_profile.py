@@ -15,7 +15,7 @@ from described_robots import (
     without,
 )
 
-from stretch_sim_cal.conventions.icub_tables import AXES, LINKS, SLIPS
+from stretch_sim_cal.conventions.icub.tables import AXES, LINKS, SLIPS
 from stretch_sim_cal.conventions.profile import lint
 from stretch_sim_cal.conventions.profiles import PROFILES
 from stretch_sim_cal.robot.description import load_model

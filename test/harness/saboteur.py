@@ -26,7 +26,7 @@ def sabotage(how: str, file: Path, truth_file: Path) -> None:
         data["floor_to_base_link_transform"]["data"] = transform.tolist()
         data["floor_model_params"]["data"] |= {"normal": plane.normal.tolist(), "distance": plane.offset}
     elif how == "shape_2_cm_small":
-        from stretch_sim_cal.calibration.body_model_file import load_body_shape_model, save_body_shape_model
+        from stretch_sim_cal.calibration.body.model_file import load_body_shape_model, save_body_shape_model
 
         model = load_body_shape_model(file)
         smaller = [[shape.inflated(-0.02) for shape in row] for row in model.shapes]

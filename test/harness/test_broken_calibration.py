@@ -57,7 +57,9 @@ def with_sabotage(after: str, how: str, product_of=lambda files: files.calibrati
 def only(stages: dict, scenario):
     import dataclasses
 
-    return dataclasses.replace(scenario, stages={name: scenario.stages[name] | options for name, options in stages.items()})
+    return dataclasses.replace(
+        scenario, stages={name: scenario.stages[name] | options for name, options in stages.items()}
+    )
 
 
 ALIGNMENT_ONLY = {"alignment": {"num_samples": 20}}
@@ -69,16 +71,22 @@ def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(scenar
     distribution.mkdir(parents=True)
     (package / "broken_methods.py").write_text(METHOD)
     (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: broken_methods\nVersion: 0.1\n")
-    (distribution / "entry_points.txt").write_text("[stretch_sim_cal.alignment_methods]\nnominal = broken_methods:Nominal\n")
+    (distribution / "entry_points.txt").write_text(
+        "[stretch_sim_cal.alignment_methods]\nnominal = broken_methods:Nominal\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(package))
     changed = only({"alignment": {"num_samples": 2, "method": "nominal"}}, scenario)
     verdict = run_scenario(changed, tmp_path / "run")
     assert verdict.exit_code == 1
-    assert any("translation_error_mm is 5.2" in reason and "ros_align_dual_lidar" in reason for reason in verdict.reasons)
+    assert any(
+        "translation_error_mm is 5.2" in reason and "ros_align_dual_lidar" in reason for reason in verdict.reasons
+    )
 
 
 def test_an_inverted_result_is_caught(scenario, tmp_path):
-    verdict = run_scenario(only(ALIGNMENT_ONLY, scenario), tmp_path / "run", processes=with_sabotage("align", "inverted"))
+    verdict = run_scenario(
+        only(ALIGNMENT_ONLY, scenario), tmp_path / "run", processes=with_sabotage("align", "inverted")
+    )
     assert verdict.exit_code == 1
     assert any("rotation_error_deg" in reason and "ros_align_dual_lidar" in reason for reason in verdict.reasons)
 
@@ -100,7 +108,9 @@ def test_a_floor_that_is_5_mm_off_is_caught(scenario, tmp_path):
     verdict = run_scenario(changed, tmp_path / "run", processes=with_sabotage("floor", "floor_5_mm_off"))
     assert verdict.exit_code == 1
     assert verdict.stages["alignment"].passed
-    assert [reason for reason in verdict.reasons if "height_error_mm" in reason and "ros_find_floor_calibration" in reason]
+    assert [
+        reason for reason in verdict.reasons if "height_error_mm" in reason and "ros_find_floor_calibration" in reason
+    ]
     assert 4.0 < verdict.as_json()["floor"]["height_error_mm"] < 6.0
 
 
@@ -110,7 +120,10 @@ def test_a_lidar_that_never_publishes_ends_in_a_broken_run_that_names_its_topic(
         return [Process(align.name, align.executable, (*align.arguments, "-p", "timeout:=7.0"), stage=align.stage)]
 
     verdict = run_scenario(
-        only(ALIGNMENT_ONLY, scenario), tmp_path / "run", simulator_options=("--fault", "silent_left"), processes=impatient
+        only(ALIGNMENT_ONLY, scenario),
+        tmp_path / "run",
+        simulator_options=("--fault", "silent_left"),
+        processes=impatient,
     )
     assert verdict.exit_code == 3
     assert any("ros_align_dual_lidar" in reason and "/lidar_points_left" in reason for reason in verdict.reasons)
@@ -128,7 +141,9 @@ def test_a_node_that_crashes_is_named_with_its_last_words(scenario, tmp_path):
 
 def test_a_simulator_that_dies_while_it_is_needed_is_named(scenario, tmp_path):
     verdict = run_scenario(
-        only({"alignment": {"num_samples": 2000}}, scenario), tmp_path / "run", simulator_options=("--fault", "crash:3.0")
+        only({"alignment": {"num_samples": 2000}}, scenario),
+        tmp_path / "run",
+        simulator_options=("--fault", "crash:3.0"),
     )
     assert verdict.exit_code == 3
     assert any(reason.startswith("simulator (stretch_simulator) died") for reason in verdict.reasons)

@@ -43,7 +43,9 @@ SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 
 def test_a_step_runs_to_its_end_and_its_output_is_kept(tmp_path):
     with runner(tmp_path) as running:
-        finished = running.run(script("step", "import sys; print('hello'); print('error: no luck'); print('bye'); sys.exit(1)"))
+        finished = running.run(
+            script("step", "import sys; print('hello'); print('error: no luck'); print('bye'); sys.exit(1)")
+        )
     assert finished.exit_code == 1
     assert finished.last_line == "error: no luck"
     assert (tmp_path / "step.log").read_text() == "hello\nerror: no luck\nbye\n"
@@ -51,7 +53,13 @@ def test_a_step_runs_to_its_end_and_its_output_is_kept(tmp_path):
 
 def test_a_background_process_that_dies_while_it_is_needed_is_named(tmp_path):
     with runner(tmp_path) as running:
-        running.run(script("server", "import time, sys; print('up', flush=True); time.sleep(0.5); sys.exit('fell over')", ready_line="up"))
+        running.run(
+            script(
+                "server",
+                "import time, sys; print('up', flush=True); time.sleep(0.5); sys.exit('fell over')",
+                ready_line="up",
+            )
+        )
         with pytest.raises(RunFailure, match=r"server .* died with exit code 1 while it was needed: fell over"):
             running.run(script("step", "import time; time.sleep(60)"))
 

@@ -67,7 +67,16 @@ def installed(tmp_path_factory) -> Installation:
     shutil.copytree(ROOT, sources, ignore=left_out)
     prefix = tmp_path_factory.mktemp("prefix")
     # Without --ignore-installed pip would uninstall the package that is being tested.
-    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--ignore-installed",
+    ]
     done = subprocess.run([*pip, "--prefix", str(prefix), str(sources)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return Installation(sources, prefix)
@@ -144,7 +153,9 @@ def test_the_manifest_names_every_ros_package_that_is_imported(manifest):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module] if isinstance(node, ast.ImportFrom) else []
             for module in {name.split(".")[0] for name in modules}:
-                if module.endswith(("_msgs", "_srvs", "_interfaces")) or module.startswith(("rcl", "launch", "ament", "tf2")):
+                if module.endswith(("_msgs", "_srvs", "_interfaces")) or module.startswith(
+                    ("rcl", "launch", "ament", "tf2")
+                ):
                     assert module in known, f"package.xml lacks {module}, which {path.relative_to(ROOT)} imports"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import apply, from_rotation_translation, from_xyz_rpy, inverse, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse, to_xyz_rpy
 
 ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's frame; the first is seen from inside
     [(-3.0, -2.5, 0.0), (3.5, 2.0, 2.6)],

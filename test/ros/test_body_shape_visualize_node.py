@@ -5,12 +5,12 @@ import pytest
 from node_process import stop
 from test_broadcast_node import write_calibration
 
-from stretch_sim_cal.calibration.body_model_file import save_body_shape_model
-from stretch_sim_cal.calibration.body_shape_model import BodyShapeModel
+from stretch_sim_cal.calibration.body.model import BodyShapeModel
+from stretch_sim_cal.calibration.body.model_file import save_body_shape_model
+from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.geometry.shapes import ConvexPolygon, Ellipse, TaperedCapsule
 from stretch_sim_cal.recording.clouds import points_from_message
 from stretch_sim_cal.ros import body_shape_visualize_node
-from stretch_sim_cal.ros.body_zones import zones_around
 from stretch_sim_cal.ros.joint_listener import commanded_joints
 from stretch_sim_cal.ros.simulator.messages import joint_state_message
 
@@ -76,7 +76,9 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
 
         client = node.create_client(SetParameters, "/visualize_body_shape_calibration/set_parameters")
         assert ros.context.spin_until(client.service_is_ready, timeout=10.0)
-        answer = client.call_async(SetParameters.Request(parameters=[Parameter("margin", value=0.2).to_parameter_msg()]))
+        answer = client.call_async(
+            SetParameters.Request(parameters=[Parameter("margin", value=0.2).to_parameter_msg()])
+        )
         assert ros.context.spin_until(answer.done, timeout=10.0)
         assert answer.result().results[0].successful
 
@@ -90,7 +92,7 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
 
 
 def test_returns_are_sorted_by_where_and_how_high_they_are():
-    zones = zones_around(capsule(0.0), 0.05, 0.1, 0.06, 1.6, -0.06)
+    zones = Zones.around(capsule(0.0), ZoneSettings(0.05, 0.1, 0.06, 1.6, -0.06))
     points = {
         "body": [(0.0, 0.0, 0.5), (0.0, 0.29, 0.07)],
         "obstacle": [(0.0, 0.31, 0.07), (0.0, -0.39, 1.59)],
@@ -126,7 +128,7 @@ def test_joints_are_known_by_newer_and_older_names(positions, expected):
 def test_the_drawn_stop_zone_lies_between_its_boundaries(shape):
     from stretch_sim_cal.ros.zone_markers import zone_markers
 
-    zones = zones_around(shape, 0.05, 0.1, 0.06, 1.6, -0.06)
+    zones = Zones.around(shape, ZoneSettings(0.05, 0.1, 0.06, 1.6, -0.06))
     band = next(marker for marker in zone_markers(zones) if marker.ns == "stop_zone")
     corners = np.array([[point.x, point.y] for point in band.points])
     assert len(corners) % 3 == 0

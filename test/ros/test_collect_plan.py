@@ -11,10 +11,10 @@ from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.ros.collection_capture import cropped
-from stretch_sim_cal.ros.collection_clearance import Sweep
-from stretch_sim_cal.ros.collection_plan import plan_collection, samples_between
-from stretch_sim_cal.ros.collection_settings import COMMANDED_NAMES, load_settings
+from stretch_sim_cal.ros.collection.capture import cropped
+from stretch_sim_cal.ros.collection.clearance import Sweep
+from stretch_sim_cal.ros.collection.plan import plan_collection, samples_between
+from stretch_sim_cal.ros.collection.settings import COMMANDED_NAMES, load_settings
 
 SPEEDS = (0.1, 0.15, 0.8, 0.8, 0.8)
 MARGIN = 0.01

@@ -9,7 +9,7 @@ from robot_client import robot_client
 from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts_file import stored_mounts
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.domain import own_domain

@@ -17,7 +17,13 @@ from tf2_msgs.msg import TFMessage
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.harness.domain import own_domain
 from stretch_sim_cal.harness.truth import load_truth
-from stretch_sim_cal.recording.clouds import DRIVER_DTYPE, fields_from_message, layout, message_bytes, points_from_message
+from stretch_sim_cal.recording.clouds import (
+    DRIVER_DTYPE,
+    fields_from_message,
+    layout,
+    message_bytes,
+    points_from_message,
+)
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.ros.frames import FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -100,7 +106,10 @@ def test_the_robot_believes_its_description_and_not_the_truth(client, truth_file
     assert error(truth.nominal_base_link_from_lidar_left, left)[0] < 1e-9
     assert error(truth.base_link_from_lidar_left, left)[0] == pytest.approx(0.015, abs=1e-6)
     latched = client.take(String, "/stretch_simulator/ground_truth", latched=True)[0].data
-    assert json.loads(latched)["base_link_from_lidar_left"] == json.loads(truth_file.read_text())["base_link_from_lidar_left"]
+    assert (
+        json.loads(latched)["base_link_from_lidar_left"]
+        == json.loads(truth_file.read_text())["base_link_from_lidar_left"]
+    )
     assert truth.description_file.is_file()
 
 
@@ -274,7 +283,9 @@ def test_a_signal_ends_it_cleanly_with_its_recording(graph):
 
 def test_faults_show_in_what_is_published(graph):
     faults = "silent_left,drop_half_right,stamp_offset:0.25,push:6"
-    ended = graph.run("simulator_node", *ARGUMENTS, "--fault", faults, "--record", str(graph.folder / "bag"), "--duration", "1.3")
+    ended = graph.run(
+        "simulator_node", *ARGUMENTS, "--fault", faults, "--record", str(graph.folder / "bag"), "--duration", "1.3"
+    )
     assert ended.code == 0, ended.err
     assert recorded_clouds(graph.folder / "bag", "left") == {}
     right = recorded_clouds(graph.folder / "bag", "right")

@@ -171,7 +171,10 @@ def test_the_factor_is_measured_over_all_and_since_the_last_look():
 def setup_of(*arguments):
     parsed = COMMAND.parser().parse_args(arguments)
     given = {option.name: getattr(parsed, option.name) for option in OPTIONS}
-    values = {option.name: option.default if given[option.name] is None else option.value(given[option.name]) for option in OPTIONS}
+    values = {
+        option.name: option.default if given[option.name] is None else option.value(given[option.name])
+        for option in OPTIONS
+    }
     return simulation_setup(SimpleNamespace(**values))
 
 

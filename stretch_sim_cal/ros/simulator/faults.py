@@ -1,12 +1,12 @@
 """Faults that the simulator can be told to have, so that tests can see calibration and harness notice them.
 
-    silent_left, silent_right         that lidar never publishes
-    drop_half_left, drop_half_right   every second cloud of that lidar is lost
-    stamp_offset:SECONDS              the right lidar's clock is that far ahead (header and points)
-    push:TICK                         at that scan the base is pushed: 20 mm along x and 1 deg about z
-    stuck:JOINT                       that joint does not move, whatever it is told
-    not_homed                         the robot has not been homed: it refuses to move until it is
-    crash:SECONDS                     the process dies, without a word, at that simulated time
+silent_left, silent_right         that lidar never publishes
+drop_half_left, drop_half_right   every second cloud of that lidar is lost
+stamp_offset:SECONDS              the right lidar's clock is that far ahead (header and points)
+push:TICK                         at that scan the base is pushed: 20 mm along x and 1 deg about z
+stuck:JOINT                       that joint does not move, whatever it is told
+not_homed                         the robot has not been homed: it refuses to move until it is
+crash:SECONDS                     the process dies, without a word, at that simulated time
 """
 
 from collections.abc import Sequence

@@ -45,9 +45,7 @@ class RobotState:
             self._joint_states.publish(joint_state_message(positions, velocities, stamp), stamp)
         if self._moving.is_due:
             moving = [joint for joint in self._model.joints.values() if joint.variables == 1]
-            transforms = {
-                (joint.parent, joint.child): self._parent_from_child(joint, positions) for joint in moving
-            }
+            transforms = {(joint.parent, joint.child): self._parent_from_child(joint, positions) for joint in moving}
             self._moving.publish(transforms_message(transforms, stamp), stamp)
 
     def _parent_from_child(self, joint: Joint, positions: Mapping[str, float]) -> np.ndarray:

@@ -108,7 +108,8 @@ class DriverServices:
                 continue
             if parameter.value not in MOVING_MODES + OTHER_MODES:
                 return SetParametersResult(
-                    successful=False, reason=f"mode '{parameter.value}' is not one of {', '.join(MOVING_MODES + OTHER_MODES)}"
+                    successful=False,
+                    reason=f"mode '{parameter.value}' is not one of {', '.join(MOVING_MODES + OTHER_MODES)}",
                 )
             self._state.mode = parameter.value
             if parameter.value not in MOVING_MODES:

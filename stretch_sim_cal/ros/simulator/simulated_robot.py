@@ -141,7 +141,9 @@ def run_simulation(context: NodeContext, setup: SimulationSetup) -> int:
     return 0
 
 
-def _let_time_pass(context: NodeContext, robot: SimulatedRobot, factor: float, stopped: list, meter: FactorMeter) -> None:
+def _let_time_pass(
+    context: NodeContext, robot: SimulatedRobot, factor: float, stopped: list, meter: FactorMeter
+) -> None:
     pace = Pace()
     looked = 0.0
     duration = context.options.duration

@@ -1,0 +1,1 @@
+"""The transform between the two lidars, from what both see."""

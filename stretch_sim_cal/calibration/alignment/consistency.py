@@ -1,0 +1,103 @@
+"""Whether two lidars' views can both be true under a transform: do they see the same surfaces, or through them?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.geometry.transforms import apply, inverse
+
+# Two views agree on a point when their ranges differ by less than this (m, and share of the range).
+TOLERANCE = 0.05
+RELATIVE_TOLERANCE = 0.02
+# Views with less in common than this agree easily.
+LITTLE_OVERLAP = 0.2
+# Directions are compared in a cube map of this many squared cells per face, 1.5 deg wide: wider than channels are apart.
+FACE_CELLS = 60
+_NUM_DIRECTIONS = 6 * FACE_CELLS**2
+
+
+def direction_of(points: np.ndarray) -> np.ndarray:
+    """Return the cube map's cell (N,) that points (N, 3), none at the origin, lie in."""
+    x, y, z = np.ascontiguousarray(points.T)
+    ax, ay, az = np.abs(x), np.abs(y), np.abs(z)
+    along_x = (ax >= ay) & (ax >= az)
+    along_y = ~along_x & (ay >= az)
+    major = np.where(along_x, x, np.where(along_y, y, z))
+    face = np.where(along_x, 0, np.where(along_y, 2, 4)) + (major < 0)
+    row = _step(np.where(along_x, y, np.where(along_y, z, x)) / np.abs(major))
+    column = _step(np.where(along_x, z, np.where(along_y, x, y)) / np.abs(major))
+    return (face * FACE_CELLS + row) * FACE_CELLS + column
+
+
+def _step(tangent: np.ndarray) -> np.ndarray:
+    """Return which of a face's `FACE_CELLS` equally wide angles (N,) a tangent (N,) from -1 to 1 lies in."""
+    angle = np.arctan(tangent)
+    return np.minimum((angle * (2.0 * FACE_CELLS / np.pi) + 0.5 * FACE_CELLS).astype(np.int64), FACE_CELLS - 1)
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """Shares (0 to 1) of the points whose direction the other lidar looked in: `agree` lie on what it saw, `contradict`
+    lie where it looked through; the rest is hidden from it. `overlap` is the share of all points that are confirmed."""
+
+    agree: float
+    contradict: float
+    overlap: float
+
+    @property
+    def score(self) -> float:
+        """A number to compare transforms by: better is larger."""
+        return self.agree - 3.0 * self.contradict - 10.0 * max(0.0, LITTLE_OVERLAP - self.overlap)
+
+
+class Views:
+    """What both lidars see, each in its own frame, prepared for comparing them under many transforms."""
+
+    def __init__(self, left: Surface, right: Surface):
+        self._left, self._right = _View(left), _View(right)
+
+    def under(self, right_to_left: np.ndarray, every: int = 1, leniency: float = 1.0) -> Consistency:
+        """Return how well the views agree under `right_to_left` (4, 4).
+
+        Rough guesses are judged by every n-th cell, and with `leniency` times the tolerance.
+        """
+        counts = self._left.compare(apply(right_to_left, self._right.points[::every]), leniency)
+        counts = counts + self._right.compare(apply(inverse(right_to_left), self._left.points[::every]), leniency)
+        agree, contradict, looked, total = counts.tolist()
+        return Consistency(agree / max(looked, 1), contradict / max(looked, 1), agree / max(total, 1))
+
+    def shared(self, right_to_left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which left (M,) and which right cells (N,) the other lidar confirms under `right_to_left` (4, 4)."""
+        return (
+            self._right.classify(apply(inverse(right_to_left), self._left.surface.points), 1.0)[0],
+            self._left.classify(apply(right_to_left, self._right.surface.points), 1.0)[0],
+        )
+
+
+class _View:
+    """The nearest and the farthest thing that a lidar saw in and around every direction, and its usable points (M, 3)."""
+
+    def __init__(self, surface: Surface):
+        ranges = surface.ranges
+        around = ranges[surface.neighbours]
+        direction = direction_of(surface.points)
+        self.surface = surface
+        self.points = surface.points[surface.usable]
+        self._near, self._far = np.full(_NUM_DIRECTIONS, np.inf), np.full(_NUM_DIRECTIONS, -np.inf)
+        np.minimum.at(self._near, direction, np.minimum(ranges, around.min(axis=1)))
+        np.maximum.at(self._far, direction, np.maximum(ranges, around.max(axis=1)))
+
+    def classify(self, points: np.ndarray, leniency: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return which points (N, 3) this view confirms, which it contradicts, and which it looked towards."""
+        ranges = np.linalg.norm(points, axis=1)
+        direction = direction_of(points)
+        looked = np.isfinite(self._near[direction])
+        tolerance = leniency * (TOLERANCE + RELATIVE_TOLERANCE * ranges)
+        contradicts = looked & (ranges < self._near[direction] - tolerance)
+        hidden = looked & (ranges > self._far[direction] + tolerance)
+        return looked & ~contradicts & ~hidden, contradicts, looked
+
+    def compare(self, points: np.ndarray, leniency: float) -> np.ndarray:
+        """Return how many points (N, 3) this view confirms, contradicts, looked towards, and how many there are."""
+        return np.array([np.count_nonzero(mask) for mask in self.classify(points, leniency)] + [len(points)])

@@ -1,0 +1,190 @@
+"""Whether an alignment may be believed: what the data says about it, in sentences."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.adjustment import Gaps, information_by_chance
+from stretch_sim_cal.calibration.alignment.biases import Biases, Joint
+from stretch_sim_cal.calibration.alignment.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
+from stretch_sim_cal.calibration.alignment.consistency import Consistency, Views
+from stretch_sim_cal.calibration.alignment.frames import FrameIntake
+from stretch_sim_cal.calibration.alignment.motion import Motion
+from stretch_sim_cal.calibration.alignment.noise import Noise
+from stretch_sim_cal.calibration.alignment.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.alignment.patches import Fits, Members, Patches
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.geometry.transforms import error, inverse
+
+MIN_PATCHES = 12
+MIN_OVERLAP = 0.1
+# The effective number of patches that each direction has to rest on.
+MIN_SUPPORT = 4.0
+# How far the robot may move while the frames are taken. Both lidars move together, so a little does no harm.
+MAX_MOTION = 0.003
+MAX_MOTION_ROTATION = float(np.deg2rad(0.1))
+# The share of the view that may see something else for a while.
+MAX_DISTURBED = 0.3
+WARN_DISTURBED = 0.02
+# How many times larger than expected the gaps may be when they also exceed MAX_GAP (m).
+MAX_SCALE = 3.0
+MAX_GAP = 0.002
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """One pass of the fine stage: the twist and biases found, the gaps they close with their robust `weights` (G,), the
+    noise, the `surface` of both lidars in one frame, and what is `flat` in it before the selection."""
+
+    joint: Joint
+    gaps: Gaps
+    weights: np.ndarray
+    noise: Noise
+    surface: Surface
+    flat: tuple[Patches, Members, Fits]
+
+    @property
+    def scale(self) -> float:
+        """How many times larger than expected the remaining gaps are; at least 1."""
+        kept = self.weights > 0
+        squares = self.joint.remaining[kept] ** 2 / self.gaps.variances[kept]
+        return max(1.0, float(np.sqrt(squares.sum() / max(np.count_nonzero(kept) - 6.0, 1.0))))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is to judge: both views, the description's transform, the estimate, how it was reached, the motion."""
+
+    left: Surface
+    right: Surface
+    initial: np.ndarray | None
+    estimate: np.ndarray
+    last: Adjusted
+    motion: Motion
+
+
+def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
+    """Return the result with its covariance, and with every reason there is to refuse it."""
+    views = Views(evidence.left, evidence.right).under(evidence.estimate)
+    last = evidence.last
+    information = last.joint.information - information_by_chance(last.gaps, last.weights)
+    covariance = covariance_of(information) * last.scale**2
+    found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
+    kept = last.weights > 0
+    rmse = float(np.sqrt(np.mean(last.joint.remaining[kept] ** 2))) if kept.any() else float("inf")
+    motion = evidence.motion
+    disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
+    undetermined = overlap_refusals(views, np.count_nonzero(kept)) or unobserved(found)
+    undetermined = undetermined or little_support(last, covariance, settings)
+    # Whatever else a scene that moved may seem to lack is a consequence.
+    refusals = movement(motion, disturbed) or undetermined + wrong_minimum(views) + misfit(last.scale, rmse)
+    # An estimate that is refused tells nothing about the model.
+    against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
+    return AlignmentResult(
+        right_to_left=evidence.estimate, covariance=covariance, rmse=rmse, num_frames=intake.num_frames, method=method,
+        overlap=float(views.overlap), directions=found,
+        warnings=intake.warnings() + against_model + _moving(disturbed),
+        refusals=refusals,
+        diagnostics={
+            "patches": float(len(last.flat[0].centres)), "patches_used": float(np.count_nonzero(kept)),
+            "range_noise_left": float(last.noise.sigma[0]), "range_noise_right": float(last.noise.sigma[1]),
+            "roughness": float(last.noise.roughness),
+            "channel_bias_spread": last.joint.biases.spread, "range_offset": _range_offset(last.joint.biases), "gap_scale": last.scale,
+            "agree": float(views.agree), "contradict": float(views.contradict),
+            "motion": motion.translation, "motion_rotation": motion.rotation, "disturbed": disturbed,
+        },
+    )  # fmt: skip
+
+
+def _range_offset(biases: Biases) -> float:
+    """Return by how much (m) the right lidar reads longer than the left one, over all channels that were compared."""
+    means = [values[values != 0].mean() if np.any(values) else 0.0 for values in biases.values]
+    return float(means[1] - means[0])
+
+
+def overlap_refusals(views: Consistency, used: int) -> list[str]:
+    """Return why the two views have too little in common."""
+    if used >= MIN_PATCHES and views.overlap >= MIN_OVERLAP:
+        return []
+    return [
+        f"the two lidars see too little in common: {used} flat patches (at least {MIN_PATCHES} are needed), "
+        f"{100.0 * views.overlap:.0f} % overlap; stow the arm and move the robot to where both see the same surfaces"
+    ]
+
+
+def little_support(last: Adjusted, covariance: np.ndarray, settings: AlignmentSettings) -> list[str]:
+    """Return the base axes along or about which so few patches hold the lidar that none could give another the lie."""
+    to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
+    frame = "lidar" if settings.base_from_left is None else "base"
+    sentences = []
+    for verb, block in (("sliding along", slice(0, 3)), ("turning about", slice(3, 6))):
+        for axis in range(3):
+            direction = np.zeros(6)
+            direction[block] = to_base[axis]
+            influence = last.gaps.jacobian @ (covariance @ direction) * last.weights / last.gaps.variances
+            variances = influence**2 * last.gaps.variances
+            number = variances.sum() ** 2 / np.sum(variances**2)
+            if number < MIN_SUPPORT:
+                sentences.append(
+                    f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}; turn the robot or move it to "
+                    "where more surfaces face that way"
+                )
+    return sentences
+
+
+def wrong_minimum(views: Consistency) -> list[str]:
+    """Return what speaks against the transform being the right one at all."""
+    if credible(views):
+        return []
+    return [
+        f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree (at least "
+        f"{100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % lie where the other lidar looked through (at most "
+        f"{100.0 * CREDIBLE_CONTRADICT:.0f} %); a wrong first guess, or something moved between the lidars' scans"
+    ]
+
+
+def movement(motion: Motion, disturbed: float) -> list[str]:
+    """Return what tells that robot or scene did not stand still."""
+    found = []
+    if motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION:
+        found.append(
+            f"the robot moved by {1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg while the "
+            "frames were taken; keep it still and repeat"
+        )
+    if disturbed > MAX_DISTURBED:
+        found.append(
+            f"{100.0 * disturbed:.0f} % of the directions saw something else for a while; repeat when nothing moves"
+        )
+    return found
+
+
+def misfit(scale: float, rmse: float) -> list[str]:
+    """Return whether the gaps that remain are larger than the noise of the data allows."""
+    if scale <= MAX_SCALE or rmse <= MAX_GAP:
+        return []
+    return [
+        f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {scale:.1f} times as much as their noise "
+        "explains; a range bias between the lidars, or something moved"
+    ]
+
+
+def _moving(disturbed: float) -> list[str]:
+    if not WARN_DISTURBED < disturbed <= MAX_DISTURBED:
+        return []
+    return [f"something moved through {100.0 * disturbed:.0f} % of the view; it was left out"]
+
+
+def model_warnings(initial: np.ndarray | None, estimate: np.ndarray, settings: AlignmentSettings) -> list[str]:
+    """Return what is odd about `estimate` when held against the description's `initial` transform (4, 4)."""
+    if initial is None:
+        return []
+    distance, angle = error(initial, estimate)
+    if distance <= settings.max_model_translation and angle <= settings.max_model_rotation:
+        return []
+    said = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
+    swapped_distance, swapped_angle = error(inverse(initial), estimate)
+    if swapped_angle < angle and swapped_distance < settings.max_model_translation:
+        return [f"{said}; near its inverse, so the left and the right cloud seem to be swapped"]
+    return [f"{said}; check the model, the mounts and whether left and right are swapped"]

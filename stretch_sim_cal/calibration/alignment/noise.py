@@ -1,0 +1,112 @@
+"""The noise that the data itself shows, and which cells do not behave as a still, flat surface with that noise."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.patches import Fits, Members
+from stretch_sim_cal.calibration.alignment.surfaces import Surface
+
+# Floors (m) that keep noise-free data from weighing infinitely.
+_MIN_SIGMA = 2e-4
+_MIN_ROUGHNESS = 2e-4
+_ENOUGH_CELLS = 100
+TRIM = 4.0
+# A step (m) of which even one return in a cell shows in the cell's scatter.
+OBVIOUS_STEP = 0.15
+
+
+def chi_square_median(freedom: np.ndarray) -> np.ndarray:
+    """Return the median of chi-square divided by its degrees of freedom (Wilson-Hilferty)."""
+    return (1.0 - 2.0 / (9.0 * freedom)) ** 3
+
+
+@dataclass(frozen=True)
+class Noise:
+    """`sigma` (2,): standard deviation of a single range of the left and the right lidar (m); `roughness` (m): how much
+    more than that the cells of a flat patch differ (uneven surfaces, biases of channels)."""
+
+    sigma: np.ndarray
+    roughness: float
+
+    def variances(self, surface: Surface, members: Members) -> np.ndarray:
+        """Return the variances (K,) of the members' heights: noise acts along the ray, so its cosine counts."""
+        sigma = self.sigma[surface.side[members.cell]]
+        return (sigma * members.cosines) ** 2 / surface.counts[members.cell] + self.roughness**2
+
+
+def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np.ndarray:
+    """Return the variances (K,) along the ray that make up scatter matrices (K, 3, 3) about the members' planes."""
+    normals = normals[members.patch]
+    return np.maximum(np.einsum("ki,kij,kj->k", normals, scatter, normals), 0.0) / members.cosines**2
+
+
+def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits: Fits, before: Noise) -> Noise:
+    """Return the noise from the scatter within cells and between the cells of a patch (medians, so edges do not count)."""
+    counts, side = surface.counts[members.cell], surface.side[members.cell]
+    freedom = surface.noise_freedom[members.cell]
+    single = _along_ray(surface.noise_scatter[members.cell], normals, members)
+    sigma = before.sigma.copy()
+    for lidar in (0, 1):
+        own = side == lidar
+        repeated = own & (freedom >= 1.0)
+        if np.count_nonzero(repeated) >= _ENOUGH_CELLS:
+            sigma[lidar] = np.sqrt(np.median(single[repeated] / chi_square_median(freedom[repeated])))
+        elif np.count_nonzero(own) >= _ENOUGH_CELLS:
+            scaled = fits.residuals[own] ** 2 * counts[own] / members.cosines[own] ** 2
+            sigma[lidar] = np.sqrt(np.median(scaled) / chi_square_median(1.0))
+    sigma = np.maximum(sigma, _MIN_SIGMA)
+    variances = (sigma[side] * members.cosines) ** 2 / counts
+    # Three parameters were fitted to every patch, which takes its share of the residuals.
+    share = 1.0 - 3.0 / np.maximum(fits.counts[members.patch], 4.0)
+    return Noise(sigma, _excess(fits.residuals**2 / share, variances))
+
+
+def _excess(squares: np.ndarray, variances: np.ndarray) -> float:
+    """Return the r that makes the median of `squares / (variances + r**2)` that of chi-square."""
+    if not len(squares):
+        return _MIN_ROUGHNESS
+    low, high = _MIN_ROUGHNESS, 0.1
+    for _ in range(30):
+        middle = np.sqrt(low * high)
+        if np.median(squares / (variances + middle**2)) > chi_square_median(1.0):
+            low = middle
+        else:
+            high = middle
+    return float(low)
+
+
+def clean_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, members: Members, fits: Fits, noise: Noise,
+                slack: float) -> np.ndarray:  # fmt: skip
+    """Return which members (K,) are cells of one still surface: not an outlier, not at an edge, not mixed.
+
+    `slack` (m) is how far the two lidars' surfaces may still be apart.
+    """
+    inlier = np.abs(fits.residuals) <= TRIM * np.sqrt(noise.variances(surface, members)) + slack
+    around = surface.neighbours[members.cell]
+    offsets = surface.points[around] - centres[members.patch][:, None]
+    heights = np.abs(np.einsum("kni,ki->kn", offsets, normals[members.patch]))
+    cosines = np.einsum("kni,ki->kn", surface.rays[around], normals[members.patch])
+    sigma = noise.sigma[surface.side[members.cell]][:, None]
+    spread = np.sqrt((sigma * cosines) ** 2 / surface.counts[around] + noise.roughness**2)
+    # A neighbour on something much nearer or farther is harmless: of that, a single return in a cell would show below.
+    interior = ((heights <= 1.25 * TRIM * spread + slack) | (heights > OBVIOUS_STEP)).all(axis=1)
+    freedom = np.maximum(surface.counts[members.cell] - 1.0, 1.0)
+    spread_within = _along_ray(surface.scatter[members.cell], normals, members) * (freedom + 1.0) / freedom
+    ratio = spread_within / noise.sigma[surface.side[members.cell]] ** 2
+    unmixed = ratio <= 1.0 + TRIM * np.sqrt(2.0 / freedom) + 6.0 / freedom
+    return inlier & interior & unmixed
+
+
+def still_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, members: Members,
+                noise: Noise) -> np.ndarray:  # fmt: skip
+    """Return which members (K,) keep their height over the blocks of time, but for what noise does in one of ten thousand."""
+    counts = surface.block_counts[members.cell]
+    offsets = surface.block_points[members.cell] - centres[members.patch][:, None]
+    heights = np.einsum("kbi,ki->kb", offsets, normals[members.patch])
+    variances = (noise.sigma[surface.side[members.cell]] * members.cosines)[:, None] ** 2 / np.maximum(counts, 1.0)
+    weights = np.where(counts > 0, 1.0 / variances, 0.0)
+    mean = (weights * heights).sum(axis=1) / weights.sum(axis=1)
+    chi_square = (weights * (heights - mean[:, None]) ** 2).sum(axis=1)
+    freedom = (counts > 0).sum(axis=1) - 1.0
+    return chi_square <= freedom + 4.0 * np.sqrt(2.0 * freedom) + 8.0

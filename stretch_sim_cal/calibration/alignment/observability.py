@@ -1,0 +1,100 @@
+"""Says in words how well each direction of a transform is determined."""
+
+import numpy as np
+
+from stretch_sim_cal.calibration.results import Direction
+
+# An axis that is this close to a base axis is named after it.
+_AXIS_COSINE = np.cos(np.deg2rad(25.0))
+
+
+# What the information says nothing about gets this standard deviation (m, rad): more than two lidars of a robot are apart.
+UNOBSERVED = 1.0
+# A direction this much weaker than its bound stands for itself, and is not mixed into the others.
+_HOPELESS = 20.0
+_TURNING_SHARE = 0.1
+
+
+def covariance_of(information: np.ndarray) -> np.ndarray:
+    """Return the covariance (6, 6) of an information matrix (6, 6) that may lack directions, or be slightly indefinite.
+
+    No direction gets a standard deviation beyond `UNOBSERVED`.
+    """
+    return sum(variance * np.outer(axis, axis) for variance, axis in _axes_of(information))
+
+
+def _axes_of(information: np.ndarray) -> list[tuple[float, np.ndarray]]:
+    """Return the variances and axes (6,) of an information matrix (6, 6); the variances at most `UNOBSERVED` squared."""
+    values, vectors = np.linalg.eigh((information + information.T) / 2)
+    return [(1.0 / max(value, UNOBSERVED**-2), axis) for value, axis in zip(values, vectors.T, strict=True)]
+
+
+def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_std_translation: float,
+               max_std_rotation: float) -> list[Direction]:  # fmt: skip
+    """Return the three sliding and three turning directions of a covariance (6, 6), weakest first within each kind.
+
+    They are the principal axes of the translation's and of the rotation's covariance. `base_from_target` (4, 4) turns
+    them into base_link's axes; without it they are named in the left lidar's axes.
+    """
+    frame = "lidar" if base_from_target is None else "base"
+    rotation = np.eye(3) if base_from_target is None else base_from_target[:3, :3]
+    sliding, turning = _by_kind(covariance, _HOPELESS * max(max_std_translation, max_std_rotation))
+    found = []
+    for own, verb, bound in (
+        (sliding[:3, :3], "sliding along", max_std_translation), (turning[3:, 3:], "turning about", max_std_rotation),
+    ):  # fmt: skip
+        variances, axes = np.linalg.eigh(rotation @ own @ rotation.T)
+        for variance, axis in sorted(zip(variances, axes.T, strict=True), key=lambda pair: -pair[0]):
+            std = float(np.sqrt(max(variance, 0.0)))
+            found.append(
+                Direction(f"{verb} {axis_name(axis, frame)}", std if std < 0.5 * UNOBSERVED else np.inf, bound)
+            )
+    return found
+
+
+def _by_kind(covariance: np.ndarray, hopeless: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return two covariances (6, 6), one for naming what slides, one for naming what turns.
+
+    Axes weaker than `hopeless` are told apart: where a corridor does not hold the sliding, the trace of turning in that
+    axis is an artefact; where nothing holds the turning, the sliding that goes with it is a matter of the origin.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    weak = np.sqrt(np.maximum(values, 0.0)) >= hopeless
+    rest = (vectors[:, ~weak] * values[~weak]) @ vectors[:, ~weak].T
+    if not weak.any():
+        return rest, rest
+    subspace = vectors[:, weak] * np.sqrt(values[weak])
+    # Within the weak axes, those with next to no turning in them slide.
+    _, turned, combinations = np.linalg.svd(vectors[3:, weak])
+    turned = np.concatenate([turned, np.zeros(len(combinations) - len(turned))])
+    of_kind = [subspace @ combinations[chosen].T for chosen in (turned < _TURNING_SHARE, turned >= _TURNING_SHARE)]
+    return rest + of_kind[0] @ of_kind[0].T, rest + of_kind[1] @ of_kind[1].T
+
+
+def axis_name(axis: np.ndarray, frame: str) -> str:
+    """Return words for a unit vector (3,): "base x" where it is near an axis, else its components."""
+    strongest = int(np.argmax(np.abs(axis)))
+    if abs(axis[strongest]) >= _AXIS_COSINE:
+        return f"{frame} {'xyz'[strongest]}"
+    axis = axis * np.sign(axis[strongest])
+    return f"{frame} ({', '.join(f'{component:.1f}' for component in axis + 0.0)})"
+
+
+def unobserved(found: list[Direction]) -> list[str]:
+    """Return one sentence for every direction that exceeds its bound."""
+    sentences = []
+    for direction in found:
+        if not direction.observed:
+            sentences.append(
+                f"the scene does not determine {direction.name}: standard deviation {_said(direction.standard_deviation, direction)}, "
+                f"at most {_said(direction.bound, direction)} is allowed; turn the robot or move it to where more surfaces face that way"
+            )
+    return sentences
+
+
+def _said(value: float, direction: Direction) -> str:
+    if not np.isfinite(value):
+        return "unbounded"
+    if direction.name.startswith("sliding"):
+        return f"{1000.0 * value:.2g} mm"
+    return f"{np.rad2deg(value):.2g} deg"

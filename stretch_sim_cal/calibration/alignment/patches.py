@@ -1,0 +1,169 @@
+"""Small flat patches, found in the cells of both lidars together, and which cell belongs to which.
+
+A cell belongs to a patch by where its ray meets the patch's plane, not by where its noisy point lies, and points are
+trimmed symmetrically about the plane: neither choice depends on which way the noise went, so neither pulls the plane.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.geometry.voxels import group_means, group_sums, voxel_keys
+
+# Edge of a patch (m) up to `FINE_RANGE` (m) from the lidars; it doubles with every doubling of the range.
+PATCH_SIZE = 0.4
+FINE_RANGE = 4.0
+MAX_LEVEL = 3
+MIN_CELLS = 6
+CANDIDATES = 4
+MIN_NORMAL_COSINE = np.cos(np.deg2rad(35.0))
+# Rays that graze a surface say little about it, and real lidars err there.
+MIN_INCIDENCE_COSINE = 0.1
+MAX_PLANARITY = 0.1
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Planes through `centres` (G, 3) with `normals` (G, 3), in-plane axes `axes` (G, 2, 3) and edges `sizes` (G,)."""
+
+    centres: np.ndarray
+    normals: np.ndarray
+    axes: np.ndarray
+    sizes: np.ndarray
+
+
+@dataclass(frozen=True)
+class Members:
+    """Cells that belong to patches, one row each.
+
+    `cell` (K,) and `patch` (K,) index the surface and the patches; `coordinates` (K, 2) is where the cell's ray meets
+    the patch's plane, along its axes, `heights` (K,) the point's distance from the plane, `cosines` (K,) of incidence.
+    """
+
+    cell: np.ndarray
+    patch: np.ndarray
+    coordinates: np.ndarray
+    heights: np.ndarray
+    cosines: np.ndarray
+
+    @property
+    def design(self) -> np.ndarray:
+        """The rows (K, 3) that a plane's height and slopes are multiplied by to give the members' heights."""
+        return np.hstack([np.ones((len(self.cell), 1)), self.coordinates])
+
+    def only(self, mask: np.ndarray) -> "Members":
+        """Return the rows where `mask` (K,) holds."""
+        return Members(
+            self.cell[mask], self.patch[mask], self.coordinates[mask], self.heights[mask], self.cosines[mask]
+        )
+
+
+def seed_patches(surface: Surface) -> Patches:
+    """Return first planes: the flat cells, grouped by voxel and by the direction they face."""
+    flat = np.flatnonzero(surface.usable & (surface.planarity < MAX_PLANARITY))
+    points, normals = surface.points[flat], surface.normals[flat]
+    level = np.clip(np.floor(np.log2(np.maximum(surface.ranges[flat], 1e-3) / FINE_RANGE)) + 1, 0, MAX_LEVEL).astype(
+        int
+    )
+    size = PATCH_SIZE * 2.0**level
+    axis = np.argmax(np.abs(normals), axis=1)
+    facing = 2 * axis + (normals[np.arange(len(axis)), axis] < 0)
+    key = (voxel_keys(points / size[:, None], 1.0) * 8 + facing) * (MAX_LEVEL + 1) + level
+    _, first, group, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    sides = group_sums(group, len(counts), np.eye(2)[surface.side[flat]])
+    kept = (counts >= MIN_CELLS) & (sides.min(axis=1) >= 1)
+    centres = group_means(group, len(counts), points)[kept]
+    return _patches(centres, group_sums(group, len(counts), normals)[kept], size[first][kept])
+
+
+def _patches(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Patches:
+    normals = normals / np.linalg.norm(normals, axis=1, keepdims=True)
+    helper = np.eye(3)[np.argmin(np.abs(normals), axis=1)]
+    first = np.cross(normals, helper)
+    first /= np.linalg.norm(first, axis=1, keepdims=True)
+    return Patches(centres, normals, np.stack([first, np.cross(normals, first)], axis=1), sizes)
+
+
+def assign(surface: Surface, patches: Patches, gate: float) -> Members:
+    """Return every cell with the nearest patch that faces as it does and whose plane passes within `gate` (m)."""
+    _, candidates = cKDTree(patches.centres).query(
+        surface.points, k=CANDIDATES, distance_upper_bound=2.0 * PATCH_SIZE * 2.0**MAX_LEVEL
+    )
+    best = np.full(len(surface.points), -1)
+    nearest = np.full(len(surface.points), np.inf)
+    for patch in candidates.T:
+        cell = np.flatnonzero(surface.usable & (patch < len(patches.centres)))
+        patch = patch[cell]
+        members = _members(surface, patches, cell, patch)
+        distance = np.linalg.norm(members.coordinates, axis=1) / patches.sizes[patch]
+        agrees = np.einsum("ki,ki->k", patches.normals[patch], surface.normals[cell]) > MIN_NORMAL_COSINE
+        fits = (
+            agrees & (members.cosines > MIN_INCIDENCE_COSINE) & (np.abs(members.heights) < gate)
+            & (distance < np.minimum(0.75, nearest[cell]))
+        )  # fmt: skip
+        best[cell[fits]] = patch[fits]
+        nearest[cell[fits]] = distance[fits]
+    cell = np.flatnonzero(best >= 0)
+    return _members(surface, patches, cell, best[cell])
+
+
+def _members(surface: Surface, patches: Patches, cell: np.ndarray, patch: np.ndarray) -> Members:
+    normals, centres = patches.normals[patch], patches.centres[patch]
+    rays, origins = surface.rays[cell], surface.origins[cell]
+    cosines = -np.einsum("ki,ki->k", normals, rays)
+    safe = np.where(np.abs(cosines) > 1e-3, cosines, 1e-3)
+    distances = np.einsum("ki,ki->k", normals, origins - centres) / safe
+    hits = origins + distances[:, None] * rays - centres
+    return Members(
+        cell, patch, np.einsum("kai,ki->ka", patches.axes[patch], hits),
+        np.einsum("ki,ki->k", normals, surface.points[cell] - centres), cosines,
+    )  # fmt: skip
+
+
+def remeasured(surface: Surface, patches: Patches, members: Members) -> Members:
+    """Return the same memberships, measured against moved patches or a moved surface."""
+    return _members(surface, patches, members.cell, members.patch)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """A plane `height = h + a s + b t` over each patch: `coefficients` (G, 3), `covariances` (G, 3, 3), `residuals` (K,)
+    of the members, `counts` (G,) and `misfits` (G,): the sum of squared residuals over their variances."""
+
+    coefficients: np.ndarray
+    covariances: np.ndarray
+    residuals: np.ndarray
+    counts: np.ndarray
+    misfits: np.ndarray
+
+
+def fit_planes(members: Members, variances: np.ndarray, num_patches: int) -> Fits:
+    """Return the weighted least-squares plane of every patch through its members of variances (K,).
+
+    A patch with fewer than three members, or members on a line, gets a covariance that says so.
+    """
+    design = members.design
+    weights = 1.0 / variances
+    products = (weights[:, None, None] * design[:, :, None] * design[:, None, :]).reshape(len(design), 9)
+    information = group_sums(members.patch, num_patches, products).reshape(num_patches, 3, 3)
+    # A weak prior (1 m high, 1000 % steep) keeps what is not determined finite.
+    information += np.diag([1.0, 0.01, 0.01])
+    covariances = np.linalg.inv(information)
+    right_side = group_sums(members.patch, num_patches, (weights * members.heights)[:, None] * design)
+    coefficients = np.einsum("gij,gj->gi", covariances, right_side)
+    residuals = members.heights - np.einsum("ki,ki->k", design, coefficients[members.patch])
+    return Fits(
+        coefficients, covariances, residuals, np.bincount(members.patch, minlength=num_patches),
+        np.bincount(members.patch, weights=weights * residuals**2, minlength=num_patches),
+    )  # fmt: skip
+
+
+def refined(patches: Patches, fits: Fits) -> Patches:
+    """Return the patches moved onto the planes fitted to them; those with too few members stay."""
+    enough = (fits.counts >= MIN_CELLS)[:, None]
+    height, slopes = fits.coefficients[:, :1], fits.coefficients[:, 1:]
+    centres = patches.centres + np.where(enough, height * patches.normals, 0.0)
+    normals = patches.normals - np.where(enough, np.einsum("ga,gai->gi", slopes, patches.axes), 0.0)
+    return _patches(centres, normals, patches.sizes)

@@ -1,0 +1,1 @@
+"""The robot's outline over arm extension and wrist yaw."""

@@ -1,0 +1,244 @@
+"""What the lidars add to the robot's description: where they see it, what it does not know of, and what it has wrong.
+
+The model's surfaces stand for all returns that they explain: their projection is exact, the returns are noisy and
+never show what is hidden. Returns that the model does not explain are sorted by what they move with (see
+`body_payload`): what belongs to a link becomes a surface of its own, all else is told and left out.
+
+Assumes a robot that stands still while only its arm moves, joint values measured when the clouds were, and a
+description that is right to a centimetre where it is right at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
+from stretch_sim_cal.calibration.body.payload import Thing, things_beyond
+from stretch_sim_cal.calibration.body.registration import OWN_HEAD, BodyRegistration, register_returns
+from stretch_sim_cal.calibration.body.returns import EvidenceSettings, Sighting, compare
+from stretch_sim_cal.calibration.body.smoothing import payload_surface, smoothed
+from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
+from stretch_sim_cal.calibration.body.view import robot_views
+from stretch_sim_cal.calibration.body.visibility import RangeImage
+from stretch_sim_cal.geometry.shapes_hull import convex_hull
+from stretch_sim_cal.geometry.transforms import inverse
+
+SMALLEST_MOTION = 0.001  # m: a model that is seen moved by less stays where it is
+MIN_RETURNS = 100  # from the robot in a pose, below which it is told
+SEEN_THROUGH = 0.6  # of a link's returns from behind it, above which it is not where the model has it
+SEEN_RETURNS = 60
+FLOOR_RETURNS = 20_000  # of a pose that are looked at
+
+
+@dataclass(frozen=True)
+class PoseReturns:
+    """One pose: `points` (N, 3) in base_footprint, floor included, which lidar saw each (`lidars` (N,), or None where
+    it is not known), and where the model's links are by the measured joint values (footprint_from_link, 4x4)."""
+
+    name: str
+    points: np.ndarray
+    lidars: np.ndarray | None
+    footprint_from_link: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class BodyEvidence:
+    """What was found. `seen_from_model` (4, 4) moves the model, in base_footprint, to where the lidars see it.
+
+    `payloads` maps names to the link that carries them and their surface in its frame; `things` are all that the
+    returns show beyond the model. Per pose: `returns` (K, 2) from the robot, noise taken out, `strangers` (K, 2) that
+    are not of the robot, and `misplaced`, the links that are not where the model has them.
+    """
+
+    seen_from_model: np.ndarray
+    registration: BodyRegistration | None
+    payloads: dict[str, tuple[str, LinkSurface]]
+    things: list[Thing]
+    returns: list[np.ndarray]
+    strangers: list[np.ndarray]
+    misplaced: list[list[str]]
+    warnings: list[str] = field(default_factory=list)
+
+
+class SeenRobot:
+    """The robot as it is seen: the model's surfaces moved to where the lidars see them, and payloads."""
+
+    def __init__(self, surfaces: Mapping[str, LinkSurface], evidence: BodyEvidence | None, settings: EvidenceSettings):
+        self._moved = np.eye(4) if evidence is None else evidence.seen_from_model
+        self._carried = {} if evidence is None else evidence.payloads
+        everything = dict(surfaces) | {name: surface for name, (_, surface) in self._carried.items()}
+        self._outline = RobotOutline(everything, settings.lowest, settings.highest)
+
+    def hulls(
+        self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None
+    ) -> list[np.ndarray]:
+        """Return the corners (K, 2) of the hull around the robot in each set of poses, see `RobotOutline.hulls`."""
+        frames = {link: self._moved @ transform for link, transform in footprint_from_link.items()}
+        frames |= {name: frames[link] for name, (link, _) in self._carried.items()}
+        return self._outline.hulls(frames, sizes)
+
+
+def gather_evidence(
+    poses: Sequence[PoseReturns],
+    surfaces: Mapping[str, LinkSurface],
+    lidars: np.ndarray,
+    settings: EvidenceSettings | None = None,
+    smoothed_returns: int = 1500,
+) -> BodyEvidence:
+    """Return what the returns of all poses say of the robot, whose links have `surfaces`.
+
+    `lidars` (L, 3) are the places of the lidars in base_footprint, as the description has them, in the order that
+    `PoseReturns.lidars` counts in. Of the robot's returns in a pose up to `smoothed_returns` go into `returns`.
+    """
+    settings = settings or EvidenceSettings()
+    index = SurfaceIndex(surfaces)
+    bodies = [_looked_at(pose, lidars, settings) for pose in poses]
+    frames = [pose.footprint_from_link for pose in poses]
+    views = robot_views(surfaces, frames, lidars)
+    registration = register_returns([b[0] for b in bodies], [b[1] for b in bodies], views, settings.range_noise)
+    seen_from_model, warnings = _motion(registration)
+    model_from_seen = inverse(seen_from_model)
+
+    def in_model(points: np.ndarray) -> np.ndarray:
+        return points @ model_from_seen[:3, :3].T + model_from_seen[:3, 3]
+
+    views = [view.seen_from(in_model(lidars)) for view in views]
+    sightings = [
+        compare(in_model(points), seen_by, points[:, 2] > settings.lowest, view, index, frame, settings)
+        for (points, seen_by, _), view, frame in zip(bodies, views, frames, strict=True)
+    ]
+
+    def images() -> list[list[RangeImage]]:
+        return [_range_images(in_model(np.asarray(p.points[:, :3], float)), p.lidars, in_model(lidars)) for p in poses]
+
+    things = things_beyond(sightings, frames, surfaces, images)
+    payloads = {}
+    for thing in things:
+        if thing.kind == "payload":
+            name = f"payload {len(payloads) + 1}"
+            payloads[name] = (thing.link, payload_surface(thing, sightings, frames, settings.range_noise))
+    misplaced = _misplaced(sightings, [b[2] for b in bodies], index.links)
+    names = [pose.name for pose in poses]
+    warnings += _few_returns(names, sightings) + _disagreements(names, things, misplaced)
+    back = [
+        _seen(s, things, f, seen_from_model, settings, smoothed_returns) for s, f in zip(sightings, frames, strict=True)
+    ]
+    returns, strangers = ([pair[i] for pair in back] for i in (0, 1))
+    return BodyEvidence(seen_from_model, registration, payloads, things, returns, strangers, misplaced, warnings)
+
+
+def _looked_at(
+    pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Return the points that are compared with the model, in double precision, which lidar saw them, and how many
+    returns each stands for.
+
+    Those between the heights that count, and some of the floor's, which show where the model is seen through. What is
+    close to a lidar is of its own housing and head.
+    """
+    points = np.asarray(pose.points[:, :3], dtype=float)
+    apart = (np.linalg.norm(points[:, None] - lidars, axis=2) > OWN_HEAD).all(axis=1)
+    counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
+    floor = np.flatnonzero(apart & (points[:, 2] <= settings.lowest))
+    every = max(1, len(floor) // FLOOR_RETURNS)
+    body = np.flatnonzero(apart & counts)
+    chosen = np.concatenate([body, floor[::every]])
+    stands_for = np.where(np.arange(len(chosen)) < len(body), 1, every)
+    return points[chosen], None if pose.lidars is None else pose.lidars[chosen], stands_for
+
+
+def _range_images(points: np.ndarray, seen_by: np.ndarray | None, origins: np.ndarray) -> list[RangeImage]:
+    return [
+        RangeImage(points[:0] if seen_by is None else points[seen_by == i], origin) for i, origin in enumerate(origins)
+    ]
+
+
+def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
+    """Return seen_from_model (4, 4), the identity where the returns show no motion for sure, and what to tell."""
+    if registration is None:
+        return np.eye(4), ["too few returns are near the model to tell where the lidars see the robot"]
+    if registration.reach <= max(SMALLEST_MOTION, 3 * registration.standard_error):
+        return np.eye(4), []
+    told = (
+        f"the lidars see the robot moved by up to {1e3 * registration.reach:.1f} mm and "
+        f"{np.degrees(registration.angle):.2f} deg from where its description has it: the left lidar's mount is off, "
+        "or the floor calibration; the shape is fitted where the robot is seen"
+    )
+    return registration.seen_from_model, [told]
+
+
+def _misplaced(sightings: Sequence[Sighting], stand_for: Sequence[np.ndarray], links: Sequence[str]) -> list[list[str]]:
+    """Return for each pose the links through which the lidars see what is behind them."""
+    found = []
+    for sighting, weights in zip(sightings, stand_for, strict=True):
+        behind = sighting.through
+        through = np.bincount(sighting.links[behind], weights[behind], minlength=len(links))
+        on = np.bincount(sighting.links[sighting.on_model & (sighting.links >= 0)], minlength=len(links))
+        wrong = (through >= SEEN_RETURNS) & (through > SEEN_THROUGH * (through + on))
+        found.append([links[i] for i in np.flatnonzero(wrong)])
+    return found
+
+
+def _few_returns(names: Sequence[str], sightings: Sequence[Sighting]) -> list[str]:
+    return [
+        f"{name}: only {np.count_nonzero(sighting.on_model)} returns from the robot"
+        for name, sighting in zip(names, sightings, strict=True)
+        if np.count_nonzero(sighting.on_model) < MIN_RETURNS
+    ]
+
+
+def _disagreements(names: Sequence[str], things: Sequence[Thing], misplaced: Sequence[Sequence[str]]) -> list[str]:
+    """Return a sentence for each thing, and for each link that is not where the model has it."""
+    told = []
+    passing: dict[tuple[int, ...], list[Thing]] = {}
+    for thing in things:
+        what = f"{' x '.join(f'{100 * length:.0f}' for length in thing.size)} cm"
+        where = f"({', '.join(f'{value:.2f}' for value in thing.centre)}) m in {thing.link}"
+        if thing.kind == "payload":
+            told.append(
+                f"something of {what} at {where} belongs to the robot though its description does not know it; it is "
+                "enclosed (if it only stands there, take it away and collect again)"
+            )
+        elif thing.kind == "room":
+            told.append(
+                f"something of {what} at {where} stands beside the robot in {_samples(names, thing.samples)}; left out"
+            )
+        else:
+            passing.setdefault(thing.samples, []).append(thing)
+    for samples, parts in passing.items():
+        near = sorted({part.link for part in parts})
+        told.append(
+            f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person, or a "
+            "joint that is not where it says; left out, collect these poses again"
+        )
+    by_poses: dict[tuple[int, ...], list[str]] = {}
+    for link in sorted({link for links in misplaced for link in links}):
+        by_poses.setdefault(tuple(i for i, links in enumerate(misplaced) if link in links), []).append(link)
+    for wrong, links in by_poses.items():
+        seen_through = f"{_samples(names, wrong)}: the lidars see through {', '.join(links)}"
+        if len(wrong) > len(names) / 2:
+            told.append(f"{seen_through}: is a part missing that the description has?")
+        else:
+            told.append(f"{seen_through}, which is not where the joints say: did one not arrive? collect again")
+    return told
+
+
+def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
+    if len(chosen) == len(names) > 1:
+        return "all samples"
+    return ", ".join(names[i] for i in chosen)
+
+
+def _seen(sighting, things, frame, seen_from_model, settings, most) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners (K, 2) around the returns from the robot, payload included, noise taken out, and the
+    returns (K, 2) that are not of it, where they are seen."""
+    of_payload = np.zeros(len(sighting.points), dtype=bool)
+    for thing in things:
+        if thing.kind == "payload":
+            of_payload |= sighting.extra & thing.holds(sighting.points, frame[thing.link])
+    own = sighting.on_model | of_payload
+    points = smoothed(sighting.points[own], sighting.directions[own], settings.range_noise, most)
+    strange = sighting.points[sighting.extra & ~of_payload]
+    moved = [p @ seen_from_model[:3, :3].T + seen_from_model[:3, 3] for p in (points, strange)]
+    return convex_hull(moved[0][:, :2]), moved[1][:, :2]

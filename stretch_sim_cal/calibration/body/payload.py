@@ -1,0 +1,230 @@
+"""What the returns show beyond the model, told apart by what it moves with: bolted to a link, standing by, or passing.
+
+A thing that belongs to a link is at the same place in that link's frame in most poses and touches the link. What stays
+at its place beside the robot is room (the robot stands while only its arm moves), what is there in some poses only is a
+person, or a joint that is not where it says.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.body.returns import Sighting
+from stretch_sim_cal.calibration.body.visibility import RangeImage
+from stretch_sim_cal.geometry.shapes import ConvexPolygon
+from stretch_sim_cal.geometry.shapes_hull import convex_hull
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.voxels import voxel_keys
+
+CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
+SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
+LINKED = 0.045  # m, between points of one thing
+TOUCHING = 0.05  # m, from the model's surface: what bolts hold on is nearer
+ADJOINING = 0.03  # m, in plan
+PART = 0.10  # m, between parts of one payload whose connection is hidden
+HIDDEN_HEIGHT = 0.25  # m, by which what holds a thing may end below the lowest of it that is seen
+IN_MOST = 0.6  # of the poses
+MIN_POINTS = 12  # thinned, of a thing that is spoken of
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Connected returns beyond the model: `points` (N, 3) in the frame of `link`, seen in `samples` (indices).
+
+    `kind` is `payload` (belongs to `link`), `room` (stands by, `link` is the base) or `passing`.
+    """
+
+    kind: str
+    link: str
+    points: np.ndarray
+    samples: tuple[int, ...]
+    gap: float
+
+    @property
+    def centre(self) -> np.ndarray:
+        return (self.points.min(axis=0) + self.points.max(axis=0)) / 2
+
+    @property
+    def size(self) -> np.ndarray:
+        return np.ptp(self.points, axis=0)
+
+    def placed(self, pose: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return its points where its link is in a pose (footprint_from_link by link)."""
+        return self.points @ pose[self.link][:3, :3].T + pose[self.link][:3, 3]
+
+    def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """Return which of points (N, 3) are its own, where its link is at `frame` (4, 4) in the points' frame."""
+        local = (points - frame[:3, 3]) @ frame[:3, :3]
+        return np.isfinite(cKDTree(self.points).query(local, distance_upper_bound=SAME_PLACE)[0])
+
+
+def rigid_groups(
+    poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str], tolerance: float = 1e-3
+) -> np.ndarray:
+    """Return for each link the index of the first link that it does not move against in any of the poses (m, rad)."""
+    frames = {link: np.array([pose[link] for pose in poses]) for link in links}
+    group = np.full(len(links), -1)
+    for i, link in enumerate(links):
+        if group[i] >= 0:
+            continue
+        back = inverse(frames[link])
+        for j in range(i, len(links)):
+            relative = back @ frames[links[j]]
+            if group[j] < 0 and np.abs(relative - relative[0]).max() <= tolerance:
+                group[j] = i
+    return group
+
+
+def things_beyond(
+    sightings: Sequence[Sighting],
+    poses: Sequence[Mapping[str, np.ndarray]],
+    surfaces: Mapping[str, LinkSurface],
+    images: Callable[[], Sequence[Sequence[RangeImage]]],
+) -> list[Thing]:
+    """Return what the returns of all poses show beyond the model.
+
+    `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order that the sightings' link
+    numbers count in; `images` gives for each pose what each lidar saw in it, room included.
+    """
+    links = list(surfaces)
+    groups = rigid_groups(poses, links)
+    names = {int(group): links[group] for group in np.unique(groups)}
+    extra = _Extra.of_all(sightings, groups)
+    if len(extra.points) < MIN_POINTS:
+        return []
+    order, seen = sorted(names), images()
+    local = {g: extra.in_frame([pose[names[g]] for pose in poses]) for g in order}
+    support = np.array([_support(extra, local[g], [pose[names[g]] for pose in poses], seen) for g in order])
+    # Among the frames in which a point is (almost) as steady, that of the nearest link is meant.
+    best = (support + 0.15 * (np.array(order)[:, None] == extra.groups)).argmax(axis=0)
+    steady = np.take_along_axis(support, best[None], axis=0)[0] >= IN_MOST
+    things = []
+    for row, g in enumerate(order):
+        chosen = np.flatnonzero((best == row) & steady)
+        for part in _connected(local[g][chosen]):
+            thing = extra.thing(chosen[part], names[g], local[g], g)
+            body = {link: surfaces[link] for link, group in zip(links, groups, strict=True) if group == g}
+            # What is seen in half of the poses only, even if its place is hidden in the others, may as well be passing.
+            often = len(thing.samples) > len(poses) / 2 or len(poses) < 3
+            held = often and (thing.gap <= TOUCHING or _adjoins(thing.placed(poses[0]), body, poses[0]))
+            things.append(replace(thing, kind="payload") if held else thing)
+    things = _with_near_parts(things)
+    # What is steady in no frame is passing, and told as it is in the frame of the first link, the base.
+    chosen = np.flatnonzero(~steady)
+    for part in _connected(local[order[0]][chosen]):
+        members = chosen[part]
+        near = int(extra.groups[members][extra.gaps[members].argmin()])
+        thing = extra.thing(members, names.get(near, names[order[0]]), extra.points, near)
+        things.append(replace(thing, kind="passing"))
+    return things
+
+
+def _with_near_parts(things: list[Thing]) -> list[Thing]:
+    """Return the things, those that stand close to a payload of the same link having become payload, too."""
+    for _ in things:
+        held = [cKDTree(thing.points) for thing in things if thing.kind == "payload"]
+        links = [thing.link for thing in things if thing.kind == "payload"]
+        near = [
+            thing.kind == "room"
+            and any(
+                link == thing.link and tree.query(thing.points)[0].min() <= PART
+                for tree, link in zip(held, links, strict=True)
+            )
+            for thing in things
+        ]
+        if not any(near):
+            break
+        things = [replace(thing, kind="payload") if joins else thing for thing, joins in zip(things, near, strict=True)]
+    return things
+
+
+def _adjoins(points: np.ndarray, body: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> bool:
+    """Return whether points (N, 3), of something above or beside links, come as near as touching to them in plan.
+
+    What holds a thing is often hidden under it: its visible parts may all be far from the links. Links that end well
+    below it do not hold it.
+    """
+    corners = np.concatenate([s.corners @ pose[link][:3, :3].T + pose[link][:3, 3] for link, s in body.items()])
+    beside = corners[corners[:, 2] > points[:, 2].min() - HIDDEN_HEIGHT]
+    hull = convex_hull(beside[:, :2])
+    if len(hull) < 3:
+        return False
+    return np.count_nonzero(ConvexPolygon(hull).signed_distance(points[:, :2]) <= ADJOINING) >= 3
+
+
+@dataclass(frozen=True)
+class _Extra:
+    """The extra returns of all poses, thinned: `points` (N, 3) in base_footprint, the `samples` (N,) and lidars that
+    they are of (-1: not known), their `gaps` from the model and the `groups` of links that they are near."""
+
+    points: np.ndarray
+    samples: np.ndarray
+    lidars: np.ndarray
+    gaps: np.ndarray
+    groups: np.ndarray
+
+    @classmethod
+    def of_all(cls, sightings: Sequence[Sighting], groups: np.ndarray) -> "_Extra":
+        parts = [cls._of(sighting, number, groups) for number, sighting in enumerate(sightings)]
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    @staticmethod
+    def _of(sighting: Sighting, number: int, groups: np.ndarray) -> tuple[np.ndarray, ...]:
+        extra = np.flatnonzero(sighting.extra)
+        _, first, counts = np.unique(voxel_keys(sighting.points[extra], CELL), return_index=True, return_counts=True)
+        extra = extra[first[counts > 1]]
+        near = sighting.links[extra]
+        lidars = np.full(len(extra), -1) if sighting.lidars is None else sighting.lidars[extra]
+        near = np.where(near >= 0, groups[near], -1)
+        return sighting.points[extra], np.full(len(extra), number), lidars, sighting.gaps[extra], near
+
+    def in_frame(self, frames: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the points in the frame that is at footprint_from_frame (4, 4) in each pose."""
+        back = inverse(np.array(frames))[self.samples]
+        return np.einsum("nij,nj->ni", back[:, :3, :3], self.points) + back[:, :3, 3]
+
+    def thing(self, members: np.ndarray, link: str, points: np.ndarray, group: int) -> Thing:
+        of_group = self.groups[members] == group
+        gaps = np.sort(self.gaps[members][of_group])
+        gap = float(gaps[min(2, len(gaps) - 1)]) if len(gaps) else np.inf  # of the third nearest: one may be noise
+        return Thing("room", link, points[members], tuple(np.unique(self.samples[members]).tolist()), gap)
+
+
+def _support(
+    extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], images: Sequence[Sequence[RangeImage]]
+) -> np.ndarray:
+    """Return for each extra return in which share of the poses that could see its place there is something.
+
+    `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen where the
+    lidar that saw the return has another one in front of it.
+    """
+    present, possible = np.zeros(len(local)), np.zeros(len(local))
+    for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
+        there = local[extra.samples == number]
+        seen = np.zeros(len(local), dtype=bool)
+        if len(there):
+            seen = np.isfinite(cKDTree(there).query(local, distance_upper_bound=SAME_PLACE)[0])
+        places = local @ frame[:3, :3].T + frame[:3, 3]
+        hidden = np.zeros(len(local), dtype=bool)
+        for lidar, image in enumerate(views):
+            its = extra.lidars == lidar
+            hidden[its] = image.hides(places[its])
+        present += seen
+        possible += seen | ~hidden
+    return present / np.maximum(possible, 1)
+
+
+def _connected(points: np.ndarray) -> list[np.ndarray]:
+    """Return the indices of each connected part of points (N, 3) that is large enough to be spoken of."""
+    if len(points) < MIN_POINTS:
+        return []
+    pairs = cKDTree(points).query_pairs(LINKED, output_type="ndarray")
+    links = coo_array((np.ones(len(pairs)), pairs.T), shape=(len(points), len(points)))
+    labels = connected_components(links, directed=False)[1]
+    parts = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    return [part for part in parts if len(np.unique(voxel_keys(points[part], CELL))) >= MIN_POINTS]

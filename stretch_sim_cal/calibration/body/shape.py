@@ -1,0 +1,152 @@
+"""Fits a shape to the robot's outline at every grid point of arm extension and wrist yaw, so that nothing sticks out.
+
+Assumes that the evidence holds what the robot covers in each pose: its convex hull is enclosed, whatever a solver says.
+Between grid points the parameters are interpolated one by one, linearly over the commanded values, as the published
+readers do. Where the caller can tell the outline at any joint values, the interpolated shape is held against it on a
+dense grid, and the grid is refined and the shapes inflated until it encloses the robot there, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body.cover import covering
+from stretch_sim_cal.calibration.body.grid import JOINTS, EvidenceGrid, OutlinesAt, PoseEvidence
+from stretch_sim_cal.calibration.body.model import KINDS, BodyShapeModel
+from stretch_sim_cal.calibration.body.refine import grid_points, refined_axes, settled
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.shapes import Shape
+from stretch_sim_cal.geometry.shapes_capsule import enclosing_capsule
+from stretch_sim_cal.geometry.shapes_enclosing import (
+    enclosing_algebraic_ellipse,
+    enclosing_axis_aligned_ellipse,
+    enclosing_circle,
+    enclosing_ellipse,
+    spanning_hull,
+)
+from stretch_sim_cal.geometry.shapes_polygon import common_normals, enclosing_polygon, polygon_with_normals
+
+__all__ = [
+    "FIT_METHODS",
+    "JOINTS",
+    "BodyShapeFit",
+    "BodyShapeModel",
+    "BodyShapeSettings",
+    "PoseEvidence",
+    "enclosing_shape",
+    "fit_body_shape",
+]
+FIT_METHODS = tuple(KINDS)
+
+
+@dataclass(frozen=True)
+class BodyShapeSettings:
+    """How a body shape is fitted.
+
+    `polygon_vertices` bounds those of a `convex_polygon`. `refine_above` (m): where an interpolated shape would have
+    to be inflated by more than this, grid points are added, up to `max_grid_points`.
+    """
+
+    method: str = "tapered_capsule"
+    arm_dependent: bool = True
+    yaw_dependent: bool = True
+    polygon_vertices: int = 16
+    refine_above: float = 0.002
+    max_grid_points: int = 80
+
+    def __post_init__(self) -> None:
+        if self.method not in FIT_METHODS:
+            raise InputError(f"'{self.method}' is no fit method; there is {', '.join(FIT_METHODS)}")
+        if self.polygon_vertices < 3:
+            raise InputError(f"polygon_vertices: {self.polygon_vertices} is too few, 3 or more are needed")
+
+
+@dataclass(frozen=True)
+class BodyShapeFit:
+    """The model and, by sample, how far its evidence sticks out (m, at most 1e-6 at grid points) and the shape's area.
+
+    `protrusion_between` is the largest left between grid points on the verified grid, before and after covering;
+    None where the outline between them is not known.
+    """
+
+    model: BodyShapeModel
+    names: list[str]
+    protrusions: np.ndarray
+    areas: np.ndarray
+    protrusion_between: tuple[float, float] | None
+    warnings: list[str] = field(default_factory=list)
+
+
+def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon_vertices: int = 16) -> Shape:
+    """Return the shape of least area around points (N, 2), of the kind that a fit method names (`FIT_METHODS`).
+
+    It holds every point to 1e-6 m. `ellipse_opencv` is the algebraic fit to the outline, scaled to enclose.
+    Raises `InputError` for an unknown method, and for points that span no area.
+    """
+    match method:
+        case "tapered_capsule":
+            return enclosing_capsule(points)
+        case "circle":
+            return enclosing_circle(points)
+        case "ellipse_opencv":
+            return enclosing_algebraic_ellipse(points)
+        case "ellipse_min_enclosing":
+            return enclosing_ellipse(points)
+        case "ellipse_axis_aligned":
+            return enclosing_axis_aligned_ellipse(points)
+        case "convex_polygon":
+            return enclosing_polygon(points, polygon_vertices)
+    raise InputError(f"'{method}' is no fit method; there is {', '.join(FIT_METHODS)}")
+
+
+def fit_body_shape(
+    samples: Sequence[PoseEvidence], settings: BodyShapeSettings | None = None, outlines_at: OutlinesAt | None = None
+) -> BodyShapeFit:
+    """Return the body shape that encloses the evidence of all samples.
+
+    What the shape does not depend on (lift, pitch and roll; extension and yaw where switched off) is covered by the
+    union over the samples, and with `outlines_at` over the values between them, too. Raises `InputError` naming the
+    grid point where there is no evidence, or too little for a shape.
+    """
+    settings = settings or BodyShapeSettings()
+    if not samples:
+        raise InputError("no samples: a body shape needs one or more")
+    grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at)
+
+    normals = None
+    if settings.method == "convex_polygon":
+        normals = common_normals(
+            [spanning_hull(hull) for hull in grid.hulls(grid_points(grid.axes))], settings.polygon_vertices
+        )
+
+    def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> Shape:
+        try:
+            if normals is not None:
+                return polygon_with_normals(hull, normals)
+            if settings.method == "tapered_capsule" and neighbours:
+                return enclosing_capsule(hull, tuple(neighbours), count=2)
+            return enclosing_shape(hull, settings.method, settings.polygon_vertices)
+        except InputError as error:
+            raise InputError(f"arm {place[0]:.3f} m, wrist_yaw {place[1]:.3f} rad: {error}") from error
+
+    axes, fitted, between = grid.axes, {}, None
+    if outlines_at is not None:
+        axes, fitted = refined_axes(axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points)
+    places = grid_points(axes)
+    hulls = grid.hulls(places)
+    shapes = [fitted.get(place) or fit(place, hull) for place, hull in zip(places, hulls, strict=True)]
+    shapes = settled(axes, shapes, hulls)
+    if outlines_at is not None:
+        shapes, *between = covering(axes, shapes, grid.hulls, grid.axes)
+    rows = [shapes[i : i + len(axes[1])] for i in range(0, len(shapes), len(axes[1]))]
+    model = BodyShapeModel(settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges())
+    at_samples = [model.shape_at(sample.commanded["arm"], sample.commanded["wrist_yaw"]) for sample in samples]
+    return BodyShapeFit(
+        model,
+        [sample.name for sample in samples],
+        np.array([shape.protrusion(sample.points) for shape, sample in zip(at_samples, samples, strict=True)]),
+        np.array([shape.area for shape in at_samples]),
+        tuple(between) if between else None,
+        grid.warnings,
+    )

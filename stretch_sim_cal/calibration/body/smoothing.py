@@ -1,0 +1,74 @@
+"""Surfaces from noisy returns: noise is taken out along the rays, and a payload becomes the hull of what is left."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.spatial import ConvexHull, cKDTree
+
+from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.body.payload import MIN_POINTS, Thing
+from stretch_sim_cal.calibration.body.returns import Sighting
+
+SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane stands for a return
+NEIGHBOURS, ENOUGH = 8, 40  # of a return: at least, and about as many as are used
+MOST_SMOOTHED = 6000
+GRAZING = 0.5  # cosine of incidence below which a return is moved straight to the plane
+MARGIN = 0.5  # of the range noise, by which a thing's hull is grown: noise and rounded edges take as much off
+
+
+def payload_surface(
+    thing: Thing, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
+) -> LinkSurface:
+    """Return the convex hull, in its link's frame, around a thing's returns of all poses with their noise taken out."""
+    clouds, rays = [], []
+    for sighting, pose in zip(sightings, poses, strict=True):
+        rotation, translation = pose[thing.link][:3, :3], pose[thing.link][:3, 3]
+        own = sighting.extra & thing.holds(sighting.points, pose[thing.link])
+        clouds.append((sighting.points[own] - translation) @ rotation)
+        rays.append(sighting.directions[own] @ rotation)
+    cloud = smoothed(np.concatenate(clouds), np.concatenate(rays), range_noise)
+    if len(cloud) < MIN_POINTS:
+        cloud = thing.points
+    cloud = _grown(cloud, MARGIN * range_noise)
+    return LinkSurface.of(cloud, ConvexHull(cloud).simplices)
+
+
+def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, most: int = MOST_SMOOTHED) -> np.ndarray:
+    """Return up to `most` of points (M, 3) moved onto the planes of their neighbours, loners left out.
+
+    They move along the rays that saw them (N, 3), as noise did; at grazing incidence, where that would move them far
+    for little, straight to the plane.
+    """
+    if not len(points):
+        return points
+    thin = np.linspace(0, len(points) - 1, min(len(points), most)).astype(int)
+    count, mean, normals = _neighbour_planes(points[thin], points, SMOOTHING)
+    points, directions = points[thin], directions[thin]
+    slope = (normals * directions).sum(axis=1)
+    off = ((mean - points) * normals).sum(axis=1)
+    steep = np.abs(slope) > GRAZING
+    shift = np.where(steep[:, None], directions * (off / np.where(steep, slope, 1.0))[:, None], normals * off[:, None])
+    return (points + shift)[(count >= NEIGHBOURS) & (np.linalg.norm(shift, axis=1) < 4 * range_noise)]
+
+
+def _neighbour_planes(
+    points: np.ndarray, cloud: np.ndarray, radius: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each of points (N, 3) how many neighbours it has in a cloud, their mean and the normal of their plane.
+
+    Of dense points only so many stand as neighbours that about `ENOUGH` are within the radius.
+    """
+    probes = points[:: max(1, len(points) // 200)]
+    usual = np.median(cKDTree(cloud).query_ball_point(probes, radius, return_length=True))
+    among = cloud[:: max(1, int(usual // ENOUGH))]
+    distances, index = cKDTree(among).query(points, k=min(2 * ENOUGH, len(among)), distance_upper_bound=radius)
+    there = np.isfinite(distances)
+    neighbours = among[np.where(there, index, 0)]
+    mean = np.einsum("nk,nkx->nx", there, neighbours) / np.maximum(there.sum(axis=1), 1)[:, None]
+    centred = neighbours - mean[:, None]
+    return there.sum(axis=1), mean, np.linalg.eigh(np.einsum("nk,nki,nkj->nij", there, centred, centred))[1][:, :, 0]
+
+
+def _grown(points: np.ndarray, margin: float) -> np.ndarray:
+    """Return points (7 N, 3) whose hull is larger than that of points (N, 3) by a margin along each axis."""
+    return np.concatenate([points, *(points + sign * margin * axis for axis in np.eye(3) for sign in (-1, 1))])

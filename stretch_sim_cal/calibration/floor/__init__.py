@@ -1,0 +1,1 @@
+"""The floor that the robot stands on."""

@@ -1,0 +1,271 @@
+"""Fitting the floor to cells of rays: the robust plane through the patches that lie on one surface.
+
+The fit begins with the plane that the better part of the floor near the robot agrees on, and weighs patches by how near
+they lie to it (carpets, thresholds and cables lose their weight). Three more things are fitted along, each only as
+large as there is reason to believe: by how much the right lidar sees the floor off (as unsure as the alignment is); how
+the floor bends (the plane is then the one that touches it at the robot); and by how much each lidar's ranges are too
+long, which would bend and sink the floor. The last two only where they explain most of what a plane leaves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.floor.cells import CellSums
+from stretch_sim_cal.calibration.floor.consensus import consensus_step
+from stretch_sim_cal.calibration.floor.patches import PatchSums, clean_cells, mean_heights
+
+TUKEY = 4.685  # 95 % efficiency on Gaussian data
+REFINEMENTS = 15  # at most, until the trust in all patches together changes by no more than:
+SETTLED = 1e-3
+# Bounds of how far patches of one floor may lie off its plane beyond noise (m): 1.5 mm is a poor floor already.
+LEAST_UNEVENNESS, MOST_UNEVENNESS = 0.00005, 0.0015
+UNEVENNESS_MARGIN = 0.0002
+MIN_PATCHES = 6
+WELL_KNOWN = 0.005  # m; patches whose height is known worse than this do not help to begin
+BLOCKS = (0.75, 1.5)  # m; residuals are taken for independent only between blocks of these sizes
+EVEN = 0.00015  # m; below it unevenness is what its estimate scatters by
+SYSTEMATIC_SHARE, LEVER = 0.3, 1.5  # of unevenness beyond that, and over what distance (m) it tilts the plane
+TOUCHING_POINT = 0.05  # m
+
+# The values that are solved for, and the prior deviations of those that may be there or not: (1/m) and (m).
+STEP, DISAGREEMENT, BEND, OFFSETS = slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 11)
+NUM_VALUES = 11
+LIKELY_BEND, LIKELY_OFFSET, NONE = 0.002, 0.005, 1e-8  # 2 mm at 1.5 m; 5 mm
+SIGNIFICANCE = 30.0  # chi square of five values: one in a hundred thousand
+EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may remain for them to be there
+
+
+@dataclass(frozen=True)
+class FloorFit:
+    """The fitted step and what it rests on.
+
+    `step` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y), `covariance` (3, 3) is
+    its own; `steps` are the left and right lidar's (4,), each with the lidar's range offset (m) at its end. `bend` (3,)
+    are the floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per
+    lidar. `patch_weights` (P,) go from 0 (left out) to 1. `unevenness` (m) is the deviation of patch means beyond noise
+    and bend, `inflation` how many times the scatter between blocks exceeds what noise alone explains (a variance
+    ratio).
+    """
+
+    step: np.ndarray
+    covariance: np.ndarray
+    steps: tuple[np.ndarray, np.ndarray]
+    bend: np.ndarray
+    used: tuple[np.ndarray, np.ndarray]
+    patch_weights: np.ndarray
+    unevenness: float
+    inflation: float
+
+
+def fit_floor(left: CellSums, right: CellSums, right_prior: np.ndarray, refine: bool = True) -> FloorFit | None:
+    """Fit the floor; `right_prior` (3, 3) is the covariance of how far off the alignment lets the right lidar see it.
+
+    Without `refine` a plane is fitted and nothing else. None where too little floor is left to fit.
+    """
+    fit = _RobustFit(left, right, right_prior)
+    if not fit.begin() or not fit.settle():
+        return None
+    bend, offset = fit.explanation() if refine else (NONE, NONE)
+    if (bend, offset) != (NONE, NONE):
+        fit.allow(bend, offset)
+        if not fit.settle():
+            return None
+    return fit.result()
+
+
+class _RobustFit:
+    """Iteratively reweighted least squares over patches on (step, right lidar's disagreement, bend, range offsets)."""
+
+    def __init__(self, left: CellSums, right: CellSums, right_prior: np.ndarray):
+        self.grid = left.grid
+        self.clean = clean_cells(left), clean_cells(right)
+        self.patches = PatchSums(left, self.clean[0]), PatchSums(right, self.clean[1])
+        _, self.noise, slopes = mean_heights(self.patches)
+        self.right_precision = np.linalg.inv(right_prior)
+        centres = left.grid.patch_centres()
+        self.distances = np.linalg.norm(centres, axis=1)
+        # Where a patch's rays meet the floor on average: the levers that its slopes are made of.
+        x, y = np.where(np.isfinite(slopes[:, 1:]), np.column_stack([slopes[:, 2], -slopes[:, 1]]), 0.0).T
+        self.bend_shape = np.column_stack([x**2 / 2, x * y, y**2 / 2])
+        self.blocks = [
+            np.unique(np.floor(centres / size).astype(int), axis=0, return_inverse=True)[1].ravel() for size in BLOCKS
+        ]
+        self.solution = np.zeros(NUM_VALUES)
+        self.unevenness, self.most_uneven = LEAST_UNEVENNESS, MOST_UNEVENNESS
+        self.allow(NONE, NONE)
+
+    def allow(self, bend: float, offset: float) -> None:
+        """Set the prior deviations of bend (1/m) and range offsets (m)."""
+        self.prior = np.zeros((NUM_VALUES, NUM_VALUES))
+        self.prior[DISAGREEMENT, DISAGREEMENT] = self.right_precision
+        self.prior[BEND, BEND] = np.eye(3) / bend**2
+        self.prior[OFFSETS, OFFSETS] = np.eye(2) / offset**2
+
+    @property
+    def steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """The steps (4,) to the floor as the left and as the right lidar sees it, each with its range offset."""
+        left, right = self.solution[STEP], self.solution[STEP] + self.solution[DISAGREEMENT]
+        return np.append(left, self.solution[9]), np.append(right, self.solution[10])
+
+    def begin(self) -> bool:
+        """Start from what most of the floor agrees on; False where there is too little of it."""
+        heights, noise, slopes = mean_heights(self.patches)
+        seen = np.isfinite(heights) & (noise < WELL_KNOWN)
+        if np.count_nonzero(seen) < MIN_PATCHES:
+            return False
+        consensus = consensus_step(heights[seen], noise[seen], slopes[seen], self.distances[seen])
+        if consensus is None:
+            return False
+        self.solution[STEP], unevenness = consensus
+        self.unevenness = float(np.clip(unevenness, LEAST_UNEVENNESS, MOST_UNEVENNESS))
+        # The floor that was agreed on is not to grow more uneven by reaching for other levels.
+        self.most_uneven = float(np.clip(1.5 * unevenness + UNEVENNESS_MARGIN, LEAST_UNEVENNESS, MOST_UNEVENNESS))
+        return True
+
+    def settle(self) -> bool:
+        """Select and fit in turn until the selection settles; False where too little is left."""
+        trusted = 0.0
+        for _ in range(REFINEMENTS):
+            self.select()
+            if np.count_nonzero(self.trust > 0.1) < MIN_PATCHES:
+                return False
+            self.solve()
+            self.unevenness = min(self._scatter(), self.most_uneven)
+            before, trusted = trusted, float(self.trust.sum())
+            if abs(trusted - before) < SETTLED * trusted:
+                break
+        self.most_uneven = self.unevenness
+        return True
+
+    def select(self) -> None:
+        """Weigh patches by how near their means lie to the present floor."""
+        scale = np.hypot(self.noise, self.unevenness)
+        ratio = self.residuals() / (TUKEY * scale)
+        self.trust = np.where(np.abs(ratio) < 1, (1 - ratio**2) ** 2, 0.0)  # 0 where unseen
+        # A patch knows the floor's level no better than the floor is even.
+        self.weights = np.where(self.trust > 0, self.trust * (self.noise / scale) ** 2, 0.0)
+
+    def residuals(self) -> np.ndarray:
+        """Return the patches' mean heights (P,) over the present floor, each lidar by its own; NaN where unseen."""
+        deviation = sum(patches.deviation(step) for patches, step in zip(self.patches, self.steps, strict=True))
+        return deviation * self.noise**2 - self.bend_heights
+
+    @property
+    def bend_heights(self) -> np.ndarray:
+        """How high (P,) the bend lifts each patch over the plane, in m."""
+        return self.bend_shape @ self.solution[BEND]
+
+    def solve(self) -> None:
+        """Find all values from the weighted patches."""
+        hessian, pull = self.prior.copy(), np.zeros(NUM_VALUES)
+        for patches, spread in zip(self.patches, _SPREADS, strict=True):
+            information = np.einsum("p,pij->ij", self.weights, patches.information)
+            # A patch's mean over its plane is a bend's height there: a regressor like the steps' slopes.
+            bent = np.einsum("p,pi,pj->ij", -self.weights, patches.information[:, 0], self.bend_shape)
+            bends = np.einsum("p,pi,pj->ij", self.weights * patches.weight, self.bend_shape, self.bend_shape)
+            hessian += spread.T @ np.block([[information, bent], [bent.T, bends]]) @ spread
+            part_pull = np.concatenate(
+                [self.weights @ patches.pull, -(self.weights * patches.pull[:, 0]) @ self.bend_shape]
+            )
+            pull += spread.T @ part_pull
+        self.hessian = hessian
+        self.solution = np.linalg.solve(hessian, pull)
+
+    def explanation(self) -> tuple[float, float]:
+        """Return the prior deviations of bend and range offsets that explain what the plane leaves of its own floor.
+
+        Where one does as well as the other, which it is stays open, and the result is as unsure as that leaves it. None
+        where chance explains it, or other shapes remain. Other floor than the plane's own is not asked: a carpet's
+        level must not be reached by bending.
+        """
+        by_chance = float(self.weights.sum())
+        options = {
+            "none": (NONE, NONE),
+            "bend": (LIKELY_BEND, NONE),
+            "offset": (NONE, LIKELY_OFFSET),
+            "both": (LIKELY_BEND, LIKELY_OFFSET),
+        }
+        excess = {}
+        for name, priors in options.items():
+            self.allow(*priors)
+            self.solve()
+            excess[name] = self._misfit() - by_chance
+        self.allow(NONE, NONE)
+        self.solve()
+        if excess["none"] - excess["both"] < SIGNIFICANCE or excess["both"] > EXPLAINS * excess["none"]:
+            return options["none"]
+        better, worse = sorted(("bend", "offset"), key=excess.__getitem__)
+        alone = excess[worse] - excess[better] > SIGNIFICANCE and excess[better] < EXPLAINS * excess["none"]
+        return options[better if alone else "both"]
+
+    def _misfit(self) -> float:
+        """Return the weighted sum of squares of the patches' residuals, in units of their noise and unevenness."""
+        chosen = self.weights > 0
+        return float(np.sum((self.weights * self.residuals() ** 2 / self.noise**2)[chosen]))
+
+    def _scatter(self) -> float:
+        """Return the deviation of the patches' means beyond noise and bend, robustly, within the bounds assumed."""
+        trusted = self.trust > 0.1
+        spread = 1.4826 * np.median(np.abs(self.residuals()[trusted]))
+        excess = spread**2 - np.median(self.noise[trusted] ** 2)
+        return float(np.clip(np.sqrt(max(excess, 0.0)), LEAST_UNEVENNESS, MOST_UNEVENNESS))
+
+    def _inflation(self, values: slice) -> float:
+        """Return how many times more some values' blocks scatter than noise explains (a variance ratio).
+
+        The scatter between blocks (a sandwich estimate, clustered) sees what noise does not explain: shape of the
+        floor, biases of single channels. Where it is less than noise explains, that is chance.
+        """
+        inverse = np.linalg.inv(self.hessian)
+        scores = np.zeros((len(self.weights), NUM_VALUES))
+        for patches, step, spread in zip(self.patches, self.steps, _SPREADS, strict=True):
+            bent = patches.information[:, 0] * self.bend_heights[:, None]
+            score = patches.pull - np.einsum("pij,j->pi", patches.information, step) + bent
+            scores += self.weights[:, None] * np.hstack([score, -score[:, :1] * self.bend_shape]) @ spread
+        formal = inverse[values, values]
+        ratios = [1.0]
+        for blocks in self.blocks:
+            sums = np.zeros((blocks.max() + 1, NUM_VALUES))
+            np.add.at(sums, blocks, scores)
+            count = np.count_nonzero(np.any(sums != 0, axis=1))
+            meat = sums.T @ sums * (count / max(count - 3, 1))
+            meat[DISAGREEMENT, DISAGREEMENT] += self.right_precision
+            clustered = (inverse @ meat @ inverse)[values, values]
+            ratios.append(float(np.trace(np.linalg.solve(formal, clustered)) / len(formal)))
+        return max(ratios)
+
+    def result(self) -> FloorFit:
+        inflation = self._inflation(STEP)
+        trusted = self.trust[self.grid.patch_of_cells()] > 0.1
+        covariance = inflation * np.linalg.inv(self.hessian)[STEP, STEP]
+        bend = np.where(np.abs(self.solution[BEND]) > 1e-9, self.solution[BEND], 0.0)
+        # Where on a bent floor the plane touches it is known no better than the robot's place on it.
+        covariance[1:, 1:] += np.eye(2) * np.sum(bend**2) * TOUCHING_POINT**2
+        # What makes a floor uneven need not be chance: a step of 2 mm across it looks like unevenness, and moves the
+        # plane.
+        systematic = SYSTEMATIC_SHARE**2 * max(self.unevenness**2 - EVEN**2, 0.0)
+        covariance += np.diag([systematic, systematic / LEVER**2, systematic / LEVER**2])
+        return FloorFit(
+            step=self.solution[STEP],
+            covariance=covariance,
+            steps=self.steps,
+            bend=bend,
+            used=tuple(clean & trusted for clean in self.clean),
+            patch_weights=self.trust,
+            unevenness=self.unevenness,
+            inflation=inflation,
+        )
+
+
+def _spread(right: bool) -> np.ndarray:
+    """Return which of all values (7, NUM_VALUES) a lidar's step, range offset and bend are made of."""
+    spread = np.zeros((7, NUM_VALUES))
+    spread[:3, STEP] = spread[4:, BEND] = np.eye(3)
+    spread[3, 10 if right else 9] = 1.0
+    if right:
+        spread[:3, DISAGREEMENT] = np.eye(3)
+    return spread
+
+
+_SPREADS = _spread(False), _spread(True)

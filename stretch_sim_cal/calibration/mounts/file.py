@@ -1,0 +1,107 @@
+"""The lidars' mounts in a calibration file: an entry of their own, which readers that do not know it leave alone."""
+
+import copy
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountsResult, Tie
+from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.planes import footprint_from_base
+from stretch_sim_cal.geometry.transforms import check_rigid, inverse
+
+MOUNTS = "lidar_mounts"
+CONVENTION = (
+    "p_base_link = data.SIDE * p_lidar; covariance over (tx, ty, tz, rx, ry, rz) of the left, then of the right lidar,"
+    " in m and rad, true = exp(xi) * data.SIDE, in base_link"
+)
+
+
+@dataclass(frozen=True)
+class StoredMounts:
+    """`base_from_lidar` (4, 4) by side and the `covariance` (12, 12) as a file holds them."""
+
+    base_from_lidar: dict[str, np.ndarray]
+    covariance: np.ndarray
+
+
+def with_mounts(
+    file: CalibrationFile, result: MountsResult, robot_id: str, timestamp: datetime.datetime | None = None
+) -> CalibrationFile:
+    """Return a copy of the file's content that holds the mounts. Raises `Refused` for a result with refusals."""
+    if not result.accepted:
+        raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
+    data = copy.deepcopy(file.data)
+    data[MOUNTS] = {
+        "data": {side: _rows(result.base_from_lidar[side]) for side in SIDES},
+        "robot_id": str(robot_id),
+        "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
+        "fit_method": result.method,
+        "rmse": float(result.rmse),
+        "num_frames": int(result.num_frames),
+        "covariance": _rows(result.covariance),
+        "joint_offsets": {
+            offset.joint: {"value": offset.value, "standard_deviation": offset.standard_deviation}
+            for offset in result.joint_offsets
+        },
+        "convention": CONVENTION,
+    }
+    return replace(file, data=data)
+
+
+def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
+    """Return the mounts in a calibration file, None where it has none. Raises `InputError` where they are not whole."""
+    entry = file.data.get(MOUNTS)
+    if entry is None:
+        return None
+    where = f"{file.path or 'calibration'}: {MOUNTS}"
+    try:
+        poses = {side: check_rigid(entry["data"][side], f"{where}: {side}") for side in SIDES}
+        covariance = np.array(entry["covariance"], dtype=float)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise InputError(f"{where}: needs data with left and right (4x4 each) and a covariance") from problem
+    if covariance.shape != (12, 12) or not np.isfinite(covariance).all():
+        raise InputError(f"{where}: covariance: is not a 12x12 matrix of finite numbers")
+    return StoredMounts(poses, covariance)
+
+
+def tie_of(file: CalibrationFile) -> Tie | None:
+    """Return the lidar-to-lidar transform of a calibration file, None where it has none or does not say how sure it is."""
+    entry = file.entries.get("right_to_left_transform")
+    if file.right_to_left is None or entry is None or entry.covariance is None:
+        return None
+    return Tie(file.right_to_left, entry.covariance)
+
+
+def mounted_joints(
+    file: CalibrationFile, described: Mapping[str, JointOrigin], base_from_parent: np.ndarray, base: JointOrigin | None
+) -> list[JointOrigin]:
+    """Return the joints of both lidars, and of the floor, with their calibrated origins; none where a file has no mounts.
+
+    `described` are the lidars' joints by side as the description has them, `base_from_parent` (4, 4) where their
+    parent is. An alignment in the file places the right lidar on the left one. The floor in the file was found with the
+    left lidar where the description has it; here it is the floor under the real base_link.
+    """
+    mounts = stored_mounts(file)
+    if mounts is None:
+        return []
+    left = mounts.base_from_lidar["left"]
+    right = mounts.base_from_lidar["right"] if file.right_to_left is None else left @ file.right_to_left
+    joints = [
+        replace(described[side], parent_from_child=inverse(base_from_parent) @ pose)
+        for side, pose in (("left", left), ("right", right))
+    ]
+    if base is not None and file.floor_plane is not None:
+        base_from_described = left @ inverse(base_from_parent @ described["left"].parent_from_child)
+        floor = file.floor_plane.moved(base_from_described)
+        joints.append(JointOrigin(BASE_JOINT, base.parent, base.child, footprint_from_base(floor)))
+    return joints
+
+
+def _rows(matrix: np.ndarray) -> list[list[Any]]:
+    return [[float(x) for x in row] for row in matrix]

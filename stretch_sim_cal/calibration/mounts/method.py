@@ -1,0 +1,157 @@
+"""Where each lidar really is on the robot: its returns from the robot itself, against the model at the joint values.
+
+Coarse to fine: a search from several starts by rays against the model's surfaces, then Gauss-Newton with all returns
+that are not near an edge. With the twelve numbers of both lidars every link's own small misplacement is estimated,
+held by what is known of the model, so that the covariance tells how far the model can be believed.
+Assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that most
+returns near the model come from it. Poses are base_link_from_lidar.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.mounts.judgement import directions_of, joint_offsets, refusals, warnings_of
+from stretch_sim_cal.calibration.mounts.misfit import consistent, link_misfits, noise_of, residuals_of
+from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample, posed, thinned
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, Tie, moved
+from stretch_sim_cal.calibration.mounts.search import Poses, search
+from stretch_sim_cal.calibration.mounts.system import (
+    MOUNTS,
+    Unknowns,
+    add_matches,
+    add_priors,
+    add_tie,
+    noise_weights,
+    tukey,
+)
+from stretch_sim_cal.errors import InputError
+
+FINE_STEPS = 4
+GATE = 3.5  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
+NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of something that is fixed to it
+GRAZING = 0.15  # cosine of incidence; below it a range says little of the surface
+EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # how far beside a ray the model has to be the same, first and then
+FINE_POINTS = 400_000  # over both lidars and all samples
+TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
+MIN_POINTS = 500  # of each lidar
+
+
+def calibrate_mounts(
+    surfaces: Mapping[str, LinkSurface],
+    samples: Sequence[MountSample],
+    nominal: Mapping[str, np.ndarray],
+    tie: Tie | None = None,
+    settings: MountSettings = MountSettings(),
+) -> MountsResult:
+    """Return where both lidars are, from what they see of the robot in several arm poses.
+
+    `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by side, right
+    to about 3 deg and 30 mm; `tie` the lidar-to-lidar transform where it is known. Raises `InputError` for samples
+    that are no data.
+    """
+    _check(surfaces, samples, nominal, settings)
+    unknowns = Unknowns(surfaces, settings)
+    offsets = dict.fromkeys(settings.joint_offsets, 0.0)
+    models = posed(list(samples), surfaces, offsets)
+    found = search(models, dict(nominal), tie, settings)
+    poses = found.poses
+    clouds: dict[str, list[np.ndarray]] = {}
+    for step in range(FINE_STEPS):
+        clouds = clouds if clouds and step > 1 else _clouds(models, poses, step)
+        matches = _matches(models, clouds, poses, settings, EDGE_ANGLES[min(step, 1)])
+        if step > 0:
+            matches = {
+                key: found.chosen(consistent(found, models[key[1]], unknowns, settings))
+                for key, found in matches.items()
+            }
+        information, gradient = _system(unknowns, models, matches, poses, nominal, tie, offsets, settings)
+        solution = np.linalg.solve(information, gradient)
+        poses = {side: moved(poses[side], solution[unknowns.of_side(side)]) for side in SIDES}
+        if offsets:
+            offsets = {
+                joint: offsets[joint] + float(solution[unknowns.first_joint + i]) for i, joint in enumerate(offsets)
+            }
+            models = posed(list(samples), surfaces, offsets)
+    covariance = np.linalg.inv(information)
+    misfits = link_misfits(unknowns, matches, solution, covariance, settings)
+    counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
+    along = np.concatenate([m.along for m in matches.values()])
+    directions = directions_of(poses, covariance, settings)
+    joints = joint_offsets(unknowns, offsets, covariance, settings)
+    drawn = residuals_of(models, poses, GATE * settings.range_noise)
+    return MountsResult(
+        poses, covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
+        sum(counts.values()), len(samples), directions, joints, misfits, drawn, information,
+        warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, tie, settings.offsets_asked_for),
+        refusals(counts, directions, poses, nominal, MIN_POINTS, settings),
+        {"noise_mm": 1e3 * noise_of(matches, settings), "search_cost": found.cost, "starts": float(len(found.costs))}
+        | {f"points_{side}": float(count) for side, count in counts.items()},
+    )  # fmt: skip
+
+
+def _check(surfaces, samples, nominal, settings) -> None:
+    if not samples:
+        raise InputError("mounts: there are no samples; at least one arm pose is needed")
+    for sample in samples:
+        for side in SIDES:
+            cloud = getattr(sample, side)
+            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] != 3 or not len(cloud):
+                raise InputError(
+                    f"mounts: {sample.name}: holds no {side} cloud in its lidar's own frame; collect it again"
+                )
+        missing = [link for link in surfaces if link not in sample.base_from_link]
+        if missing:
+            raise InputError(f"mounts: {sample.name}: where {missing[0]} is is not known")
+        unmoved = [joint for joint in settings.joint_offsets if joint not in sample.joint_motions]
+        if unmoved:
+            raise InputError(f"mounts: {sample.name}: what {unmoved[0]} moves is not known")
+    if set(nominal) != set(SIDES):
+        raise InputError(f"mounts: nominal poses of {' and '.join(SIDES)} are needed")
+
+
+def _clouds(models: Sequence[PosedSample], poses: Poses, step: int) -> dict[str, list[np.ndarray]]:
+    """Return the returns that may be of the robot by side and sample; in the first step a part of them will do."""
+    count = FINE_POINTS // (8 if step == 0 else 1) // (2 * len(models))
+    clouds = {}
+    for side in SIDES:
+        clouds[side] = []
+        for model in models:
+            cloud = model.around(side, poses[side])
+            near = model.match(cloud, poses[side], NEAR, 0.05).indices
+            clouds[side].append(thinned(cloud[near], count))
+    return clouds
+
+
+def _matches(
+    models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], poses: Poses, settings: MountSettings,
+    edge_angle: float,
+) -> dict[tuple[str, int], Matches]:  # fmt: skip
+    """Return by side and sample the returns that the model should explain: near it, not grazing, not at an edge."""
+    gate = GATE * float(np.hypot(settings.range_noise, settings.link_position))
+    found = {}
+    for side in SIDES:
+        for index, model in enumerate(models):
+            cloud = clouds[side][index]
+            matches = model.match(cloud, poses[side], gate, GRAZING)
+            found[side, index] = matches.chosen(model.inside(matches, cloud, poses[side], edge_angle))
+    return found
+
+
+def _system(
+    unknowns: Unknowns, models: Sequence[PosedSample], matches: Mapping[tuple[str, int], Matches], poses: Poses,
+    nominal: Poses, tie: Tie | None, offsets: Mapping[str, float], settings: MountSettings,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return information (n, n) and gradient (n,) of all that is known, at the present poses."""
+    information, gradient = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
+    noise = noise_of(matches, settings)
+    for (side, index), found in matches.items():
+        weights = noise_weights(found, noise) * tukey(found.along / noise, TUKEY)
+        add_matches(information, gradient, unknowns, side, models[index], found, weights)
+    state = np.zeros(unknowns.size)
+    state[unknowns.first_joint :] = list(offsets.values())
+    add_priors(information, gradient, unknowns, state, poses, nominal, settings)
+    if tie is not None:
+        add_tie(information, gradient, poses, tie)
+    return information, gradient

@@ -1,0 +1,104 @@
+"""Which arm poses tell most of the mounts: what the lidars would see of the model in them, before anything is moved.
+
+A pose's worth is how much it shrinks the mounts' uncertainty together with the poses there are, the model's own
+uncertainty included: a tenth look at the same surface from the same side tells little of a link that may be off.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.mounts.rays import REACH, PosedSample
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, Tie, at_lidar
+from stretch_sim_cal.calibration.mounts.system import Unknowns, add_matches, add_priors, add_tie, noise_weights
+
+LOWEST, HIGHEST = np.deg2rad(-3.5), np.deg2rad(90.0)  # of a lidar's rays over its x-y plane
+ELEVATIONS, AZIMUTHS = 64, 240
+RAYS = 115_200  # of one frame
+GRAZING = 0.15
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A pose of a sweep: its name, and the `spread` of the worse lidar, in units of what is allowed, with it and all
+    before it."""
+
+    name: str
+    spread: float
+
+
+def pose_information(
+    surfaces: Mapping[str, LinkSurface], pose: MountSample, nominal: Mapping[str, np.ndarray],
+    settings: MountSettings, frames: int = 5,
+) -> np.ndarray:  # fmt: skip
+    """Return the information (n, n) that `frames` frames of both lidars in a pose would give; its clouds are not used."""
+    unknowns = Unknowns(surfaces, settings)
+    model = PosedSample(pose, surfaces, {})
+    directions = _directions()
+    information, unused = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
+    for side in SIDES:
+        hits = model.match(directions, nominal[side], REACH, GRAZING)
+        weights = noise_weights(hits, settings.range_noise) * (frames * RAYS / len(directions))
+        add_matches(information, unused, unknowns, side, model, hits, weights)
+    return information
+
+
+def prior_information(
+    surfaces: Mapping[str, LinkSurface], nominal: Mapping[str, np.ndarray], tie: Tie | None, settings: MountSettings
+) -> np.ndarray:
+    """Return the information (n, n) that there is before any pose."""
+    unknowns = Unknowns(surfaces, settings)
+    information, unused = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
+    add_priors(information, unused, unknowns, unused, nominal, nominal, settings)
+    if tie is not None:
+        add_tie(information, unused, nominal, tie)
+    return information
+
+
+def choose_poses(
+    start: np.ndarray, candidates: Mapping[str, np.ndarray], nominal: Mapping[str, np.ndarray], settings: MountSettings,
+    count: int,
+) -> list[Chosen]:  # fmt: skip
+    """Return up to `count` of the candidates (information by name), each the best beside those before it.
+
+    `start` (n, n) is what is known without them: `prior_information`, or that of a calibration that was done.
+    """
+    information, chosen, left = start.copy(), [], dict(candidates)
+    while left and len(chosen) < count:
+        spreads = {name: worst_spread(information + own, nominal, settings) for name, own in left.items()}
+        best = min(spreads, key=spreads.__getitem__)
+        information += left.pop(best)
+        chosen.append(Chosen(best, spreads[best]))
+    return chosen
+
+
+def worst_spread(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
+    """Return the largest standard deviation of either lidar along any axis, in units of the settings' bounds."""
+    covariance = np.linalg.inv(information)
+    bounds = np.array([settings.max_std_translation] * 3 + [settings.max_std_rotation] * 3)
+    worst = []
+    for index, side in enumerate(SIDES):
+        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], nominal[side])
+        worst.append(float(np.sqrt(np.linalg.eigvalsh(own / np.outer(bounds, bounds))[-1])))
+    return max(worst)
+
+
+def _directions() -> np.ndarray:
+    """Return unit directions (N, 3) of a lidar's rays in its frame, fewer than it has."""
+    elevations = np.linspace(LOWEST, HIGHEST, ELEVATIONS)
+    azimuths = np.arange(AZIMUTHS) * 2 * np.pi / AZIMUTHS
+    elevation, azimuth = (grid.ravel() for grid in np.meshgrid(elevations, azimuths))
+    cosine = np.cos(elevation)
+    return np.column_stack([cosine * np.cos(azimuth), cosine * np.sin(azimuth), np.sin(elevation)])
+
+
+def best_next(
+    information: np.ndarray, surfaces: Mapping[str, LinkSurface], candidates: Sequence[MountSample],
+    poses: Mapping[str, np.ndarray], settings: MountSettings,
+) -> Chosen | None:  # fmt: skip
+    """Return the candidate that would help a finished calibration, with `information` (n, n), most."""
+    own = {pose.name: pose_information(surfaces, pose, poses, settings) for pose in candidates}
+    found = choose_poses(information, own, poses, settings, 1)
+    return found[0] if found else None

@@ -1,0 +1,131 @@
+"""Returns held against the model along their rays: what a lidar at a pose should have measured, and what it did.
+
+Nearer than `OWN` m a lidar sees only the collar around its own dome, which moves with it and says nothing: rays begin
+beyond it. Rays that pass the edge of a part are told by their neighbours: whether they hit it depends on what is looked for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.body.view import RobotView, Triangles
+from stretch_sim_cal.calibration.mounts.result import MountSample
+from stretch_sim_cal.geometry.transforms import apply, exp
+
+OWN = 0.10  # m
+REACH = 2.2  # m: nothing of a robot is further from its lidars
+AROUND = 0.15  # m around the model's box in which returns are looked at
+EDGE = 0.006  # m: by how much a neighbouring ray's hit may leave the plane of the ray's own
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Returns whose rays meet the model: M of them, of one lidar in one sample.
+
+    `points` (M, 3) are where they are seen, in base_link, and `hits` (M, 3) where their rays meet the model, which no
+    noise moves; `distances` (M,) are those of the points from the plane there, positive in front of it; `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links`
+    (M,) indices into the model's links; `indices` (M,) which of the returns given they are.
+    """
+
+    points: np.ndarray
+    hits: np.ndarray
+    distances: np.ndarray
+    normals: np.ndarray
+    incidence: np.ndarray
+    links: np.ndarray
+    indices: np.ndarray
+
+    def chosen(self, keep: np.ndarray) -> "Matches":
+        """Return those of a mask (M,)."""
+        return Matches(*(array[keep] for array in vars(self).values()))
+
+    @property
+    def along(self) -> np.ndarray:
+        """How far (M,), in m, the return is beyond the model along the ray, negative where it is in front."""
+        return -self.distances / self.incidence
+
+
+class PosedSample:
+    """One sample with the model's surfaces in its pose, moved by joint offsets where there are any."""
+
+    def __init__(self, sample: MountSample, surfaces: Mapping[str, LinkSurface], offsets: Mapping[str, float]):
+        self.sample = sample
+        self.base_from_link = {link: _offset(sample, link, offsets) for link in surfaces}
+        self._view = RobotView(list(surfaces), [Triangles.of(surfaces, self.base_from_link)], np.zeros((1, 3)))
+        corners = np.concatenate([apply(self.base_from_link[link], s.corners) for link, s in surfaces.items()])
+        self._low, self._high = corners.min(axis=0) - AROUND, corners.max(axis=0) + AROUND
+
+    def around(self, side: str, base_from_lidar: np.ndarray) -> np.ndarray:
+        """Return the returns (N, 3) of one lidar, in its frame, that may be of the robot."""
+        cloud = getattr(self.sample, side)
+        ranges = np.linalg.norm(cloud, axis=1)
+        cloud = cloud[(ranges > OWN) & (ranges < REACH)]
+        seen = apply(base_from_lidar, cloud)
+        return cloud[((seen > self._low) & (seen < self._high)).all(axis=1)]
+
+    def match(self, cloud: np.ndarray, base_from_lidar: np.ndarray, gate: float, grazing: float) -> Matches:
+        """Return the returns (N, 3), in the lidar's frame, that are within `gate` (m) of the model along their ray,
+        where it is met with a cosine of incidence above `grazing`."""
+        points, directions, origins = _rays(cloud, base_from_lidar)
+        ahead, normals, links, _ = self._view.seen_from(origins).ahead(points, np.arange(len(points)))
+        incidence = -(normals * directions).sum(axis=1)
+        kept = np.flatnonzero((np.abs(ahead) < gate) & (incidence > grazing))
+        return Matches(
+            points[kept], points[kept] + ahead[kept, None] * directions[kept], ahead[kept] * incidence[kept],
+            normals[kept], incidence[kept], links[kept], kept,
+        )  # fmt: skip
+
+    def inside(self, matches: Matches, cloud: np.ndarray, base_from_lidar: np.ndarray, angle: float) -> np.ndarray:
+        """Return a mask (M,) of the matches whose neighbours, `angle` (rad) beside the ray, meet the same plane."""
+        _, directions, _ = _rays(cloud[matches.indices], base_from_lidar)
+        lidar = base_from_lidar[:3, 3]
+        across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
+        across /= np.linalg.norm(across, axis=1)[:, None]
+        keep = np.ones(len(directions), dtype=bool)
+        for side_step in (across, -across, (up := np.cross(directions, across)), -up):
+            where = np.flatnonzero(keep)
+            beside = directions[where] + angle * side_step[where]
+            beside /= np.linalg.norm(beside, axis=1)[:, None]
+            origins = lidar + OWN * beside
+            ahead, _, links, _ = self._view.seen_from(origins).ahead(origins + beside, np.arange(len(beside)))
+            hits = origins + (1.0 + np.where(np.isfinite(ahead), ahead, 0.0))[:, None] * beside
+            off = np.abs(((hits - matches.hits[where]) * matches.normals[where]).sum(axis=1))
+            keep[where] = np.isfinite(ahead) & (links == matches.links[where]) & (off < EDGE)
+        return keep
+
+    def in_link(self, links: list[str], index: int, vectors: np.ndarray, is_point: bool) -> np.ndarray:
+        """Return points or directions (M, 3) of base_link in the frame of one link."""
+        pose = self.base_from_link[links[index]]
+        return (vectors - pose[:3, 3] if is_point else vectors) @ pose[:3, :3]
+
+    def in_base(self, links: list[str], index: int, points: np.ndarray) -> np.ndarray:
+        """Return points (..., 3) of one link's frame in base_link."""
+        return apply(self.base_from_link[links[index]], points)
+
+
+def _rays(cloud: np.ndarray, base_from_lidar: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where returns (N, 3) are seen, the directions of their rays, and where these begin; in base_link."""
+    directions = (cloud / np.linalg.norm(cloud, axis=1)[:, None]) @ base_from_lidar[:3, :3].T
+    return apply(base_from_lidar, cloud), directions, base_from_lidar[:3, 3] + OWN * directions
+
+
+def _offset(sample: MountSample, link: str, offsets: Mapping[str, float]) -> np.ndarray:
+    """Return base_from_link with the joints' offsets; the motions of several joints add up, being small."""
+    pose = sample.base_from_link[link]
+    twist = sum((offset * sample.joint_motions[joint][link] for joint, offset in offsets.items()
+                 if link in sample.joint_motions.get(joint, {})), np.zeros(6))  # fmt: skip
+    return exp(twist) @ pose if np.any(twist) else pose
+
+
+def posed(
+    samples: list[MountSample], surfaces: Mapping[str, LinkSurface], offsets: Mapping[str, float]
+) -> list[PosedSample]:
+    """Return every sample with the model in its pose."""
+    return [PosedSample(sample, surfaces, offsets) for sample in samples]
+
+
+def thinned(cloud: np.ndarray, count: int) -> np.ndarray:
+    """Return at most `count` of the points, evenly taken from their order."""
+    return cloud if len(cloud) <= count else cloud[np.linspace(0, len(cloud) - 1, count).astype(int)]

@@ -1,0 +1,111 @@
+"""The normal equations of the mounts: both lidars, every link's own small misplacement, and joint zeros.
+
+A link's misplacement is a twist (6,) about the centre of its surface, in its own frame, the same in all samples. It is
+estimated with the mounts, held by the model's uncertainty, and not of interest itself: so returns of one link are not
+taken for more than the link's place is known, and the covariance of the mounts says so.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, Tie
+from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse, log
+
+MOUNTS = 2 * 6
+RIGID = 1e-5  # m and rad, of links that the user says are exactly where the model has them
+SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
+
+
+class Unknowns:
+    """Which column of the system is what: the twists of left and right lidar, the links', and the joints' offsets."""
+
+    def __init__(self, surfaces: Mapping[str, LinkSurface], settings: MountSettings):
+        self.links = list(surfaces)
+        self.joints = list(settings.joint_offsets)
+        self.centres = {link: surface.corners.mean(axis=0) for link, surface in surfaces.items()}
+        self.first_joint = MOUNTS + 6 * len(self.links)
+        self.size = self.first_joint + len(self.joints)
+
+    def of_side(self, side: str) -> slice:
+        start = 6 * SIDES.index(side)
+        return slice(start, start + 6)
+
+    def of_link(self, index: int) -> slice:
+        return slice(MOUNTS + 6 * index, MOUNTS + 6 * index + 6)
+
+
+def add_matches(
+    information: np.ndarray, gradient: np.ndarray, unknowns: Unknowns, side: str, sample: PosedSample,
+    matches: Matches, weights: np.ndarray,
+) -> None:  # fmt: skip
+    """Add matches with their weights (M,), 1 / m^2, to the system `information @ step = gradient`, link by link.
+
+    Gauss-Newton: a return's distance from the plane of the surface on its ray is linear in all twists. The arms of
+    the rotations are those of the rays' hits: with the returns' own, their noise would correlate with the distances'
+    and bias the rotations.
+    """
+    lidar = unknowns.of_side(side)
+    joint_columns = [unknowns.first_joint + i for i in range(len(unknowns.joints))]
+    for index in np.unique(matches.links):
+        link = unknowns.links[index]
+        chosen = matches.links == index
+        feet, normals = matches.hits[chosen], matches.normals[chosen]
+        own = unknowns.of_link(index)
+        local_feet = sample.in_link(unknowns.links, index, feet, True) - unknowns.centres[link]
+        local_normals = sample.in_link(unknowns.links, index, normals, False)
+        motions = [sample.sample.joint_motions.get(joint, {}).get(link, np.zeros(6)) for joint in unknowns.joints]
+        turned = np.hstack([normals, np.cross(feet, normals)])
+        jacobian = np.hstack(
+            [turned, -np.hstack([local_normals, np.cross(local_feet, local_normals)])]
+            + [-(turned @ motion)[:, None] for motion in motions]
+        )
+        columns = np.r_[lidar, own, joint_columns].astype(int)
+        weighted = weights[chosen][:, None] * jacobian
+        information[np.ix_(columns, columns)] += jacobian.T @ weighted
+        gradient[columns] -= weighted.T @ matches.distances[chosen]
+
+
+def add_priors(
+    information: np.ndarray, gradient: np.ndarray, unknowns: Unknowns, state: np.ndarray,
+    poses: Mapping[str, np.ndarray], nominal: Mapping[str, np.ndarray], settings: MountSettings,
+) -> None:  # fmt: skip
+    """Add what is known beforehand: of the mounts, of where links are, of joints' zeros. `state` (size,) is where the
+    links' twists and the joints' offsets stand."""
+    for side in SIDES:
+        prior = np.diag([settings.mount_position**-2] * 3 + [settings.mount_angle**-2] * 3)
+        about = adjoint(from_rotation_translation(np.eye(3), -nominal[side][:3, 3]))
+        weight = about.T @ prior @ about
+        columns = unknowns.of_side(side)
+        information[columns, columns] += weight
+        gradient[columns] -= weight @ log(poses[side] @ inverse(nominal[side]))
+    link = [max(settings.link_position, RIGID) ** -2] * 3 + [max(settings.link_angle, RIGID) ** -2] * 3
+    joints = [settings.joint_prior.get(joint, settings.default_joint_prior) ** -2 for joint in unknowns.joints]
+    weights = np.array(link * len(unknowns.links) + joints)
+    rest = np.arange(MOUNTS, unknowns.size)
+    information[rest, rest] += weights
+    gradient[rest] -= weights * state[rest]
+
+
+def add_tie(information: np.ndarray, gradient: np.ndarray, poses: Mapping[str, np.ndarray], tie: Tie) -> None:
+    """Add the lidar-to-lidar transform of the alignment. It is a twist in the left lidar's frame, so
+    log(left_from_right inv(tie)) changes by Ad(left_from_base) (right's twist - left's)."""
+    left_from_base = inverse(poses["left"])
+    difference = log(left_from_base @ poses["right"] @ inverse(tie.right_to_left))
+    change = adjoint(left_from_base)
+    jacobian = np.hstack([-change, change])
+    weight = np.linalg.inv(tie.covariance + 1e-14 * np.eye(6))
+    information[:MOUNTS, :MOUNTS] += jacobian.T @ weight @ jacobian
+    gradient[:MOUNTS] -= jacobian.T @ weight @ difference
+
+
+def noise_weights(matches: Matches, range_noise: float) -> np.ndarray:
+    """Return 1 / variance (M,) of distances from the surface: noise is along the ray, the surface's own across it."""
+    return 1.0 / ((range_noise * matches.incidence) ** 2 + SURFACE**2)
+
+
+def tukey(sigmas: np.ndarray, limit: float) -> np.ndarray:
+    """Return Tukey's robust weights (M,) of residuals in sigma."""
+    return np.maximum(0.0, 1.0 - (sigmas / limit) ** 2) ** 2

@@ -1,0 +1,1 @@
+"""The iCub naming conventions."""

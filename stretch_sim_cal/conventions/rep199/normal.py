@@ -1,0 +1,78 @@
+"""The frames of REP 199 that a model lacks: `base`, `flange` and `tool0`, from given poses or the usual ones."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stretch_sim_cal.conventions.frames import UP, across, frames_in, moves
+from stretch_sim_cal.conventions.rep199.arms import VIRTUAL, Arm, arms
+from stretch_sim_cal.conventions.rep199.rules import way_out
+from stretch_sim_cal.conventions.rewrite import AddedFrame
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy
+from stretch_sim_cal.robot.model import RobotModel
+
+TOOL0_FROM_FLANGE = from_xyz_rpy((0.0, 0.0, 0.0), (0.0, np.pi / 2, 0.0))
+"""flange_from_tool0 of most controllers: z out of the flange where flange's x is."""
+
+
+def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
+    """Return the frames to add to every arm of `model`. `poses` (4, 4) are by role, in the parent's frame.
+
+    Without a pose: `base` is at base_link, `flange` at the last link's origin with x out along its joint's axis, and
+    `tool0` at flange with z out. Raises `InputError` for a pose of a frame that every arm has already, and where an
+    arm lacks the link to add to.
+    """
+    added: list[AddedFrame] = []
+    for arm in arms(model):
+        added += _of_arm(model, arm, poses)
+    for role in poses:
+        if not any(frame.link.endswith(role) for frame in added):
+            raise InputError(f"--{role}: the model has a {role} already, which is left where it is")
+    return added
+
+
+def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
+    added = []
+    lacking = [role for role in VIRTUAL if arm.name(role) not in model.links]
+    if "base" in lacking:
+        start = arm.first(model)
+        if start is None:
+            raise InputError(
+                f"there is no {arm.name('base_link')} to add {arm.name('base')} to; name it with --rename OLD=NEW"
+            )
+        added.append(_frame(arm, "base", start, poses.get("base", np.eye(4)), "base" in poses))
+    if "flange" in lacking:
+        numbered = arm.numbered(model)
+        if not numbered:
+            raise InputError(
+                f"there is no {arm.name('link_n')} to add {arm.name('flange')} to; name it with --rename OLD=NEW"
+            )
+        pose = poses["flange"] if "flange" in poses else _usual_flange(model, arm, numbered[-1])
+        added.append(_frame(arm, "flange", numbered[-1], pose, "flange" in poses))
+    if "tool0" in lacking:
+        added.append(_frame(arm, "tool0", arm.name("flange"), poses.get("tool0", TOOL0_FROM_FLANGE), "tool0" in poses))
+    return added
+
+
+def _frame(arm: Arm, role: str, parent: str, pose: np.ndarray, given: bool) -> AddedFrame:
+    name = arm.name(role)
+    reason = "as given" if given else "no pose was given: check it against the controller's"
+    return AddedFrame(name, f"{parent}-{name}", parent, pose, f"REP 199: {reason}")
+
+
+def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
+    """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up as it can."""
+    chain = [joint for joint in model.chain(last) if moves(joint)]
+    if not chain or chain[-1].child != last:
+        raise InputError(f"{last} does not move, so where {arm.name('flange')} points cannot be told; give --flange")
+    frames = frames_in(model, arm.first(model) or model.root)
+    axis = frames[last][:3, :3] @ chain[-1].unit_axis
+    out = way_out(frames[last][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
+    x = axis if out is None else out
+    up = across(UP, x)
+    if np.linalg.norm(up) < 1e-6:
+        up = across(np.array([-1.0, 0.0, 0.0]), x)  # An arm stretched upwards bends forward with z back.
+    z = up / np.linalg.norm(up)
+    rotation = frames[last][:3, :3].T @ np.column_stack([x, np.cross(z, x), z])
+    return from_rotation_translation(rotation, np.zeros(3))

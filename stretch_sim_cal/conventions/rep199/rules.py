@@ -1,0 +1,240 @@
+"""The rules of REP 199 (coordinate frames for serial industrial manipulators) about its frames.
+
+The text's must and shall give errors, its should gives warnings, its may and its expectations give infos.
+"""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from stretch_sim_cal.conventions.frames import (
+    UP,
+    angle_deg,
+    frames_in,
+    has_geometry,
+    moves,
+    rigid_root,
+    rigidly_joined,
+    shown,
+    turn_deg,
+)  # fmt: skip
+from stretch_sim_cal.conventions.profile import ERROR, INFO, WARNING, Finding
+from stretch_sim_cal.conventions.rep199.arms import Arm, arms, role_of
+from stretch_sim_cal.robot.model import RobotModel
+
+PARALLEL_DEG = 0.1
+
+
+def base_link(model: RobotModel) -> Iterator[Finding]:
+    """base_link shall be rigidly attached to the root body."""
+    for arm in arms(model):
+        name = arm.name("base_link")
+        if name not in model.links:
+            yield Finding("base_link", ERROR, model.root, f"there is no {name}", f"name the arm's base {name}")
+            continue
+        if "base_link" in model.links and rigid_root(model, name) != rigid_root(model, "base_link"):
+            continue  # An arm on something that moves has its own root body there.
+        if rigid_root(model, name) != model.root:
+            yield Finding(
+                "base_link",
+                ERROR,
+                name,
+                f"it moves against the root {model.root}",
+                "attach it to the root by fixed joints",
+            )
+
+
+def base(model: RobotModel) -> Iterator[Finding]:
+    """base shall be the controller's Cartesian frame, fixed to the arm's base."""
+    for arm in arms(model):
+        name, start = arm.name("base"), arm.first(model)
+        if name not in model.links:
+            yield Finding(
+                "base", ERROR, start or model.root, f"there is no {name}, the frame of the controller's poses",
+                f"add {name} below {arm.name('base_link')} with a fixed joint",
+            )  # fmt: skip
+            continue
+        yield from _fixed_frame(model, name, "base")
+        if start is not None and not rigidly_joined(model, name, start):
+            yield Finding(
+                "base", ERROR, name, f"joints move it against {start}, the controller's Cartesian frame stays",
+                f"attach it to {start} by a fixed joint",
+            )  # fmt: skip
+
+
+def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
+    joint = model.parent_joints.get(name)
+    if joint is not None and moves(joint):
+        yield Finding(rule, ERROR, name, f"its joint {joint.name} is {joint.type}", "make the joint fixed")
+    if has_geometry(model, name):
+        link = model.links[name]
+        yield Finding(
+            "no-geometry", ERROR, name,
+            f"it has {len(link.visuals)} visual and {len(link.collisions)} collision shapes and shall have none",
+            "move the shapes to the link that it hangs on",
+        )  # fmt: skip
+
+
+def link_n(model: RobotModel) -> Iterator[Finding]:
+    """link_n should name the chain's links in their order, oriented as REP 103 says."""
+    for arm in arms(model):
+        start, tip = arm.first(model), arm.tip(model)
+        if start is None or tip is None:
+            continue
+        chain = [joint for joint in model.chain(tip) if joint not in model.chain(start)]
+        moving = [joint for joint in chain if moves(joint)]
+        last = -1
+        for position, joint in enumerate(moving, 1):
+            link, role = joint.child, role_of(joint.child)
+            if role is None or role[1] != "link":
+                yield Finding(
+                    "link_n", WARNING, link, f"the {_ordinal(position)} moving link from {start} is not called link_n",
+                    f"call it {arm.name(f'link_{position}')}",
+                )  # fmt: skip
+                continue
+            if role[0] != arm.prefix:
+                yield Finding(
+                    "prefix", WARNING, link, f"it is in the chain of {tip} and lacks its prefix '{arm.prefix}'",
+                    f"call it {arm.prefix}{link.removeprefix(role[0])}",
+                )  # fmt: skip
+            digits = link.rsplit("_", 1)[1]
+            if int(digits) <= last:
+                yield Finding(
+                    "link_n", WARNING, link, f"number {digits} comes after {last} in the chain from {start} to {tip}",
+                    "number the links in the order of the chain",
+                )  # fmt: skip
+            elif digits != str(int(digits)) or last >= 0 and int(digits) != last + 1:
+                yield Finding(
+                    "link_n", WARNING, link, f"number {digits} after {last}: the numbers are not consecutive",
+                    f"call it {arm.name(f'link_{last + 1}')}",
+                )  # fmt: skip
+            last = max(last, int(digits))
+        yield from _orientation(model, arm, start)
+
+
+def _ordinal(number: int) -> str:
+    return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+
+
+def _orientation(model: RobotModel, arm: Arm, start: str) -> Iterator[Finding]:
+    frames = frames_in(model, start)
+    for link in arm.numbered(model):
+        turned = turn_deg(frames[link][:3, :3])
+        if turned > PARALLEL_DEG:
+            yield Finding(
+                "link_n-rep103", WARNING, link, f"with all joints at zero it is turned {turned:.4g} deg against "
+                f"{start}: x is "
+                f"{shown(frames[link][:3, 0])}, z is {shown(frames[link][:3, 2])}; the REP leaves open in which "
+                "configuration REP 103's x forward, z up is to hold, zero is the usual one",
+                "turn the frame, and give a controller's own frame a fixed proxy below it", turned,
+            )  # fmt: skip
+
+
+def flange(model: RobotModel) -> Iterator[Finding]:
+    """flange should be where tools are attached; its x shall point away from the last link."""
+    for arm in arms(model):
+        name, start = arm.name("flange"), arm.first(model)
+        if name not in model.links:
+            where = (arm.numbered(model) or [start or model.root])[-1]
+            yield Finding(
+                "flange",
+                WARNING,
+                where,
+                f"there is no {name} to attach tools to",
+                f"add {name} below it with a fixed joint",
+            )
+            continue
+        yield from _fixed_frame(model, name, "flange")
+        joint = model.parent_joints.get(name)
+        if joint is not None and (role_of(joint.parent) or ("", ""))[1] != "link":
+            yield Finding(
+                "flange-parent", INFO, name, f"it hangs on {joint.parent}, the last physical link is expected",
+                "hang it on the last link of the chain",
+            )  # fmt: skip
+        yield from _flange_axes(model, name, start)
+
+
+def _flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Finding]:
+    chain = [joint for joint in model.chain(name) if moves(joint)]
+    if not chain or chain[-1].type not in ("revolute", "continuous"):
+        return
+    frames = frames_in(model, start or model.root)
+    axis = frames[chain[-1].child][:3, :3] @ chain[-1].unit_axis
+    outwards = way_out(frames[name][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
+    x, z = frames[name][:3, 0], frames[name][:3, 2]
+    away = angle_deg(x, outwards) if outwards is not None else min(angle_deg(x, axis), angle_deg(x, -axis))
+    if away > PARALLEL_DEG:
+        yield Finding(
+            "flange-x", ERROR, name, f"its x axis {shown(x)} is {away:.4g} deg from the way out of the last link, "
+            f"{shown(outwards if outwards is not None else axis)} (along the last joint's axis)",
+            "turn it so that x+ points away from the last link", away,
+        )  # fmt: skip
+    elif abs(x @ UP) < 0.5 and angle_deg(z, UP - (UP @ x) * x) > 1.0:
+        yield Finding(
+            "flange-rep103", ERROR, name, f"x points forward, but z is {shown(z)} with all joints at zero",
+            "turn it about x so that z is up",
+        )  # fmt: skip
+
+
+def way_out(flange_position: np.ndarray, axis: np.ndarray, origins: list[np.ndarray]) -> np.ndarray | None:
+    """Return the axis with the sign that leads from the wrist to the flange; None where all origins coincide."""
+    for origin in origins:
+        along = float((flange_position - origin) @ axis)
+        if abs(along) > 1e-3:
+            return np.sign(along) * axis
+    return None
+
+
+def tool0(model: RobotModel) -> Iterator[Finding]:
+    """tool0 shall be the controller's all-zeros tool frame: fixed, without children of an application's."""
+    for arm in arms(model):
+        name, flange_name = arm.name("tool0"), arm.name("flange")
+        if name not in model.links:
+            where = arm.tip(model) or model.root
+            yield Finding(
+                "tool0", ERROR, where, f"there is no {name}", f"add {name} below {flange_name} with a fixed joint"
+            )
+            continue
+        yield from _fixed_frame(model, name, "tool0")
+        numbered = arm.numbered(model)
+        if numbered and not rigidly_joined(model, name, numbered[-1]):
+            yield Finding(
+                "tool0", ERROR, name, f"it does not move with the last link {numbered[-1]}", "attach it there"
+            )
+        joint = model.parent_joints.get(name)
+        if flange_name in model.links and joint is not None and joint.parent != flange_name:
+            yield Finding(
+                "tool0-parent",
+                INFO,
+                name,
+                f"it hangs on {joint.parent}, {flange_name} is expected",
+                f"hang it on {flange_name}",
+            )
+        elif flange_name in model.links and joint is not None and np.linalg.norm(joint.parent_from_joint[:3, 3]) > 1e-6:
+            far = np.linalg.norm(joint.parent_from_joint[:3, 3]) * 1e3
+            yield Finding(
+                "tool0-origin", INFO, name, f"it is {far:.3g} mm from {flange_name}; only their orientations are "
+                "expected to differ",
+                "check it against the controller's all-zeros tool",
+            )  # fmt: skip
+        for child in model.child_joints(name):
+            yield Finding(
+                "tool-sibling", WARNING, child.child, f"it hangs on {name}; tool frames should be its siblings",
+                f"hang it on {flange_name}",
+            )  # fmt: skip
+
+
+def tools_on_flange(model: RobotModel) -> Iterator[Finding]:
+    """End effectors should be attached to flange."""
+    for arm in arms(model):
+        numbered = arm.numbered(model)
+        if arm.name("flange") not in model.links or not numbered:
+            continue
+        for joint in model.child_joints(numbered[-1]):
+            if re.search(r"tool(?!0$)|eef|gripper|hand|tcp", joint.child, re.IGNORECASE):
+                yield Finding(
+                    "eef-flange", WARNING, joint.child, f"it hangs on {numbered[-1]}; end effectors should hang on "
+                    "the flange",
+                    f"hang it on {arm.name('flange')}",
+                )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The Stretch's URDF conventions."""

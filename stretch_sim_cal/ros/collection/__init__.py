@@ -1,0 +1,1 @@
+"""Collecting body-shape data: planned, checked, moved, captured, resumed."""

@@ -1,0 +1,140 @@
+"""What `config/body_shape.yaml` and the command line say about collecting: grids, speeds, frames. Free of ROS."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import find_shared, read_yaml
+from stretch_sim_cal.recording.dataset import JOINTS
+from stretch_sim_cal.robot.model import Limit
+
+# The joints of a dataset under the names that the trajectory action takes.
+COMMANDED_NAMES = {joint: f"{joint}_joint" for joint in JOINTS}
+MAX_VALUES = 200
+LIMIT_TOLERANCE = 1e-9
+NUMBERS = {"margin", "settle_time", "frames", "crop_radius", "crop_height", "cell", "floor_cell", "clearance"}
+
+
+@dataclass(frozen=True)
+class CollectionSettings:
+    """Lengths in m, times in s, speeds in m/s or rad/s; `grids` and `speeds` by the joints of a dataset."""
+
+    plan: str
+    grids: dict[str, tuple[float, ...]]
+    speeds: dict[str, float]
+    margin: float
+    settle_time: float
+    frames: int
+    crop_radius: float
+    crop_height: float
+    cell: float
+    floor_cell: float
+    clearance: float
+
+
+def load_settings(
+    name: str | Path,
+    plan: str,
+    grids: Mapping[str, str],
+    speed_factor: float,
+    limits: Mapping[str, Limit],
+    frames: int | None = None,
+) -> CollectionSettings:
+    """Return the settings of the file `name` (in `config/`, or a path) for one of its plans.
+
+    `grids` (texts, see `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model
+    by commanded joint; `frames` replaces the file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
+    """
+    path = find_shared("config", name, ".yaml")
+    data = read_yaml(path)
+    plans = _mapping(data.get("plans"), f"{path}: plans")
+    if plan not in plans:
+        raise InputError(f"{path}: has no plan '{plan}'; there is {', '.join(map(str, plans))}")
+    written = _mapping(plans[plan], f"{path}: plans: {plan}")
+    for key in [*data, *written]:
+        if key not in {"plans", "speeds", *NUMBERS, *JOINTS}:
+            raise InputError(f"{path}: unknown key '{key}'")
+    speeds = _mapping(data.get("speeds"), f"{path}: speeds")
+    missing = [name for name in COMMANDED_NAMES.values() if name not in limits]
+    if missing:
+        raise InputError(f"the robot's description has no limits for {', '.join(missing)}; is it a Stretch?")
+    values: dict[str, tuple[float, ...]] = {}
+    for joint in JOINTS:
+        limit = limits[COMMANDED_NAMES[joint]]
+        where = f"--{joint.replace('_', '-')}" if joint in grids else f"{path}: plans: {plan}: {joint}"
+        grid = parse_grid(grids[joint], where) if joint in grids else written.get(joint)
+        values[joint] = _grid_values(grid, limit, where)
+    return CollectionSettings(
+        plan=plan,
+        grids=values,
+        speeds={
+            joint: speed_factor * min(
+                _number(speeds.get(joint), f"{path}: speeds: {joint}", 1e-3, 100.0),
+                limits[COMMANDED_NAMES[joint]].velocity,
+            )
+            for joint in JOINTS
+        },
+        margin=_number(data.get("margin"), f"{path}: margin", 0.0, 0.5),
+        settle_time=_number(data.get("settle_time"), f"{path}: settle_time", 0.0, 60.0),
+        frames=frames or int(_number(data.get("frames"), f"{path}: frames", 1, 1000)),
+        crop_radius=_number(data.get("crop_radius"), f"{path}: crop_radius", 0.5, 20.0),
+        crop_height=_number(data.get("crop_height"), f"{path}: crop_height", 0.5, 20.0),
+        cell=_number(data.get("cell"), f"{path}: cell", 1e-4, 0.01),
+        floor_cell=_number(data.get("floor_cell"), f"{path}: floor_cell", 1e-4, 0.1),
+        clearance=_number(data.get("clearance"), f"{path}: clearance", 0.0, 2.0),
+    )  # fmt: skip
+
+
+def parse_grid(text: str, where: str) -> list[float] | dict[str, float]:
+    """Return a grid as it would stand in the file: of "0, 0.2, 0.4", or of "count:4" or "count:4,from:0.1,to:0.4"."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        if any(":" in part for part in parts):
+            return {key.strip(): float(value) for key, value in (part.split(":") for part in parts)}
+        return [float(part) for part in parts]
+    except ValueError as error:
+        raise InputError(
+            f"{where} '{text}': values like '0, 0.2, 0.4', or 'count:4,from:0,to:0.4' were expected"
+        ) from error
+
+
+def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:
+    if isinstance(grid, dict):
+        for key in grid:
+            if key not in ("count", "from", "to"):
+                raise InputError(f"{where}: unknown key '{key}'; known are count, from, to")
+        count = _number(grid.get("count"), f"{where}: count", 1, MAX_VALUES)
+        low = _number(grid.get("from", limit.lower), f"{where}: from")
+        high = _number(grid.get("to", limit.upper), f"{where}: to")
+        # Rounded, so that equal grid points are equal in files; a limit that this oversteps is put back below.
+        values = [round(float(value), 9) for value in np.linspace(low, high, int(count))]
+    elif isinstance(grid, list) and grid:
+        values = [_number(value, where) for value in grid]
+    else:
+        raise InputError(f"{where}: a list of values or a mapping with count was expected")
+    for value in values:
+        if not limit.lower - LIMIT_TOLERANCE <= value <= limit.upper + LIMIT_TOLERANCE:
+            raise InputError(f"{where}: {value:g} is outside the joint's limits {limit.lower:g} .. {limit.upper:g}")
+    values = sorted({min(max(value, limit.lower), limit.upper) for value in values})
+    if len(values) > MAX_VALUES:
+        raise InputError(f"{where}: more than {MAX_VALUES} values")
+    return tuple(values)
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        raise InputError(f"{where}: a mapping was expected")
+    return value
+
+
+def _number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InputError(f"{where}: is {value!r}, a number was expected")
+    if not low <= value <= high:
+        raise InputError(f"{where}: is {value:g}, it has to lie from {low:g} to {high:g}")
+    return float(value)
