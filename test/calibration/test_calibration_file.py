@@ -2,11 +2,11 @@
 
 import datetime
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
+from made_results import alignment_result, floor_result
 
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
@@ -19,8 +19,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     rollback,
 )
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
 PUBLISHED = """\
 right_to_left_transform:
@@ -55,31 +54,6 @@ def published(tmp_path):
     path = tmp_path / "dual_lidar_calibration.yaml"
     path.write_text(PUBLISHED)
     return path
-
-
-def alignment_result(transform=None, refusals=()):
-    transform = exp([0.1, 0.2, -0.1, 0.3, 0.2, 0.1]) if transform is None else transform
-    return SimpleNamespace(
-        right_to_left=transform,
-        covariance=np.eye(6) * 1e-8,
-        rmse=0.0101,
-        num_frames=20,
-        method="planes",
-        refusals=list(refusals),
-    )
-
-
-def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=()):
-    plane = Plane.from_coefficients([tilt[0], tilt[1], 1.0], height)
-    return SimpleNamespace(
-        plane=plane,
-        footprint_from_base=footprint_from_base(plane),
-        covariance=np.eye(3) * 1e-9,
-        rmse=0.007,
-        num_frames=10,
-        method="support",
-        refusals=list(refusals),
-    )
 
 
 def edited(path, change):

@@ -3,18 +3,17 @@
 import argparse
 import datetime
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
+from made_results import alignment_result, floor_result
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import concerns
 from stretch_sim_cal.commands import check
 from stretch_sim_cal.commands.described import described, load_description
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import exp, inverse
 
 
@@ -26,24 +25,8 @@ def right_to_left():
 @pytest.fixture
 def good(tmp_path, right_to_left):
     """A file as a calibration of this package writes it."""
-    plane = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
-    alignment = SimpleNamespace(
-        right_to_left=exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ right_to_left,
-        covariance=np.eye(6) * 1e-9,
-        rmse=0.01,
-        num_frames=20,
-        method="planes",
-        refusals=[],
-    )
-    floor = SimpleNamespace(
-        plane=plane,
-        footprint_from_base=footprint_from_base(plane),
-        covariance=np.eye(3) * 1e-9,
-        rmse=0.007,
-        num_frames=10,
-        method="support",
-        refusals=[],
-    )
+    moved = exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ right_to_left
+    alignment, floor = alignment_result(moved, variance=1e-9), floor_result(0.0295, (0.005, -0.01))
     now = datetime.datetime.now()
     calibration = CalibrationFile().with_alignment(alignment, "se4-1", now - datetime.timedelta(minutes=1))
     path = tmp_path / "good.yaml"

@@ -1,14 +1,15 @@
 """`stretch-sim-cal export`: what it prints and writes puts the calibration where it belongs."""
 
 import argparse
+import ast
 import json
 import shlex
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import yaml
+from made_results import alignment_result, floor_result
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -28,18 +29,7 @@ def right_to_left():
 
 @pytest.fixture
 def calibration(tmp_path, right_to_left):
-    alignment = SimpleNamespace(
-        right_to_left=right_to_left, covariance=np.eye(6) * 1e-9, rmse=0.01, num_frames=20, method="planes", refusals=[]
-    )
-    floor = SimpleNamespace(
-        plane=PLANE,
-        footprint_from_base=footprint_from_base(PLANE),
-        covariance=np.eye(3) * 1e-9,
-        rmse=0.007,
-        num_frames=10,
-        method="support",
-        refusals=[],
-    )
+    alignment, floor = alignment_result(right_to_left, variance=1e-9), floor_result(0.0295, (0.005, -0.01))
     path = tmp_path / "dual_lidar_calibration.yaml"
     CalibrationFile().with_alignment(alignment, "se4-1").with_floor(floor, "se4-1").save(path)
     return path
@@ -94,7 +84,9 @@ def test_a_published_transform_is_the_calibrated_one(calibration, right_to_left,
 
 def test_the_launch_snippet_is_python(calibration, capsys):
     assert run(calibration, "--as", "static-transform", "--launch") == 0
-    nodes = eval(f"[{capsys.readouterr().out}]", {"Node": dict})  # noqa: S307 - our own output
+    calls = ast.parse(f"[{capsys.readouterr().out}]", mode="eval").body.elts
+    assert all(isinstance(call.func, ast.Name) and call.func.id == "Node" for call in calls)
+    nodes = [{option.arg: ast.literal_eval(option.value) for option in call.keywords} for call in calls]
     assert [node["executable"] for node in nodes] == ["static_transform_publisher"] * 2
     assert nodes[0]["arguments"][-1] == "lidar_right_calibrated"
 
