@@ -75,6 +75,23 @@ def test_an_axis_between_is_given_by_its_components():
     assert directions(covariance, np.eye(4), 0.001, 0.001)[0].name == "sliding along base (0.6, 0.8, 0.0)"
 
 
+def test_equally_weak_axes_are_those_of_the_frame():
+    turned = from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, 0.6))[:3, :3]
+    covariance = 1e-10 * np.eye(6)
+    covariance[:3, :3] = turned @ np.diag([0.012**2, 0.011**2, 1e-8]) @ turned.T
+    found = directions(covariance, np.eye(4), 0.001, 0.001)[:2]
+    assert sorted(direction.name for direction in found) == ["sliding along base x", "sliding along base y"]
+    assert all(0.011 <= direction.standard_deviation <= 0.012 for direction in found)
+
+
+def test_no_direction_is_brought_below_its_bound_by_how_it_is_named():
+    turned = from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, np.pi / 4))[:3, :3]
+    covariance = 1e-10 * np.eye(6)
+    covariance[:3, :3] = turned @ np.diag([1.1e-3, 0.8e-3, 1e-5]) ** 2 @ turned.T
+    weakest = directions(covariance, np.eye(4), 0.001, 0.001)[0]
+    assert weakest.standard_deviation == pytest.approx(1.1e-3) and not weakest.observed
+
+
 def test_what_is_not_seen_at_all_is_unbounded_and_does_not_spoil_the_rest():
     # A trace of turning in the axis that slides, as noise brings it.
     axis = np.array([0.0, 1.0, 0.0, 3e-3, 0.0, 0.0])

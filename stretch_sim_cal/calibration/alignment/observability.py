@@ -13,6 +13,8 @@ UNOBSERVED = 1.0
 # A direction this much weaker than its bound stands for itself, and is not mixed into the others.
 _HOPELESS = 20.0
 _TURNING_SHARE = 0.1
+# Principal axes whose deviations differ by less than this factor are chosen by chance within what they span.
+_ALIKE = 1.5
 
 
 def covariance_of(information: np.ndarray) -> np.ndarray:
@@ -33,8 +35,9 @@ def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_
                max_std_rotation: float) -> list[Direction]:  # fmt: skip
     """Return the three sliding and three turning directions of a covariance (6, 6), weakest first within each kind.
 
-    They are the principal axes of the translation's and of the rotation's covariance. `base_from_target` (4, 4) turns
-    them into base_link's axes; without it they are named in the left lidar's axes.
+    They are the principal axes of the translation's and of the rotation's covariance; where some are equally weak, so
+    that any others in what they span would do as well, those nearest to the frame's axes. `base_from_target` (4, 4)
+    turns them into base_link's axes; without it they are named in the left lidar's axes.
     """
     frame = "lidar" if base_from_target is None else "base"
     rotation = np.eye(3) if base_from_target is None else base_from_target[:3, :3]
@@ -43,13 +46,55 @@ def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_
     for own, verb, bound in (
         (sliding[:3, :3], "sliding along", max_std_translation), (turning[3:, 3:], "turning about", max_std_rotation),
     ):  # fmt: skip
-        variances, axes = np.linalg.eigh(rotation @ own @ rotation.T)
-        for variance, axis in sorted(zip(variances, axes.T, strict=True), key=lambda pair: -pair[0]):
-            std = float(np.sqrt(max(variance, 0.0)))
-            found.append(
-                Direction(f"{verb} {axis_name(axis, frame)}", std if std < 0.5 * UNOBSERVED else np.inf, bound)
-            )
+        for std, axis in _principal_directions(rotation @ own @ rotation.T, bound):
+            found.append(Direction(f"{verb} {axis_name(axis, frame)}", std, bound))
     return found
+
+
+def _principal_directions(covariance: np.ndarray, bound: float) -> list[tuple[float, np.ndarray]]:
+    """Return standard deviations, infinite where unobserved, and orthogonal axes (3,) of a covariance (3, 3), weakest
+    first.
+
+    Axes that are alike are exchanged for those nearest to the frame's own, but only on the same side of `bound`, so that
+    no direction gets across it by the exchange.
+    """
+    variances, axes = np.linalg.eigh(covariance)
+    deviations = [_deviation(variance) for variance in variances]
+    groups: list[list[int]] = []
+    for number in reversed(range(len(axes))):
+        if groups and _alike(deviations[groups[-1][0]], deviations[number], bound):
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    found = []
+    for group in groups:
+        chosen = _along_the_frame(axes[:, group]) if len(group) > 1 else axes[:, group].T
+        found += sorted(((_deviation(axis @ covariance @ axis), axis) for axis in chosen), key=lambda pair: -pair[0])
+    return found
+
+
+def _deviation(variance: float) -> float:
+    std = float(np.sqrt(max(variance, 0.0)))
+    return std if std < 0.5 * UNOBSERVED else np.inf
+
+
+def _alike(weaker: float, stronger: float, bound: float) -> bool:
+    if np.isinf(weaker) or np.isinf(stronger):
+        return weaker == stronger
+    return weaker <= _ALIKE * stronger and (weaker > bound) == (stronger > bound)
+
+
+def _along_the_frame(spanned: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis (k, 3) of what the columns (3, k) span, each as near to a frame's axis as can be."""
+    basis = []
+    projection = spanned @ spanned.T
+    for _ in range(spanned.shape[1]):
+        # The frame's axis that lies most in what is left, projected onto it.
+        nearest = int(np.argmax(np.diag(projection)))
+        axis = projection[nearest] / np.sqrt(projection[nearest, nearest])
+        basis.append(axis)
+        projection = projection - np.outer(axis, axis)
+    return np.array(basis)
 
 
 def _by_kind(covariance: np.ndarray, hopeless: float) -> tuple[np.ndarray, np.ndarray]:
