@@ -20,6 +20,7 @@ RESTING = 2e-4  # m and rad, of a step
 FINE_STEPS = 3
 COARSE, FINE = 500, 4000  # points of each pose that are used while it converges, and in the last steps
 MIN_POINTS = 200
+SURFACE_ERROR = 0.002  # m, 1 sigma, of the model's surfaces
 OWN_HEAD = 0.2  # m: nearer returns are of the collar around a lidar, which moves with nothing that is looked for
 TUKEY = 3.0  # residuals beyond this many sigma have no weight
 GRAZING = 0.25  # cosine of incidence below which a return says little, and noise moves it to another surface
@@ -28,7 +29,7 @@ WEAKEST = 1e-3  # of the strongest direction's information; weaker ones are left
 
 @dataclass(frozen=True)
 class BodyRegistration:
-    """`seen_from_model` (4, 4) moves the model, in base_footprint, to where it is seen. `rmse` (m) is what remains.
+    """`seen_from_model` (4, 4) moves the model, in base_footprint, to where it is seen.
 
     `reach` is the largest distance (m) that it moves a point of the returns by, `standard_error` how sure that is.
     """
@@ -36,7 +37,6 @@ class BodyRegistration:
     seen_from_model: np.ndarray
     reach: float
     standard_error: float
-    rmse: float
     num_points: int
 
     @property
@@ -69,35 +69,39 @@ def register_returns(
     for gate, count in steps:
         if resting and count == COARSE:
             continue
-        parts = [_residuals(*_subset(part, count), motion, gate, centre) for part in thinned]
+        parts = [_residuals(*_subset(part, count), motion, gate, centre, range_noise) for part in thinned]
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(residuals) < MIN_POINTS:
             return None
-        scale = max(range_noise / 2, 1.4826 * float(np.median(np.abs(residuals))))
+        scale = max(0.5, 1.4826 * float(np.median(np.abs(residuals))))
         weights = np.maximum(0.0, 1 - (residuals / (TUKEY * scale)) ** 2) ** 2
         information = jacobian.T @ (weights[:, None] * jacobian)
         step = _solve(information, jacobian.T @ (weights * residuals))
         motion = _about(centre, exp(step)) @ motion
         resting = gate == GATES[-1] and np.abs(step).max() < RESTING
     used = weights > 0
-    rmse = float(np.sqrt(np.average(residuals[used] ** 2, weights=weights[used])))
     moved = points @ (motion[:3, :3] - np.eye(3)).T + motion[:3, 3]
-    spread = np.sqrt(np.diag(np.linalg.pinv(information))) * rmse
+    spread = np.sqrt(np.diag(np.linalg.pinv(information))) * scale
     error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * _radius(points, centre)))
-    return BodyRegistration(motion, float(np.linalg.norm(moved, axis=1).max()), error, rmse, int(used.sum()))
+    return BodyRegistration(motion, float(np.linalg.norm(moved, axis=1).max()), error, int(used.sum()))
 
 
-def _residuals(cloud, seen_by, view, motion, gate, centre) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances (M,) of returns from the planes that their rays meet on the moved model, and their
-    derivatives (M, 6) by a twist of the model about `centre`.
+def _residuals(cloud, seen_by, view, motion, gate, centre, range_noise) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distances (M,) of returns from the planes that their rays meet on the moved model, in units of what is
+    expected of them, and their derivatives (M, 6) by a twist of the model about `centre`.
 
     Which surface a return is of is told by its ray, not by what is nearest: noise then pushes none to another face.
     """
     ahead, normals, _, directions = view.ahead(cloud, seen_by, inverse(motion))
     incidence = -(normals * directions).sum(axis=1)
     used = (np.abs(ahead) < gate) & (incidence > GRAZING)
-    normals = normals[used] @ motion[:3, :3].T
-    return ahead[used] * incidence[used], np.column_stack([normals, np.cross(cloud[used] - centre, normals)])
+    normals, rays = normals[used] @ motion[:3, :3].T, directions[used] @ motion[:3, :3].T
+    # The lever arms are those of the model's points: the returns' own would carry the noise of the residuals.
+    arms = cloud[used] + ahead[used, None] * rays - centre
+    # A return's noise is along its ray, so it says the more of a plane the more it grazes it.
+    sigma = np.hypot(range_noise * incidence[used], SURFACE_ERROR)
+    jacobian = np.column_stack([normals, np.cross(arms, normals)])
+    return ahead[used] * incidence[used] / sigma, jacobian / sigma[:, None]
 
 
 def _solve(information: np.ndarray, gradient: np.ndarray) -> np.ndarray:

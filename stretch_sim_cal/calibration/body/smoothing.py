@@ -8,9 +8,11 @@ from scipy.spatial import ConvexHull, cKDTree
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.body.payload import MIN_POINTS, Thing
 from stretch_sim_cal.calibration.body.returns import Sighting
+from stretch_sim_cal.geometry.voxels import voxel_keys
 
 SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane stands for a return
-NEIGHBOURS, ENOUGH = 8, 40  # of a return: at least, and about as many as are used
+EVEN = 0.007  # m: of denser returns one per cell of this edge is kept, so that near surfaces do not outvote far ones
+NEIGHBOURS, MOST_NEIGHBOURS = 8, 80  # of a return: at least, and at most as many as are used
 MOST_SMOOTHED = 6000
 GRAZING = 0.5  # cosine of incidence below which a return is moved straight to the plane
 MARGIN = 0.5  # of the range noise, by which a thing's hull is grown: noise and rounded edges take as much off
@@ -41,9 +43,11 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
     """
     if not len(points):
         return points
-    thin = np.linspace(0, len(points) - 1, min(len(points), most)).astype(int)
-    count, mean, normals = _neighbour_planes(points[thin], points, SMOOTHING)
-    points, directions = points[thin], directions[thin]
+    even = np.sort(np.unique(voxel_keys(points, EVEN), return_index=True)[1])
+    cloud, directions = points[even], directions[even]
+    thin = np.linspace(0, len(cloud) - 1, min(len(cloud), most)).astype(int)
+    points, directions = cloud[thin], directions[thin]
+    count, mean, normals = _neighbour_planes(points, cloud, SMOOTHING)
     slope = (normals * directions).sum(axis=1)
     off = ((mean - points) * normals).sum(axis=1)
     steep = np.abs(slope) > GRAZING
@@ -54,16 +58,11 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
 def _neighbour_planes(
     points: np.ndarray, cloud: np.ndarray, radius: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each of points (N, 3) how many neighbours it has in a cloud, their mean and the normal of their plane.
-
-    Of dense points only so many stand as neighbours that about `ENOUGH` are within the radius.
-    """
-    probes = points[:: max(1, len(points) // 200)]
-    usual = np.median(cKDTree(cloud).query_ball_point(probes, radius, return_length=True))
-    among = cloud[:: max(1, int(usual // ENOUGH))]
-    distances, index = cKDTree(among).query(points, k=min(2 * ENOUGH, len(among)), distance_upper_bound=radius)
+    """Return for each of points (N, 3) how many neighbours it has in a cloud, their mean and the normal of their plane."""
+    most = min(MOST_NEIGHBOURS, len(cloud))
+    distances, index = cKDTree(cloud).query(points, k=np.arange(1, most + 1), distance_upper_bound=radius)
     there = np.isfinite(distances)
-    neighbours = among[np.where(there, index, 0)]
+    neighbours = cloud[np.where(there, index, 0)]
     mean = np.einsum("nk,nkx->nx", there, neighbours) / np.maximum(there.sum(axis=1), 1)[:, None]
     centred = neighbours - mean[:, None]
     return there.sum(axis=1), mean, np.linalg.eigh(np.einsum("nk,nki,nkj->nij", there, centred, centred))[1][:, :, 0]

@@ -1,0 +1,116 @@
+"""How well the body shape encloses the robot, beside the published fit on the same datasets.
+
+    python benchmarks/body_shape.py                       # a few random grids of arm, yaw and lift
+    python benchmarks/body_shape.py --seeds 10 --sensor jt128
+
+Records datasets of the simulated Stretch 4 (mounts slightly off, 1 cm range noise, true calibration), fits a tapered
+capsule to each, and holds both fits against the true outline: protrusion at the samples' poses and at random poses
+between, and the area over that of the smallest capsule around the true outlines of a grid point.
+"""
+
+import argparse
+import contextlib
+import io
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from published.body_shape import published_capsule
+
+from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
+from stretch_sim_cal.calibration.body.shape import enclosing_shape
+from stretch_sim_cal.commands.fit_body_shape import main as fit_body_shape_model
+from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
+from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+
+BETWEEN = 60  # random poses between the grid points
+
+
+def grid(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return random values of arm extension (4), wrist yaw (2) and lift (2): 16 poses."""
+    arms = np.sort(random.uniform(0.0, 0.52, size=4))
+    yaw = random.uniform(-0.8, 1.0)
+    return (
+        arms,
+        np.array([yaw, yaw + random.uniform(0.6, 1.4)]),
+        np.array([random.uniform(0.3, 0.5), random.uniform(0.7, 1.1)]),
+    )
+
+
+def trial(seed: int, sensor: str) -> dict[str, float]:
+    """Return the figures of one dataset: protrusions in mm, area ratios, seconds."""
+    random = np.random.default_rng(seed)
+    off = PoseError(tuple(random.normal(0, 0.002, 3)), tuple(random.normal(0, np.deg2rad(0.3), 3)))
+    simulator = EmbeddedSimulator(SimulationSetup(world="empty_hall", sensor=sensor, seed=seed, lidar_left_error=off))
+    recorder = BodyDatasetRecorder(simulator)
+    arms, yaws, lifts = grid(random)
+    with tempfile.TemporaryDirectory() as folder:
+        directory, file = Path(folder) / "data", Path(folder) / "model.yaml"
+        recorder.record(
+            directory, [(lift, arm, yaw, 0.0, 0.0) for lift in lifts for arm in arms for yaw in yaws], frames=3
+        )
+        started = time.process_time()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            if fit_body_shape_model([str(directory), "--out", str(file)]):
+                raise RuntimeError(f"seed {seed}: nothing was fitted")
+        seconds = time.process_time() - started
+        model, samples = load_body_shape_model(file), read_dataset(directory).samples
+    figures = {"ours": [], "published": []}
+    for arm in arms:
+        for yaw in yaws:
+            here = [s for s in samples if s.commanded["arm"] == arm and s.commanded["wrist_yaw"] == yaw]
+            true = np.vstack([recorder.outline(sample.commanded) for sample in here])
+            least = enclosing_shape(true).area
+            fits = {
+                "ours": model.shape_at(arm, yaw),
+                "published": published_capsule(np.vstack([sample.points[:, :3] for sample in here])),
+            }
+            for name, shape in fits.items():
+                if shape is not None:
+                    figures[name].append((1e3 * shape.protrusion(true), shape.area / least))
+    between = [(lift, arm, yaw, 0.0, 0.0) for lift, arm, yaw in random.uniform(
+        [lifts[0], arms[0], yaws[0]], [lifts[-1], arms[-1], yaws[-1]], size=(BETWEEN, 3))]  # fmt: skip
+    sticking = [
+        model.shape_at(pose[1], pose[2]).protrusion(recorder.outline(dict(zip(JOINTS, pose, strict=True))))
+        for pose in between
+    ]
+    result = {"between_mm": 1e3 * max(sticking), "seconds": seconds}
+    for name, rows in figures.items():
+        protrusions, ratios = np.array(rows).T
+        result |= {
+            f"{name}_mm": protrusions.max(),
+            f"{name}_ratio": ratios.max(),
+            f"{name}_median_ratio": np.median(ratios),
+        }
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Body shape: ours beside the published fit, on simulated datasets.")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--sensor", default="jt128")
+    args = parser.parse_args()
+    results = []
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        r = trial(seed, args.sensor)
+        results.append(r)
+        print(
+            f"seed {seed}: ours {r['ours_mm']:.2f} mm at grid points, {r['between_mm']:.2f} mm between, area ratio "
+            f"{r['ours_ratio']:.3f}, {r['seconds']:.1f} s; published {r['published_mm']:.1f} mm, area ratio "
+            f"{r['published_ratio']:.3f} (median {r['published_median_ratio']:.3f})",
+            flush=True,
+        )
+    print(
+        f"worst of {len(results)}: ours {max(r['ours_mm'] for r in results):.2f} mm, between "
+        f"{max(r['between_mm'] for r in results):.2f} mm, ratio {max(r['ours_ratio'] for r in results):.3f}; "
+        f"published {max(r['published_mm'] for r in results):.1f} mm, ratio "
+        f"{max(r['published_ratio'] for r in results):.3f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

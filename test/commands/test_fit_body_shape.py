@@ -1,0 +1,138 @@
+"""`fit_body_shape_model` on datasets of the simulated Stretch: encloses the true robot, names what is wrong by sample."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+
+from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
+from stretch_sim_cal.calibration.body.shape import enclosing_shape
+from stretch_sim_cal.commands.fit_body_shape import main
+from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
+from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PayloadBox, PoseError, SimulationSetup
+
+POSES = [(lift, arm, yaw, 0.0, 0.0) for lift in (0.5,) for arm in (0.1, 0.35) for yaw in (0.2, 1.0)]
+MOUNT = PoseError((0.002, -0.001, 0.003), tuple(np.deg2rad((0.4, -0.3, 0.5))))
+
+
+def record(directory, **setup):
+    simulator = EmbeddedSimulator(SimulationSetup(world="empty_hall", sensor="jt128_sparse", **setup))
+    recorder = BodyDatasetRecorder(simulator)
+    recorder.record(directory, POSES, frames=4)
+    return recorder
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("body") / "data"
+    return directory, record(directory, lidar_left_error=MOUNT)
+
+
+@pytest.fixture
+def dataset(recorded, tmp_path):
+    shutil.copytree(recorded[0], tmp_path / "data")
+    return tmp_path / "data"
+
+
+def edit(dataset, change):
+    path = dataset / "metadata.yaml"
+    metadata = yaml.safe_load(path.read_text())
+    change(metadata)
+    path.write_text(yaml.safe_dump(metadata))
+
+
+def judged(model, dataset, recorder):
+    """The largest protrusion of the true outline over all samples, and the largest area ratio."""
+    shapes = [(s, model.shape_at(s.commanded["arm"], s.commanded["wrist_yaw"])) for s in read_dataset(dataset).samples]
+    outlines = [recorder.outline(sample.commanded) for sample, _ in shapes]
+    pairs = [(shape, outline) for (_, shape), outline in zip(shapes, outlines, strict=True)]
+    return (
+        max(shape.protrusion(outline) for shape, outline in pairs),
+        max(shape.area / enclosing_shape(outline, model.shape_fitting_method).area for shape, outline in pairs),
+    )
+
+
+def test_the_true_robot_is_enclosed_at_hardly_more_area_though_a_mount_is_off(recorded, tmp_path, capsys):
+    directory, recorder = recorded
+    out, plot = tmp_path / "model.yaml", tmp_path / "outlines.png"
+    assert main([str(directory), "--out", str(out), "--plot", str(plot)]) == 0
+    protrusion, ratio = judged(load_body_shape_model(out), directory, recorder)
+    assert protrusion < 0.003 and ratio < 1.03
+    said = capsys.readouterr()
+    assert "left lidar's mount is off" in said.err and f"wrote {out}" in said.out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_result_comes_as_json_and_the_model_says_whose_it_is(dataset, tmp_path, capsys):
+    out = tmp_path / "circle.yaml"
+    assert main([str(dataset), "--out", str(out), "--fit-method", "circle", "--evidence", "model", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["file"] == str(out) and len(result["samples"]) == 4 and result["max_protrusion_mm"] < 1e-3
+    model = load_body_shape_model(out)
+    assert model.about["tool"] == "simulated" and model.about["evidence"] == "model"
+    assert model.covers["arm"] == (0.1, 0.35)
+
+
+def test_without_dependence_there_is_one_shape(dataset, tmp_path):
+    out = tmp_path / "one.yaml"
+    switches = ["--no-arm-dependence", "--no-yaw-dependence", "--evidence", "model"]
+    assert main([str(dataset), "--out", str(out), *switches]) == 0
+    assert len(load_body_shape_model(out).parameters) == 1
+
+
+def test_lidar_evidence_alone_encloses_what_was_seen(dataset, tmp_path):
+    assert main([str(dataset), "--out", str(tmp_path / "seen.yaml"), "--evidence", "lidar"]) == 0
+
+
+def test_a_payload_that_the_description_does_not_know_is_told_and_enclosed(tmp_path, capsys):
+    box = PayloadBox("base_link", (0.16, 0.2, 0.22), (0.0, 0.29, 0.22))
+    recorder = record(tmp_path / "data", payload=(box,))
+    assert main([str(tmp_path / "data"), "--out", str(tmp_path / "model.yaml"), "--fit-method", "circle"]) == 0
+    assert "belongs to the robot though its description does not know it" in capsys.readouterr().err
+    protrusion, ratio = judged(load_body_shape_model(tmp_path / "model.yaml"), tmp_path / "data", recorder)
+    assert protrusion < 0.01 and ratio < 1.1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda m: m["samples"][2]["commanded"].update(arm=0.9), r"sample 2 .*arm 0.900 is not in \[0.000, 0.520\]"),
+        (lambda m: m["samples"][1].update(num_points=5), "sample 1 "),
+        (lambda m: m["samples"][3]["actual"].update(lift=float("nan")), "sample 3: actual: lift"),
+        (lambda m: m["samples"][0].update(file="sample_0099.npz"), "sample 0 .*missing"),
+    ],
+)
+def test_faults_end_with_exit_code_2_and_one_line_that_names_the_sample(dataset, tmp_path, capsys, change, message):
+    edit(dataset, change)
+    out = tmp_path / "model.yaml"
+    assert main([str(dataset), "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and not out.exists()
+    assert re.search(message, said)
+
+
+def test_a_torn_sample_is_named(dataset, capsys):
+    path = dataset / "sample_0002.npz"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert main([str(dataset)]) == 2
+    assert "sample 2" in capsys.readouterr().err
+
+
+def test_a_joint_that_did_not_arrive_is_a_warning_that_names_sample_and_joint(dataset, tmp_path, capsys):
+    edit(dataset, lambda m: m["samples"][1]["actual"].update(wrist_yaw=0.8))
+    main([str(dataset), "--out", str(tmp_path / "model.yaml"), "--fit-method", "circle", "--evidence", "model"])
+    assert "sample 1 (sample_0001.npz): wrist_yaw was at 0.800, commanded 1.000" in capsys.readouterr().err
+
+
+def test_unusable_arguments_are_refused_in_one_line(dataset, tmp_path, capsys):
+    assert main([str(tmp_path / "nowhere")]) == 2
+    assert main([str(dataset), "--range-noise", "-1"]) == 2
+    assert main([str(dataset), "--fit-method", "convex_polygon", "--vertices", "2"]) == 2
+    (tmp_path / "robot.urdf").write_text("<robot name='r'><link name='base_link'/></robot>")
+    assert main([str(dataset), "--model", str(tmp_path / "robot.urdf")]) == 2
+    assert capsys.readouterr().err.count("\n") == 4
