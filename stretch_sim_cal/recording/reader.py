@@ -16,7 +16,8 @@ from stretch_sim_cal.errors import InputError
 # What a torn or foreign file makes the storage readers raise, besides their own errors.
 BROKEN = (
     AnyReaderError, ReaderError, SerdeError, TypesysError, OSError, EOFError, sqlite3.Error, struct.error,
-    AssertionError, KeyError, IndexError, ValueError, UnicodeDecodeError,
+    AssertionError, KeyError, IndexError, ValueError, UnicodeDecodeError, OverflowError,
+    MemoryError,  # a torn length asks for more bytes than any machine has
 )  # fmt: skip
 
 

@@ -1,0 +1,58 @@
+"""Damaged recordings: whatever a torn disk made of them, the reader gives messages or one clear error."""
+
+import numpy as np
+import pytest
+from rosbags.typesys import Stores, get_typestore
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.writer import RecordingWriter
+
+STRING = "std_msgs/msg/String"
+TOPIC = "/robot_description"
+STORE = get_typestore(Stores.ROS2_JAZZY)
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recording") / "bag"
+    with RecordingWriter(folder) as writer:
+        writer.add_topic(TOPIC, STRING)
+        for tick in range(20):
+            message = STORE.types[STRING](data=f"<robot name='r{tick}'/>")
+            writer.write(TOPIC, tick * 1_000_000, bytes(STORE.serialize_cdr(message, STRING)))
+    return next(folder.glob("*.mcap")).read_bytes()
+
+
+def read_all(path):
+    with Recording(path) as recording:
+        return [message.data for _, message in recording.messages([TOPIC])]
+
+
+def test_an_intact_recording_gives_every_message_in_order(intact, tmp_path):
+    (tmp_path / "a.mcap").write_bytes(intact)
+    assert read_all(tmp_path / "a.mcap") == [f"<robot name='r{tick}'/>" for tick in range(20)]
+
+
+def test_a_length_that_no_memory_holds_is_an_input_error(tmp_path):
+    (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n" + b"\x01" * 50)
+    with pytest.raises(InputError, match="a.mcap"):
+        read_all(tmp_path / "a.mcap")
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_damaged_recording_gives_messages_or_an_input_error(intact, tmp_path, seed):
+    random = np.random.default_rng(seed)
+    data = bytearray(intact)
+    if seed % 3 == 0:
+        del data[random.integers(len(data)) :]
+    else:
+        start = random.integers(len(data))
+        data[start : start + 8] = random.bytes(8) if seed % 3 == 1 else b"\xff" * 8
+    (tmp_path / "a.mcap").write_bytes(data)
+    try:
+        messages = read_all(tmp_path / "a.mcap")
+    except InputError as error:
+        assert "a.mcap" in str(error) and "\n" not in str(error)
+    else:
+        assert len(messages) <= 20
