@@ -57,7 +57,15 @@ setup(
         "trimesh>=4.5,<6",
         "xacro>=2,<3",
     ],
-    extras_require={"test": ["hypothesis>=6.90,<7", "pytest>=7.4,<10", "pytest-xdist>=3.5,<4"]},
+    extras_require={
+        "test": [
+            "hypothesis>=6.90,<7",
+            "icub-models>=3,<4",
+            "pytest>=7.4,<10",
+            "pytest-xdist>=3.5,<4",
+            "yourdfpy>=0.0.56,<0.1",
+        ]
+    },
     entry_points={
         "console_scripts": [
             "stretch-sim-cal = stretch_sim_cal.cli:main",

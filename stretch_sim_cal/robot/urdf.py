@@ -175,7 +175,8 @@ class _Reader:
         axis = self.vector(element.find("axis"), "xyz", where, (1.0, 0.0, 0.0))
         if kind in ("revolute", "continuous", "prismatic", "planar") and np.linalg.norm(axis) < 1e-9:
             raise self.fault(where, f"is {kind}, its axis must not be zero")
-        mimic = element.find("mimic")
+        # A fixed joint has nothing to follow; vendors leave the tag where they freeze a hand's joints.
+        mimic = element.find("mimic") if kind != "fixed" else None
         return Joint(
             name,
             kind,

@@ -1,5 +1,6 @@
 """The iCub's conventions: a model as the tables have it is clean, each broken rule is found, slips are not punished."""
 
+import icub_models
 import pytest
 from described_robots import (
     BOX,
@@ -116,3 +117,13 @@ def test_a_missing_board_is_no_fault_and_half_a_board_is():
 def test_hands_are_left_out_as_the_text_leaves_them_out():
     text = edited(icub_text(), added(link("l_thumb_1") + joint("l_thumb_oppose", "l_hand", "l_thumb_1", "revolute")))
     assert findings(text, "icub") == set()
+
+
+@pytest.mark.parametrize("name", ["iCubGenova03", "iCubGenova11", "iCubGazeboV2_5", "iCubErzelli02"])
+def test_real_icubs_keep_the_conventions(name):
+    assert findings(icub_models.get_model_file(name).read_text(encoding="utf-8"), "icub") == set()
+
+
+def test_what_real_icubs_call_otherwise_is_found():
+    found = findings(icub_models.get_model_file("iCubLisboa01").read_text(encoding="utf-8"), "icub")
+    assert found == {("error", "link", "l_foot"), ("error", "link", "r_foot")}

@@ -139,6 +139,11 @@ def test_defaults_follow_the_urdf_specification():
     assert [j.name for j in model.child_joints("a")] == ["j", "k"]
 
 
+def test_a_frozen_joint_may_keep_its_mimic_tag():
+    frozen = joint('<mimic joint="gone"/>', "fixed")
+    assert parse_urdf(robot(LINKS + frozen)).joints["j"].mimic is None
+
+
 def test_meshes_are_found_by_package_file_and_relative_names(tmp_path, monkeypatch):
     mesh = Path(load_model(nominal_description()).links["head_link"].collisions[0].path)
     (tmp_path / "my robot" / "meshes").mkdir(parents=True)

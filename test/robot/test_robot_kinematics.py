@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 
+import icub_models
 import numpy as np
 import pytest
 import yourdfpy
@@ -51,9 +52,7 @@ def one_joint(joint: Joint):
     return robot_model("one", [Link("parent"), Link("child")], [joint], "one")
 
 
-@pytest.mark.parametrize("tool", available_tools())
-def test_the_vendors_robot_moves_as_in_yourdfpy(tool):
-    text = nominal_description(tool)
+def check_against_yourdfpy(text: str) -> None:
     model = load_model(text)
     other = yourdfpy.URDF.load(io.StringIO(text), load_meshes=False)
     for positions in random_configurations(model, 5, seed=1):
@@ -61,6 +60,16 @@ def test_the_vendors_robot_moves_as_in_yourdfpy(tool):
         ours = link_transforms(model, positions)
         for link, root_from_link in ours.items():
             assert np.abs(other.get_transform(link, model.root) - root_from_link).max() < 1e-12
+
+
+@pytest.mark.parametrize("tool", available_tools())
+def test_the_vendors_robot_moves_as_in_yourdfpy(tool):
+    check_against_yourdfpy(nominal_description(tool))
+
+
+@pytest.mark.parametrize("name", ["iCubGenova03", "iCubErzelli02", "left_hand_mk3"])
+def test_humanoids_move_as_in_yourdfpy(name):
+    check_against_yourdfpy(icub_models.get_model_file(name).read_text(encoding="utf-8"))
 
 
 def test_the_lidars_are_where_the_vendor_says():
