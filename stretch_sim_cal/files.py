@@ -1,5 +1,6 @@
 """Reading and writing files so that nothing is half written, nothing unsafe is loaded, and errors name the file."""
 
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import yaml
 from stretch_sim_cal.errors import InputError
 
 PACKAGE = "stretch_sim_cal"
+LARGEST_YAML = 1_000_000  # values in a file, aliases written out: far above anything that is meant
 
 
 def share_directory() -> Path:
@@ -71,7 +73,20 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: is nested too deeply to be read") from error
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds {type(data).__name__}, a mapping was expected")
+    if _expanded_size(data, {}) > LARGEST_YAML:
+        raise InputError(f"{path}: its aliases (*name) expand to more than {LARGEST_YAML:,} values, or to themselves")
     return data
+
+
+def _expanded_size(value: Any, known: dict[int, float]) -> float:
+    """Return how many values there are with every alias written out; infinite where one holds itself."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = math.inf
+        children = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_expanded_size(child, known) for child in children)
+    return known[id(value)]
 
 
 def write_atomic(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
