@@ -26,6 +26,9 @@ FOOTPRINT = "floor_to_base_link_transform"  # despite its name it maps base_link
 FOOTPRINT_ALIAS = "base_link_to_base_footprint_transform"  # the same under the name some versions write
 FLOOR = "floor_model_params"
 
+LEFT_POSE = "base_link_from_lidar_left"  # where the left lidar was taken to be when the floor was found
+SEEN_COVARIANCE = "covariance_seen_from_lidars"  # of a floor: without the uncertainty of that pose
+
 PLANE_CONVENTION = "normal . p + distance = 0"
 OLD_PLANE_CONVENTION = "normal . p = distance"
 RIGHT_TO_LEFT_CONVENTION = (
@@ -123,10 +126,16 @@ class CalibrationFile:
         _check_accepted(result, "alignment")
         described = _description(result, robot_id, timestamp)
         entry = {"data": _rows(result.right_to_left), **described, "convention": RIGHT_TO_LEFT_CONVENTION}
-        return self._updated({RIGHT_TO_LEFT: entry})
+        return self.updated({RIGHT_TO_LEFT: entry})
 
-    def with_floor(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
-        """Return a copy that holds a `FloorResult`. Raises `Refused` where the result carries refusals."""
+    def with_floor(
+        self, result, robot_id: str, timestamp: datetime.datetime | None = None,
+        base_from_left: np.ndarray | None = None,
+    ) -> "CalibrationFile":  # fmt: skip
+        """Return a copy that holds a `FloorResult`, found with the left lidar at `base_from_left` (4, 4).
+
+        Raises `Refused` where the result carries refusals.
+        """
         _check_accepted(result, "floor")
         plane = result.plane.facing(np.array([0.0, 0.0, 1.0]))
         params = {
@@ -136,13 +145,15 @@ class CalibrationFile:
         }
 
         def entry(data, convention):
-            return {"data": data, **_description(result, robot_id, timestamp), "convention": convention}
+            left = None if base_from_left is None else _rows(base_from_left)
+            described = _description(result, robot_id, timestamp)
+            return {"data": data, **described, "convention": convention, LEFT_POSE: left, SEEN_COVARIANCE: None}
 
         update = {FOOTPRINT: entry(_rows(result.footprint_from_base), FOOTPRINT_CONVENTION)}
         if FOOTPRINT_ALIAS in self.data:  # a reader that knows only this name must not keep the old floor
             update[FOOTPRINT_ALIAS] = entry(_rows(result.footprint_from_base), FOOTPRINT_CONVENTION)
         update[FLOOR] = entry(params, PLANE_CONVENTION)
-        return self._updated(update)
+        return self.updated(update)
 
     def save(self, path: str | Path | None = None) -> Path | None:
         """Write the file atomically, keeping what it replaces as a backup; return that backup, None where none was.
@@ -154,12 +165,13 @@ class CalibrationFile:
         files.write_yaml(target, self.data)
         return backup
 
-    def _updated(self, entries: dict[str, Any]) -> "CalibrationFile":
-        """Replace our part of the given entries; what else stood in them stays."""
+    def updated(self, entries: dict[str, Any]) -> "CalibrationFile":
+        """Replace our part of the given entries, without the fields that are None; what else stood in them stays."""
         data = copy.deepcopy(self.data)
         for key, entry in entries.items():
             old = data.get(key)
-            data[key] = {**old, **entry} if isinstance(old, dict) else entry
+            merged = {**old, **entry} if isinstance(old, dict) else entry
+            data[key] = {name: value for name, value in merged.items() if value is not None or name not in entry}
         return CalibrationFile.from_mapping(data, self.path or FILE_NAME)
 
 

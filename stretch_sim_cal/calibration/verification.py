@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.mounts.floor import seen_from
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
 
@@ -99,6 +100,7 @@ def verify(
         return verification
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
     settings = FloorSettings(right_to_left_covariance=aligned.covariance)
+    base_from_left = seen_from(file, base_from_left)
     floor = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
     for left, right in pairs:
         floor.add(left, right)
@@ -133,9 +135,14 @@ def _floor_drifts(file: CalibrationFile, result, tolerances: Tolerances) -> list
 
 
 def _stored_covariance(file: CalibrationFile, entry: str, size: int) -> np.ndarray:
-    """Return the stored result's own covariance; a published file has none, which adds nothing."""
+    """Return the stored result's own covariance; a published file has none, which adds nothing.
+
+    A floor is compared with one that is seen from the same pose of the left lidar, whose uncertainty is left out.
+    """
     covariance = file.entries[entry].covariance if entry in file.entries else None
-    return np.zeros((size, size)) if covariance is None else covariance
+    if covariance is None:
+        return np.zeros((size, size))
+    return np.array(file.data[entry].get(SEEN_COVARIANCE, covariance), dtype=float)
 
 
 def _largest(covariance: np.ndarray) -> float:

@@ -94,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
     """Calibrate, write what the data supports, and return 0, or 1 where a result was refused."""
     if args.mounts:
         return calibrate_from_poses(args)
+    from stretch_sim_cal.calibration.mounts.file import with_floor
     from stretch_sim_cal.recording.reader import Recording
 
     if args.num_samples is not None and args.num_samples < 1:
@@ -117,9 +118,10 @@ def run(args: argparse.Namespace) -> int:
             floor = _find_floor(source, CalibrationFile.load(args.out))
             accepted = _conclude(floor, "floor", args, outcome, source)
             if accepted:
-                CalibrationFile.load_or_empty(args.out).with_floor(floor, robot_id).save(args.out)
+                file = CalibrationFile.load_or_empty(args.out)
+                with_floor(file, floor, robot_id, source.frames.base_from_left).save(args.out)
         if args.report and right_to_left is not None:
-            _report(source, right_to_left, CalibrationFile.load(args.out).footprint_from_base, args.report)
+            _report(source, right_to_left, CalibrationFile.load(args.out), args.report)
     if args.json:
         print(json.dumps(outcome | {"file": str(args.out)}))
     return 0 if accepted else Refused.exit_code
@@ -139,11 +141,12 @@ def _align(source: _Source):
 def _find_floor(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.floor.settings import FloorSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
+    from stretch_sim_cal.calibration.mounts.file import left_pose
 
     frames, settings = source.frames, FloorSettings(right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance)
     footprint = np.eye(4) if frames.footprint_from_base is None else frames.footprint_from_base
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
-    method = method_class(frames.base_from_left, file.right_to_left, footprint, settings)
+    method = method_class(left_pose(file, frames.base_from_left), file.right_to_left, footprint, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["floor"], "looking at the floor"):
         method.add(left, right)
     return method.solve()
@@ -174,7 +177,8 @@ def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source
     return result.accepted
 
 
-def _report(source: _Source, right_to_left: np.ndarray, footprint_from_base: np.ndarray | None, folder: Path) -> None:
+def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, folder: Path) -> None:
+    from stretch_sim_cal.calibration.mounts.file import left_pose
     from stretch_sim_cal.geometry.transforms import apply
     from stretch_sim_cal.harness import plots
     from stretch_sim_cal.harness.report import image, write_page
@@ -182,14 +186,15 @@ def _report(source: _Source, right_to_left: np.ndarray, footprint_from_base: np.
     frames = source.frames
     clouds = list(source.pairs(3, "drawing"))
     left, right = (np.concatenate([pair[side] for pair in clouds]) for side in (0, 1))
-    left_in_base = apply(frames.base_from_left, left)
-    after = apply(frames.base_from_left @ right_to_left, right)
+    base_from_left = left_pose(file, frames.base_from_left)
+    left_in_base = apply(base_from_left, left)
+    after = apply(base_from_left @ right_to_left, right)
     before = apply(frames.base_from_left @ frames.right_to_left, right)
     parts = [
         image("Both clouds before and after alignment", plots.clouds_before_and_after(left_in_base, before, after))
     ]
-    if footprint_from_base is not None:
-        points = apply(footprint_from_base, np.vstack([left_in_base, after]))
+    if file.footprint_from_base is not None:
+        points = apply(file.footprint_from_base, np.vstack([left_in_base, after]))
         parts.append(image("Floor residuals", plots.floor_residuals(points)))
     page = write_page(folder / "report.html", f"Calibration from {source.args.recording.name}", parts)
     print(f"report: {page}", file=sys.stderr)

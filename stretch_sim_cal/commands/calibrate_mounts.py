@@ -47,7 +47,8 @@ def calibrate_from_poses(args: argparse.Namespace) -> int:
     for reason in result.refusals:
         print(f"refused: {one_line(reason)}", file=sys.stderr)
     if result.accepted:
-        with_mounts(CalibrationFile.load_or_empty(args.out), result, args.robot_id or default_robot_id()).save(args.out)
+        robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
+        with_mounts(file, result, robot_id, robot.nominal["left"]).save(args.out)
     if args.report:
         from stretch_sim_cal.harness.mounts_plot import mounts_page
 

@@ -26,18 +26,13 @@ from pathlib import Path
 
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.files import write_yaml
-from stretch_sim_cal.harness.body_verdict import judge_body_shape
 from stretch_sim_cal.harness.domain import isolated_environment, own_domain
+from stretch_sim_cal.harness.judges import judge_stage
 from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_nodes, simulator_process
 from stretch_sim_cal.harness.scenario import load_scenario
 from stretch_sim_cal.harness.truth import load_truth
-from stretch_sim_cal.harness.verdict import StageVerdict, judge_alignment, judge_floor
+from stretch_sim_cal.harness.verdict import StageVerdict
 
-JUDGES = {
-    "alignment": lambda files, truth, bounds: judge_alignment(files.calibration, truth, bounds),
-    "floor": lambda files, truth, bounds: judge_floor(files.calibration, truth, bounds),
-    "body_shape": lambda files, truth, bounds: judge_body_shape(files.body_shape_model, files.dataset, truth, bounds),
-}
 # Of wall time, in s, and only against a machine or a simulator that stands still altogether.
 LAST_RESORT = 3600.0
 LINES_SHOWN = 15
@@ -147,7 +142,7 @@ class LaunchedScenario:
     def judged(self, stage: str) -> StageVerdict:
         """Return the verdict of a stage against the truth. Raises `AssertionError` where there is nothing to judge."""
         try:
-            return JUDGES[stage](self.files, load_truth(self.files.truth), self.scenario.tolerances[stage])
+            return judge_stage(stage, self.files, load_truth(self.files.truth), self.scenario.tolerances[stage])
         except (InputError, RunFailure) as error:
             raise AssertionError(self._told(f"{stage}: nothing that can be judged was written: {error}")) from error
 

@@ -1,8 +1,9 @@
-"""The picture of a calibration of the mounts: returns on the robot, how far off the model, and what is not of it."""
+"""Pictures of a calibration of the mounts: returns on the robot, how far off the model, and what is not of it."""
 
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from stretch_sim_cal.calibration.mounts.misfit import FRONT
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
@@ -13,6 +14,7 @@ from stretch_sim_cal.harness.report import image, write_page
 CELL = 0.04  # m, of the model's surface, in which residuals are averaged: single ones are noise
 ENOUGH = 5  # returns in a cell
 SHOWN = 5.0  # mm, the ends of the colour scale
+VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
 
 
 def mounts_page(folder: Path, result: MountsResult) -> Path:
@@ -24,7 +26,27 @@ def mounts_page(folder: Path, result: MountsResult) -> Path:
 def mount_residuals(residuals: Residuals) -> bytes:
     """Draw the returns near the model from the side and from the front: those near it coloured by their mean
     distance from it, those well in front of it as crosses."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 8), sharey=True)
+    return _drawn([("", residuals)], (11, 8))
+
+
+def mounts_before_and_after(before: Residuals, after: Residuals) -> bytes:
+    """Draw the same with both lidars where the description has them, and where they were found to be."""
+    return _drawn([("lidars as described, ", before), ("lidars as found, ", after)], (15, 6.5))
+
+
+def _drawn(parts: list[tuple[str, Residuals]], size: tuple[float, float]) -> bytes:
+    figure, axes = plt.subplots(1, 2 * len(parts), figsize=size, sharey=True)
+    pairs = [(title, residuals, view) for title, residuals in parts for view in VIEWS]
+    for axis, (title, residuals, (across, label, seen)) in zip(axes, pairs, strict=True):
+        colours = _draw(axis, residuals, across)
+        axis.set(xlabel=label, title=f"{title}{seen}", aspect="equal")
+    axes[0].set_ylabel("z / m")
+    figure.colorbar(colours, ax=axes, label="returns in front of the model (mean) / mm", shrink=0.6)
+    return _png(figure)
+
+
+def _draw(axis: Axes, residuals: Residuals, across: int):
+    """Draw one view into `axis`, and return what its colours stand for."""
     near = residuals.near
     _, first, cell = np.unique(voxel_keys(residuals.hits[near], CELL), return_index=True, return_inverse=True)
     counts = np.bincount(cell)
@@ -32,19 +54,12 @@ def mount_residuals(residuals: Residuals) -> bytes:
     means = (np.bincount(cell, residuals.distances[near]) / np.maximum(counts, 1))[enough]
     places = residuals.hits[near][first][enough]
     strange = residuals.points[~near & (residuals.distances > FRONT)]
-    for axis, across, label in ((axes[0], 0, "x / m"), (axes[1], 1, "y / m")):
-        drawn = axis.scatter(
-            places[:, across], places[:, 2], c=1e3 * means, s=14, cmap="coolwarm", vmin=-SHOWN, vmax=SHOWN, linewidths=0
-        )
+    colours = axis.scatter(
+        places[:, across], places[:, 2], c=1e3 * means, s=14, cmap="coolwarm", vmin=-SHOWN, vmax=SHOWN, linewidths=0
+    )
+    if len(strange):
         axis.scatter(
             strange[:, across], strange[:, 2], c="black", s=5, marker="x", linewidths=0.4, label="not of the model"
         )
-        axis.set_xlabel(label)
-        axis.set_ylabel("z / m")
-        axis.set_aspect("equal")
-    axes[0].set_title("from the side")
-    axes[1].set_title("from the front")
-    if len(strange):
-        axes[1].legend(loc="upper right")
-    figure.colorbar(drawn, ax=axes, label="returns in front of the model (mean) / mm", shrink=0.6)
-    return _png(figure)
+        axis.legend(loc="upper right")
+    return colours

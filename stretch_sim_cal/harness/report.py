@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import apply, inverse
@@ -33,12 +34,18 @@ def write_report(verdict: Verdict, folder: Path) -> Path:
     """
     files = RunFiles(Path(folder).resolve())
     parts = [_heading(verdict), _table(verdict)]
-    for title, draw in (
-        ("Both clouds before and after alignment", _clouds),
-        ("Floor residuals", _floor),
-        ("Body shape at every pose", _outlines),
+    for stage, title, draw in (
+        ("alignment", "Both clouds before and after alignment", _clouds),
+        ("floor", "Floor residuals", _floor),
+        (
+            "mounts",
+            "The robot as it is seen with the lidars where the description has them, and where they are",
+            _mounts,
+        ),
+        ("body_shape", "Body shape at every pose", _outlines),
     ):
-        parts.append(_picture(title, draw, files))
+        if stage in verdict.scenario.stages:
+            parts.append(_picture(title, draw, files))
     parts.append(_details(verdict, files))
     return write_page(files.report, verdict.scenario.name, parts)
 
@@ -94,8 +101,16 @@ def _table(verdict: Verdict) -> str:
     head = "".join(f"<th>{name}</th>" for name in ("quantity", "estimate", "truth", "error", "tolerance", ""))
     return (
         f"<table><tr>{head}</tr>{''.join(rows)}</table>"
-        "<p>Translations and heights in mm, angles in deg. Floor and outline are judged in the frame in which the left "
-        "lidar is where the description says, since the clouds alone cannot show an error of the left mount.</p>"
+        f"<p>Translations and heights in mm, angles in deg. {_frame_said(verdict)}</p>"
+    )
+
+
+def _frame_said(verdict: Verdict) -> str:
+    if "mounts" in verdict.scenario.stages:
+        return "With the mounts known, floor and outline are judged in the robot's own base_link."
+    return (
+        "Floor and outline are judged in the frame in which the left lidar is where the description says, since the "
+        "clouds alone cannot show an error of the left mount."
     )
 
 
@@ -138,19 +153,36 @@ def _floor(files: RunFiles) -> bytes:
     from stretch_sim_cal.harness.plots import floor_residuals
 
     left, right = _captured(files)
-    footprint_from_left = (
-        _calibrated(files, "footprint_from_base") @ load_truth(files.truth).nominal_base_link_from_lidar_left
-    )
+    described = load_truth(files.truth).nominal_base_link_from_lidar_left
+    footprint_from_base = _calibrated(files, "footprint_from_base")
+    footprint_from_left = footprint_from_base @ left_pose(CalibrationFile.load(files.calibration), described)
     right_in_left = apply(_calibrated(files, "right_to_left"), right)
     return floor_residuals(apply(footprint_from_left, np.vstack([left, right_in_left])))
+
+
+def _mounts(files: RunFiles) -> bytes:
+    from stretch_sim_cal.harness.mounts_plot import mounts_before_and_after
+    from stretch_sim_cal.recording.dataset import read_dataset
+    from stretch_sim_cal.robot.description import load_model
+    from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
+
+    mounts = stored_mounts(CalibrationFile.load(files.calibration)) if files.calibration.is_file() else None
+    if mounts is None:
+        raise InputError("the run ended without mounts in the calibration file")
+    dataset = read_dataset(files.mounts_dataset)
+    robot = MountedRobot(load_model(dataset.description_file))
+    return mounts_before_and_after(
+        *(residuals_at(dataset, robot, poses) for poses in (robot.nominal, mounts.base_from_lidar))
+    )
 
 
 def _outlines(files: RunFiles) -> bytes:
     from stretch_sim_cal.harness.plots import outlines
 
     if not files.body_shape_model.is_file():
-        raise InputError("the run ended before a body shape was fitted, or has no such stage")
-    return outlines(posed_outlines(files.body_shape_model, files.dataset, load_truth(files.truth)))
+        raise InputError("the run ended before a body shape was fitted")
+    truth = load_truth(files.truth).for_calibration(CalibrationFile.load(files.calibration))
+    return outlines(posed_outlines(files.body_shape_model, files.dataset, truth))
 
 
 def _details(verdict: Verdict, files: RunFiles) -> str:

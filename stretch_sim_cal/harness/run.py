@@ -10,13 +10,13 @@ from pathlib import Path
 from stretch_sim_cal import __version__
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.files import write_yaml
-from stretch_sim_cal.harness.body_verdict import judge_body_shape
 from stretch_sim_cal.harness.domain import isolated_environment, own_domain
+from stretch_sim_cal.harness.judges import judge_stage
 from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_processes, simulator_process
 from stretch_sim_cal.harness.runner import Finished, Runner, interruptible
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.harness.truth import Truth, load_truth
-from stretch_sim_cal.harness.verdict import Verdict, judge_alignment, judge_floor, judge_mounts, unreached
+from stretch_sim_cal.harness.verdict import Verdict, unreached
 
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy", "hello-robot-stretch4-urdf")
 PRODUCERS = {
@@ -108,12 +108,6 @@ def _note_failure(verdict: Verdict, finished: Finished) -> None:
 def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
     """Hold what the nodes wrote against the truth; every stage gets a verdict, reached or not."""
     scenario = verdict.scenario
-    judges = {
-        "alignment": lambda bounds: judge_alignment(files.calibration, truth, bounds),
-        "floor": lambda bounds: judge_floor(files.calibration, truth, bounds),
-        "mounts": lambda bounds: judge_mounts(files.calibration, truth, bounds),
-        "body_shape": lambda bounds: judge_body_shape(files.body_shape_model, files.dataset, truth, bounds),
-    }
     products = dict.fromkeys(("alignment", "floor", "mounts"), files.calibration) | {
         "body_shape": files.body_shape_model
     }
@@ -123,7 +117,7 @@ def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
             verdict.stages[stage] = unreached(stage, bounds, f"the run ended before {products[stage].name} was written")
             continue
         try:
-            verdict.stages[stage] = judges[stage](bounds)
+            verdict.stages[stage] = judge_stage(stage, files, truth, bounds)
         except InputError as error:
             verdict.stages[stage] = unreached(stage, bounds, f"what was written cannot be judged: {error}")
     if scenario.expected == "pass":

@@ -2,16 +2,19 @@
 
 A calibration from clouds alone is expressed in *the lidar's base_link*: the frame in which the left lidar is exactly
 where the description says. An error of the left mount itself moves that frame against the physical base_link, so floor
-and outline are brought into it before anything is compared.
+and outline are brought into it before anything is compared. Where a calibration claims to know the mounts, nothing is:
+it is judged in the physical base_link.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal import files
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import check_rigid, inverse
@@ -26,7 +29,10 @@ TRANSFORMS = (
 
 @dataclass(frozen=True)
 class Truth:
-    """True poses (4x4) of both lidars in the physical base_link, where the description has them, and the true floor."""
+    """True poses (4x4) of both lidars in the physical base_link, where the description has them, and the true floor.
+
+    With `mounts_known` the calibration that is judged is one of the physical base_link.
+    """
 
     base_link_from_lidar_left: np.ndarray
     base_link_from_lidar_right: np.ndarray
@@ -34,6 +40,7 @@ class Truth:
     nominal_base_link_from_lidar_right: np.ndarray
     floor_in_base_link: Plane
     description_file: Path
+    mounts_known: bool = False
 
     @property
     def right_to_left(self) -> np.ndarray:
@@ -47,18 +54,24 @@ class Truth:
 
     @property
     def lidar_base_from_base(self) -> np.ndarray:
-        """From the physical base_link into the lidar's base_link."""
+        """From the physical base_link into the one in which the calibration is expressed."""
+        if self.mounts_known:
+            return np.eye(4)
         return self.nominal_base_link_from_lidar_left @ inverse(self.base_link_from_lidar_left)
 
     @property
     def floor(self) -> Plane:
-        """The true floor in the lidar's base_link."""
+        """The true floor in the base_link in which the calibration is expressed."""
         return self.floor_in_base_link.moved(self.lidar_base_from_base)
 
     @property
     def footprint_from_base_link(self) -> np.ndarray:
-        """From the physical base_link into the true base_footprint of the lidar's base_link."""
+        """From the physical base_link into the true base_footprint of the calibration's base_link."""
         return footprint_from_base(self.floor) @ self.lidar_base_from_base
+
+    def for_calibration(self, file: CalibrationFile) -> "Truth":
+        """Return the truth in the frame in which that calibration is expressed."""
+        return replace(self, mounts_known=stored_mounts(file) is not None)
 
 
 def load_truth(path: str | Path) -> Truth:

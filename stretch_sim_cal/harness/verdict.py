@@ -131,12 +131,16 @@ def judge_alignment(calibration: Path, truth: Truth, tolerances: dict[str, float
 
 
 def judge_floor(calibration: Path, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
-    """Hold the floor in a calibration file against the truth: height along the normal at base_link's origin, and tilt."""
-    estimate = CalibrationFile.load(calibration).floor_plane
+    """Hold the floor in a calibration file against the truth: height along the normal at base_link's origin, and tilt.
+
+    A file with mounts is judged in the physical base_link, any other in that of the left lidar.
+    """
+    file = CalibrationFile.load(calibration)
+    estimate, true = file.floor_plane, truth.for_calibration(file).floor
     if estimate is None:
         return unreached("floor", tolerances, f"{calibration} holds no floor")
     up = np.array([0.0, 0.0, 1.0])
-    estimate, true = estimate.facing(up), truth.floor.facing(up)
+    estimate, true = estimate.facing(up), true.facing(up)
     tilt = math.atan2(np.linalg.norm(np.cross(estimate.normal, true.normal)), estimate.normal @ true.normal)
     return StageVerdict(
         "floor",

@@ -2,24 +2,20 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration import calibration_file, values_file
+from stretch_sim_cal.calibration import calibration_file
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
-from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
-from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.stretch import HEAD_LINK
 from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
 from stretch_sim_cal.ros.frames import FrameListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
-from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION, record, roll_back, values_path_of
+from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION, lidar_joints, record, roll_back, values_path_of
 from stretch_sim_cal.ros.watchdog import Watchdog
 
 COMMAND = NodeCommand(
@@ -76,19 +72,9 @@ def align(context: NodeContext) -> int:
         context, result, "alignment", alignment_lines(result, numbers), numbers,
         lambda: CalibrationFile.load_or_empty(path).with_alignment(result, robot_id), path,
     )  # fmt: skip
-    if result.accepted and values_path:
-        _record_joints(context, frames, values_path, result)
+    if result.accepted and values_path and (joints := lidar_joints(context, frames, CalibrationFile.load(path))):
+        record(context, values_path, joints, result)
     return code
-
-
-def _record_joints(context: NodeContext, frames: FrameListener, values_path: Path, result: AlignmentResult) -> None:
-    """Record where both lidars are on the head: the left one as described, the right one as the alignment puts it."""
-    try:
-        head_from_left = frames.lookup(HEAD_LINK, context.options.left_lidar_frame)
-    except InputError as error:
-        context.log.warning(f"{error}; the lidars' joints are not recorded in {values_path}")
-        return
-    record(context, values_path, values_file.lidar_joints(head_from_left, result.right_to_left, HEAD_LINK), result)
 
 
 def _settings(options, base_from_left: np.ndarray) -> AlignmentSettings:

@@ -1,7 +1,8 @@
 """`ros_broadcast_calibration`: the calibration as frames in TF.
 
-It publishes `base_link` -> `floor_plane` and `lidar_left_link` -> `lidar_right_calibrated`. The frames of the robot's
-own description stay its own: `base_link` -> `base_footprint` is added only where nobody else speaks of that frame.
+It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated` and, where the file has mounts,
+`base_link` -> `lidar_left_calibrated`. The frames of the robot's own description stay its own: `base_link` ->
+`base_footprint` is added only where nobody else speaks of that frame.
 """
 
 import sys
@@ -10,9 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.ros.calibration_watch import FILE_OPTION, CalibrationWatch
-from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.frames import LEFT_CALIBRATED_OPTION, FrameListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
 
@@ -20,7 +22,8 @@ COMMAND = NodeCommand(
     executable="ros_broadcast_calibration",
     node_name="broadcast_calibration",
     description=(
-        "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated.\n"
+        "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated and,\n"
+        "where the mounts were found, base_link -> lidar_left_calibrated.\n"
         "Runs until it is stopped; when the file changes it is read again."
     ),
     example="ros_broadcast_calibration",
@@ -30,6 +33,7 @@ COMMAND = NodeCommand(
         Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
         Option("floor_frame", "floor_plane", "name of the calibrated footprint frame"),
         Option("right_calibrated_frame", "lidar_right_calibrated", "name of the right lidar's calibrated frame"),
+        LEFT_CALIBRATED_OPTION,
         Option("footprint_frame", "base_footprint", "frame that is published only where nobody else does"),
     ),
     endless=True,
@@ -89,6 +93,9 @@ class Broadcaster:
             # An older robot calls the frame otherwise.
             left = self._frames.tree.resolve(left) if self._frames.tree.known(left) else left
             frames[left, options.right_calibrated_frame] = file.right_to_left
+        mounts = stored_mounts(file)
+        if mounts is not None:
+            frames[options.base_link_frame, options.left_calibrated_frame] = mounts.base_from_lidar["left"]
         return frames
 
     def _footprint_is_free(self) -> bool:

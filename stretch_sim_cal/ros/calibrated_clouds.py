@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.clouds import fields_from_message
 from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
@@ -50,10 +51,10 @@ def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> 
     """Return where the clouds belong by the calibration file, with TF in place of what the file does not hold.
 
     Without a floor in the file the frame is the described footprint, else `floor_frame`. Raises `InputError` where a
-    frame is unknown.
+    frame is unknown, or the file's mounts cannot be this robot's.
     """
     file = calibration.file
-    base_from_left = frames.lookup(options.base_link_frame, options.left_lidar_frame)
+    base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
     right_to_left = file.right_to_left
     if right_to_left is None:
         right_to_left = frames.lookup(options.left_lidar_frame, options.right_lidar_frame)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION
+from stretch_sim_cal.ros.frames import LEFT_CALIBRATED_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
 
@@ -51,6 +52,7 @@ COMMAND = CollectCommand(
         Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
         Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
         Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
+        LEFT_CALIBRATED_OPTION,
         *CLOUD_OPTIONS,
         TIMEOUT_OPTION,
     ),

@@ -9,14 +9,23 @@ from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
+from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
 from stretch_sim_cal.ros.frames import FrameListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
-from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION, record, roll_back, values_path_of
+from stretch_sim_cal.ros.values import (
+    ROLLBACK_OPTION,
+    VALUES_OPTION,
+    lidar_joints,
+    record,
+    roll_back,
+    values_path_of,
+)
 from stretch_sim_cal.ros.watchdog import Watchdog
 
 COMMAND = NodeCommand(
@@ -24,7 +33,8 @@ COMMAND = NodeCommand(
     node_name="find_floor_calibration",
     description=(
         "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint base_ref,\n"
-        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file.\n"
+        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file, and\n"
+        "looks from where its mounts (ros_calibrate_lidar_mounts) have the left lidar, if there are any.\n"
         "The robot stands still in the middle of a large flat floor; the arm is stowed."
     ),
     example="ros_find_floor_calibration --num-samples 20",
@@ -56,7 +66,14 @@ def find_floor(context: NodeContext) -> int:
     watchdog = Watchdog(options.timeout, context.log.warning)
     frames = FrameListener(context)
     clouds = CloudPairs(context, options, watchdog)
-    (base_from_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+    (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+    base_from_left = left_pose(file, described_left)
+    if stored_mounts(file) is not None:
+        distance, angle = error(described_left, base_from_left)
+        context.log.info(
+            f"the left lidar is taken to be where {path} has its mount, {1e3 * distance:.1f} mm and "
+            f"{np.degrees(angle):.2f} deg from where TF has it"
+        )
     nominal_footprint_from_base = _nominal_footprint(context, frames)
     settings = FloorSettings(right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance)
     method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
@@ -68,10 +85,12 @@ def find_floor(context: NodeContext) -> int:
     robot_id = calibration_file.default_robot_id()
     code = finish(
         context, result, "floor", floor_lines(result, numbers), numbers,
-        lambda: CalibrationFile.load_or_empty(path).with_floor(result, robot_id), path,
+        lambda: with_floor(CalibrationFile.load_or_empty(path), result, robot_id, described_left), path,
     )  # fmt: skip
     if result.accepted and values_path:
-        record(context, values_path, [values_file.base_joint(result.footprint_from_base)], result)
+        # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
+        lidars = [] if stored_mounts(file) is None else lidar_joints(context, frames, CalibrationFile.load(path))
+        record(context, values_path, [*lidars, values_file.base_joint(result.footprint_from_base)], result)
     return code
 
 
@@ -99,8 +118,8 @@ def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarra
     options = context.options
     try:
         return frames.lookup(options.footprint_frame, options.base_link_frame)
-    except InputError as error:
-        context.log.warning(f"{error}; the floor is looked for around {options.base_link_frame}'s own origin")
+    except InputError as problem:
+        context.log.warning(f"{problem}; the floor is looked for around {options.base_link_frame}'s own origin")
         return np.eye(4)
 
 

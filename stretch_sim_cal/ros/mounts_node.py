@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION
 from stretch_sim_cal.ros.collect_node import CollectCommand
+from stretch_sim_cal.ros.frames import LEFT_CALIBRATED_OPTION
 from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
 from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION
+
+BROADCAST_TAKES = 4.0  # s of wall time for the broadcaster to see that its file has changed
 
 COMMAND = CollectCommand(
     executable="ros_calibrate_lidar_mounts",
@@ -37,6 +42,7 @@ COMMAND = CollectCommand(
         Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
         Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
         Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
+        LEFT_CALIBRATED_OPTION,
         Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
         VALUES_OPTION,
         ROLLBACK_OPTION,
@@ -74,18 +80,39 @@ def calibrate(context: NodeContext) -> int:
     directory = arguments.directory or Path(f"lidar_mounts_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     collecting = argparse.Namespace(**vars(arguments) | {"directory": directory, "json": False})
     with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
-        code = collect(replace(context, arguments=collecting))
+        code = collect(replace(context, arguments=collecting), only_raw=True)
     if code != 0 or arguments.dry_run:
         return code
     result, robot = solve_mounts(directory, CalibrationFile.load_or_empty(path), settings)
-    numbers = mount_numbers(result, robot.nominal)
+    numbers, robot_id = mount_numbers(result, robot.nominal), calibration_file.default_robot_id()
     code = finish(
         context, result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings)), numbers,
-        lambda: with_mounts(CalibrationFile.load_or_empty(path), result, calibration_file.default_robot_id()), path,
+        lambda: with_mounts(CalibrationFile.load_or_empty(path), result, robot_id, robot.nominal["left"]), path,
     )  # fmt: skip
     if result.accepted and values_path:
         record(context, values_path, mount_joints(CalibrationFile.load(path), robot.model), result)
+    if result.accepted:
+        _wait_for_broadcast(context, result.base_from_lidar["left"])
     return code
+
+
+def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
+    """Wait until TF has the mount: what is collected next is to be seen from there. Warns where it does not come."""
+    from stretch_sim_cal.ros.frames import FrameListener
+
+    options, frames = context.options, FrameListener(context)
+
+    def taken_over() -> bool:
+        known = frames.tree.known(options.left_calibrated_frame) and frames.tree.known(options.base_link_frame)
+        return known and np.allclose(
+            frames.tree.lookup(options.base_link_frame, options.left_calibrated_frame), base_from_left, atol=1e-6
+        )
+
+    if not context.spin_until(taken_over, timeout=BROADCAST_TAKES):
+        context.log.warning(
+            f"TF does not have the mount as '{options.left_calibrated_frame}'; start ros_broadcast_calibration (again) on "
+            "the file that was written before anything else is collected"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,9 +9,11 @@ import numpy as np
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import mounted_joints, tie_of
-from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.method import GATE, calibrate_mounts
+from stretch_sim_cal.calibration.mounts.misfit import residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult
+from stretch_sim_cal.calibration.mounts.rays import posed
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.summaries import listed
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
@@ -149,6 +151,12 @@ def solve_mounts(
     robot = MountedRobot(load_model(source))
     samples = samples_of(dataset, robot, settings.joint_offsets)
     return calibrate_mounts(robot.surfaces, samples, robot.nominal, tie_of(calibration), settings), robot
+
+
+def residuals_at(dataset: Dataset, robot: MountedRobot, poses: Mapping[str, np.ndarray]) -> Residuals:
+    """Return how the returns of a dataset lie about the model with the lidars at poses (4, 4) by side."""
+    models = posed(samples_of(dataset, robot, ()), robot.surfaces, {})
+    return residuals_of(models, poses, GATE * MountSettings().range_noise)
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:

@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stretch_sim_cal.calibration import backups, calibration_file, values_file
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import left_pose
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.stretch import HEAD_LINK
 from stretch_sim_cal.ros.parameters import Option
 
 VALUES_OPTION = Option(
@@ -38,6 +42,19 @@ def values_path_of(context) -> Path | None:
         path = values_file.default_values_path()
     values_file.values_text(path, [], "", "")
     return path
+
+
+def lidar_joints(context, frames, file: CalibrationFile) -> list[values_file.JointOrigin]:
+    """Return where both lidars are on the head: the left one by the file's mounts, else as described, and the right one
+    as the file's alignment puts it; none, with a warning, where TF does not have the head."""
+    options = context.options
+    try:
+        base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
+        head_from_base = frames.lookup(HEAD_LINK, options.base_link_frame)
+    except InputError as error:
+        context.log.warning(f"{error}; the lidars' joints are not recorded")
+        return []
+    return values_file.lidar_joints(head_from_base @ base_from_left, file.right_to_left, HEAD_LINK)
 
 
 def record(context, path: Path, joints: Sequence[values_file.JointOrigin], result) -> None:

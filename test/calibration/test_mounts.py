@@ -107,7 +107,7 @@ def test_too_few_returns_are_refused_and_not_written(robot, sweep, tmp_path):
     found = calibrate_mounts(robot.surfaces, poor, robot.nominal, settings=mount_settings())
     assert any("left lidar: only" in reason for reason in found.refusals)
     with pytest.raises(Refused, match="left lidar"):
-        with_mounts(CalibrationFile.load_or_empty(tmp_path / "cal.yaml"), found, "robot")
+        with_mounts(CalibrationFile.load_or_empty(tmp_path / "cal.yaml"), found, "robot", robot.nominal["left"])
 
 
 def test_samples_that_are_no_data_are_named(robot, sweep):
@@ -121,7 +121,7 @@ def test_samples_that_are_no_data_are_named(robot, sweep):
 def test_the_entry_in_the_calibration_file_is_read_back_and_leaves_the_others(result, robot, tmp_path):
     path = tmp_path / "cal.yaml"
     path.write_text("vendor_entry: {data: 3}\n", encoding="utf-8")
-    with_mounts(CalibrationFile.load(path), result, "robot").save(path)
+    with_mounts(CalibrationFile.load(path), result, "robot", robot.nominal["left"]).save(path)
     again = CalibrationFile.load(path)
     assert again.data["vendor_entry"] == {"data": 3} and again.right_to_left is None
     stored = stored_mounts(again)

@@ -11,7 +11,7 @@ from node_process import stop
 
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.ros import broadcast_node
 from stretch_sim_cal.ros.frames import FrameListener
 from stretch_sim_cal.ros.simulator.messages import transforms_message
@@ -21,14 +21,19 @@ pytestmark = pytest.mark.graph
 NORMAL = np.array([0.01, -0.005, 1.0]) / np.linalg.norm([0.01, -0.005, 1.0])
 
 
-def write_calibration(path, height: float, normal: np.ndarray = NORMAL) -> np.ndarray:
-    """Write a calibration file, and return its base_link_from_floor_plane."""
+def write_calibration(
+    path, height: float, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
+) -> np.ndarray:
+    """Write a calibration file, with mounts where `base_from_left` is given; return its base_link_from_floor_plane."""
     transform = footprint_from_base(Plane(normal, height))
     entries = {
         "right_to_left_transform": {"data": true_right_to_left().tolist()},
         FOOTPRINT: {"data": transform.tolist()},
         FLOOR: {"data": {"normal": normal.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
     }
+    if base_from_left is not None:
+        poses = {"left": base_from_left.tolist(), "right": (base_from_left @ true_right_to_left()).tolist()}
+        entries["lidar_mounts"] = {"data": poses, "covariance": np.eye(12).tolist()}
     path.parent.mkdir(parents=True, exist_ok=True)
     replacement = path.with_suffix(".new")
     replacement.write_text(yaml.safe_dump(entries))
@@ -61,9 +66,13 @@ def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_
 
         shared.calibration_file.write_text("right_to_left_transform: {data: [[1")
         time.sleep(1.5)
-        moved = write_calibration(shared.calibration_file, 0.05)
+        assert not tree.known("lidar_left_calibrated")
+        base_from_left = from_xyz_rpy((0.04, 0.12, 1.5), (0.1, 0.2, 0.3))
+        moved = write_calibration(shared.calibration_file, 0.05, base_from_left=base_from_left)
         follows = lambda: np.allclose(tree.lookup("base_link", "floor_plane"), moved, atol=1e-9)  # noqa: E731
         assert ros.context.spin_until(follows, timeout=10.0)
+        assert np.allclose(tree.lookup("base_link", "lidar_left_calibrated"), base_from_left, atol=1e-9)
+        assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
         assert tree.parent("base_footprint") is None and tree.parent("base_link") == "base_footprint"
         assert stop(process) == 0
         assert "what was read before stays in use" in process.stderr.read()

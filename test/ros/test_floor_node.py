@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from stretch_sim_cal.calibration.backups import keep_backup
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
 from stretch_sim_cal.calibration.values_file import read_values
-from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
+from stretch_sim_cal.geometry.planes import floor_of_footprint
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.ros import floor_node
 
 pytestmark = pytest.mark.graph
@@ -17,11 +18,16 @@ TILT_DEG, HEIGHT = [0.5, -0.3], 0.031
 FLOOR_FROM_BASE = from_xyz_rpy((0.0, 0.0, HEIGHT), np.radians([*TILT_DEG, 0.0]))
 
 
-def write_alignment(path) -> None:
-    """Write a calibration file that holds the true alignment, and something else."""
+def write_alignment(path, base_from_left: np.ndarray | None = None) -> None:
+    """Write a calibration file that holds the true alignment, something else, and mounts where they are given."""
     entry = {"data": fake_drivers.true_right_to_left().tolist(), "robot_id": "stretch-test"}
+    entries = {"right_to_left_transform": entry, "other": {"kept": True}}
+    if base_from_left is not None:
+        right = base_from_left @ fake_drivers.true_right_to_left()
+        poses = {"left": base_from_left.tolist(), "right": right.tolist()}
+        entries["lidar_mounts"] = {"data": poses, "covariance": (1e-8 * np.eye(12)).tolist()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump({"right_to_left_transform": entry, "other": {"kept": True}}))
+    path.write_text(yaml.safe_dump(entries))
 
 
 def test_finds_the_floor_and_writes_both_files(graph):
@@ -38,6 +44,21 @@ def test_finds_the_floor_and_writes_both_files(graph):
     recorded = read_values(graph.folder / "fleet" / "stretch-test" / "stretch_calibration_values.yaml")["base_ref"]
     assert error(file.footprint_from_base, recorded.parent_from_child)[0] < 1e-9
     assert (recorded.parent, recorded.child) == ("base_footprint", "base_link")
+
+
+def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
+    described = fake_drivers.nominal_pose("left")
+    left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
+    write_alignment(graph.calibration_file, left)
+    with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
+        ended = graph.run("floor_node", "--num-samples", "6")
+    assert ended.code == 0, ended.err
+    assert "5.0 mm and 0.99 deg from where TF has it" in ended.err
+    found, expected = CalibrationFile.load(graph.calibration_file), floor_of_footprint(FLOOR_FROM_BASE)
+    expected = expected.moved(left @ inverse(described))
+    assert abs(found.floor_plane.offset - expected.offset) < 0.0005
+    assert np.degrees(np.arccos(min(1.0, found.floor_plane.normal @ expected.normal))) < 0.03
+    assert np.sqrt(found.entries[FLOOR].covariance[0, 0]) > 1e-4  # that of the mount
 
 
 def test_without_an_alignment_it_says_what_to_run_first(tmp_path, capfd):

@@ -1,6 +1,5 @@
 """The lidars' mounts in a calibration file: an entry of their own, which readers that do not know it leave alone."""
 
-import copy
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountsResult, Tie
+from stretch_sim_cal.calibration.floor.result import FloorResult
+from stretch_sim_cal.calibration.mounts.floor import floor_with_left_at, with_left_at, with_uncertain_left
+from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, SIDES, MountsResult, Tie
 from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import check_rigid, error, inverse
 
 MOUNTS = "lidar_mounts"
 CONVENTION = (
@@ -31,13 +32,17 @@ class StoredMounts:
 
 
 def with_mounts(
-    file: CalibrationFile, result: MountsResult, robot_id: str, timestamp: datetime.datetime | None = None
-) -> CalibrationFile:
-    """Return a copy of the file's content that holds the mounts. Raises `Refused` for a result with refusals."""
+    file: CalibrationFile, result: MountsResult, robot_id: str, described_left: np.ndarray,
+    timestamp: datetime.datetime | None = None,
+) -> CalibrationFile:  # fmt: skip
+    """Return a copy of the file's content that holds the mounts, and its floor as these see it.
+
+    `described_left` (4, 4) is where the description has the left lidar, from where a floor was seen that does not say
+    so itself. Raises `Refused` for a result with refusals.
+    """
     if not result.accepted:
         raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
-    data = copy.deepcopy(file.data)
-    data[MOUNTS] = {
+    entry = {
         "data": {side: _rows(result.base_from_lidar[side]) for side in SIDES},
         "robot_id": str(robot_id),
         "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
@@ -51,7 +56,40 @@ def with_mounts(
         },
         "convention": CONVENTION,
     }
-    return replace(file, data=data)
+    held = with_left_at(file, result.base_from_lidar["left"], described_left).updated({MOUNTS: entry})
+    return with_uncertain_left(held, result.covariance_of("left"))
+
+
+def with_floor(
+    file: CalibrationFile, result: FloorResult, robot_id: str, described_left: np.ndarray
+) -> CalibrationFile:
+    """Return a copy of the file's content that holds a floor found with the left lidar at `left_pose`.
+
+    Its covariance covers the uncertainty of that pose, where the file has mounts. Raises `Refused` for a result with
+    refusals.
+    """
+    found = file.with_floor(result, robot_id, base_from_left=left_pose(file, described_left))
+    mounts = stored_mounts(file)
+    return found if mounts is None else with_uncertain_left(found, mounts.covariance[:6, :6])
+
+
+def left_pose(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
+    """Return where the left lidar is in base_link (4, 4): by the file's mounts, else as the description has it.
+
+    Raises `InputError` where both are so far apart that the mounts are not of this robot, or of this description.
+    """
+    mounts = stored_mounts(file)
+    if mounts is None:
+        return described_left
+    left = mounts.base_from_lidar["left"]
+    distance, angle = error(described_left, left)
+    if distance > FARTHEST or angle > FARTHEST_ANGLE:
+        raise InputError(
+            f"{file.path or 'calibration'}: {MOUNTS}: has the left lidar {1e3 * distance:.0f} mm and "
+            f"{np.degrees(angle):.1f} deg from where the description has it: found on another robot, or with another "
+            "description? run ros_calibrate_lidar_mounts again, or take the entry out"
+        )
+    return left
 
 
 def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
@@ -84,8 +122,8 @@ def mounted_joints(
     """Return the joints of both lidars, and of the floor, with their calibrated origins; none where a file has no mounts.
 
     `described` are the lidars' joints by side as the description has them, `base_from_parent` (4, 4) where their
-    parent is. An alignment in the file places the right lidar on the left one. The floor in the file was found with the
-    left lidar where the description has it; here it is the floor under the real base_link.
+    parent is. An alignment in the file places the right lidar on the left one. The floor is the one under the real
+    base_link.
     """
     mounts = stored_mounts(file)
     if mounts is None:
@@ -97,8 +135,7 @@ def mounted_joints(
         for side, pose in (("left", left), ("right", right))
     ]
     if base is not None and file.floor_plane is not None:
-        base_from_described = left @ inverse(base_from_parent @ described["left"].parent_from_child)
-        floor = file.floor_plane.moved(base_from_described)
+        floor = floor_with_left_at(file, left, base_from_parent @ described["left"].parent_from_child)
         joints.append(JointOrigin(BASE_JOINT, base.parent, base.child, footprint_from_base(floor)))
     return joints
 

@@ -7,6 +7,8 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment.observability import directions
 from stretch_sim_cal.calibration.mounts.misfit import unexplained
 from stretch_sim_cal.calibration.mounts.result import (
+    FARTHEST,
+    FARTHEST_ANGLE,
     SIDES,
     JointOffset,
     LinkMisfit,
@@ -20,7 +22,6 @@ from stretch_sim_cal.calibration.mounts.system import Unknowns
 from stretch_sim_cal.calibration.results import Direction
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 
-FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # from where the description has a lidar
 MISPLACED = 3.5  # sigma of the model's uncertainty
 SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
 TIE_SIGMAS = 5.0

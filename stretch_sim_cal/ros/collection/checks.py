@@ -13,7 +13,10 @@ ANSWER = 3.0
 
 
 def calibrated_placement(options: Any, frames: FrameListener, watchdog: Any) -> Placement:
-    """Return where the calibration in TF has the lidars. Raises `Refused` where nobody broadcasts one."""
+    """Return where the calibration in TF has the lidars, the left one by its mount where that was found.
+
+    Raises `Refused` where nobody broadcasts a calibration.
+    """
     frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
     try:
         footprint_from_base, base_from_left, left_from_right = frames.wait_for(
@@ -24,6 +27,8 @@ def calibrated_placement(options: Any, frames: FrameListener, watchdog: Any) -> 
         )
     except InputError as error:
         raise Refused(f"the calibration is not in TF ({error}); run ros_broadcast_calibration beside this") from error
+    if frames.tree.known(options.left_calibrated_frame):  # broadcast together with the frames above
+        base_from_left = frames.lookup(options.base_link_frame, options.left_calibrated_frame)
     footprint_from_left = footprint_from_base @ base_from_left
     return Placement(footprint_from_base, footprint_from_left, footprint_from_left @ left_from_right)
 

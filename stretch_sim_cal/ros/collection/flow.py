@@ -35,8 +35,12 @@ SKIPPED_SHOWN = 10
 PAIRS_SHOWN = 3
 
 
-def collect(context: NodeContext) -> int:
-    """Check, plan, ask, then move and capture, pose by pose."""
+def collect(context: NodeContext, only_raw: bool = False) -> int:
+    """Check, plan, ask, then move and capture, pose by pose.
+
+    A folder is continued under the floor calibration that it was begun with only; `only_raw` is for those who do not
+    ask where the floor is.
+    """
     options, arguments = context.options, context.arguments
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
@@ -54,8 +58,8 @@ def collect(context: NodeContext) -> int:
     state = ArmState(context, model, watchdog)
     state.wait_until_known()
     directory = arguments.directory or Path(f"collected_body_shape_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
-    footprint_from_base = placement.footprint_from_base
     begun = (directory / METADATA).exists()
+    footprint_from_base = None if begun and only_raw else placement.footprint_from_base
     writer = DatasetWriter(directory, description, footprint_from_base_link=footprint_from_base) if begun else None
     plan = _plan(model, settings, state, writer)
     _print_plan(plan, settings, writer, say)

@@ -1,0 +1,174 @@
+"""With the mounts known the floor is the one under the real base_link, and as uncertain as they are."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
+from stretch_sim_cal.calibration.floor.result import FloorResult
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, left_pose, mounted_joints, with_floor, with_mounts
+from stretch_sim_cal.calibration.mounts.floor import seen_from
+from stretch_sim_cal.calibration.mounts.result import MountsResult
+from stretch_sim_cal.calibration.values_file import JointOrigin
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.harness.truth import Truth
+from stretch_sim_cal.harness.verdict import judge_floor
+from stretch_sim_cal.ros.calibrated_clouds import placement
+from stretch_sim_cal.ros.collection.checks import calibrated_placement
+from stretch_sim_cal.ros.frames import FrameTree
+
+DESCRIBED = from_xyz_rpy((0.04, 0.12, 1.5), np.radians([-174.0, -44.0, 42.0]))
+TRUE_LEFT = DESCRIBED @ from_xyz_rpy((0.004, -0.003, 0.005), np.radians([0.8, -0.4, 0.4]))  # 1 deg off
+LEFT_FROM_RIGHT = from_xyz_rpy((-0.119, 0.175, -0.138), np.radians([60.0, -31.0, -128.0]))
+TRUE_FLOOR = Plane.from_coefficients([0.005, -0.007, 1.0], 0.031)
+SEEN_FLOOR = TRUE_FLOOR.moved(DESCRIBED @ inverse(TRUE_LEFT))  # through a lidar that is taken to be as described
+FLOOR_COVARIANCE = np.diag([1e-5**2, 1e-5**2, 1e-5**2])
+MOUNT_COVARIANCE = np.diag([3e-4**2] * 3 + [2e-4**2] * 3)
+TRUTH = Truth(TRUE_LEFT, TRUE_LEFT @ LEFT_FROM_RIGHT, DESCRIBED, DESCRIBED @ LEFT_FROM_RIGHT, TRUE_FLOOR, None)
+TOLERANCES = {"height_mm": 1.0, "tilt_deg": 0.05}
+
+
+def floor_result(plane: Plane) -> FloorResult:
+    return FloorResult(footprint_from_base(plane), plane, FLOOR_COVARIANCE, 0.01, 10, 1000, "support")
+
+
+def mounts_result(left: np.ndarray = TRUE_LEFT) -> MountsResult:
+    covariance = np.kron(np.eye(2), MOUNT_COVARIANCE)
+    poses = {"left": left, "right": left @ LEFT_FROM_RIGHT}
+    return MountsResult(poses, covariance, 0.01, 1000, 8, {}, [], [], None, np.eye(12))
+
+
+def with_floor_as_described() -> CalibrationFile:
+    aligned = CalibrationFile().updated({"right_to_left_transform": {"data": LEFT_FROM_RIGHT.tolist()}})
+    return with_floor(aligned, floor_result(SEEN_FLOOR), "robot", DESCRIBED)
+
+
+@pytest.fixture
+def mounted() -> CalibrationFile:
+    return with_mounts(with_floor_as_described(), mounts_result(), "robot", DESCRIBED)
+
+
+def judged(file: CalibrationFile, tmp_path) -> bool:
+    path = tmp_path / "calibration.yaml"
+    file.save(path)
+    return judge_floor(path, TRUTH, TOLERANCES).passed
+
+
+def assert_is_the_true_floor(file: CalibrationFile) -> None:
+    assert not file.contradictions
+    np.testing.assert_allclose(file.floor_plane.normal, TRUE_FLOOR.normal, atol=1e-9)
+    assert file.floor_plane.offset == pytest.approx(TRUE_FLOOR.offset, abs=1e-9)
+    np.testing.assert_allclose(file.footprint_from_base, footprint_from_base(TRUE_FLOOR), atol=1e-9)
+
+
+def test_mounts_put_the_floor_that_was_found_before_them_under_the_real_base(mounted):
+    assert_is_the_true_floor(mounted)
+
+
+def test_a_floor_found_after_the_mounts_is_looked_at_from_them(mounted):
+    left = left_pose(mounted, DESCRIBED)
+    seen = SEEN_FLOOR.moved(left @ inverse(DESCRIBED))
+    assert_is_the_true_floor(with_floor(mounted, floor_result(seen), "robot", DESCRIBED))
+
+
+def test_a_floor_that_ignores_the_mounts_fails_against_the_real_base_and_passes_without_them(mounted, tmp_path):
+    assert judged(mounted, tmp_path)
+    assert judged(with_floor_as_described(), tmp_path)  # in the frame of its own lidar
+    ignorant = mounted.with_floor(floor_result(SEEN_FLOOR), "robot", base_from_left=DESCRIBED)
+    assert not judged(ignorant, tmp_path)
+
+
+def test_mounts_found_once_more_move_the_floor_by_the_difference_only(mounted):
+    elsewhere = mounts_result(DESCRIBED @ from_xyz_rpy((0.01, 0.0, 0.0), (0.02, 0.0, 0.0)))
+    other = with_mounts(mounted, elsewhere, "robot", DESCRIBED)
+    assert abs(other.floor_plane.normal - TRUE_FLOOR.normal).max() > 5e-3
+    assert_is_the_true_floor(with_mounts(other, mounts_result(), "robot", DESCRIBED))
+
+
+def test_a_published_floor_is_taken_as_seen_from_the_described_lidar():
+    transform = {"data": footprint_from_base(SEEN_FLOOR).tolist()}
+    old_sign = {"data": {"normal": SEEN_FLOOR.normal.tolist(), "distance": -SEEN_FLOOR.offset}, "kept": 1}
+    published = CalibrationFile.from_mapping({FOOTPRINT: transform, FLOOR: old_sign})
+    file = with_mounts(published, mounts_result(), "robot", DESCRIBED)
+    assert_is_the_true_floor(file)
+    assert file.data[FLOOR]["kept"] == 1 and file.data[FLOOR]["data"]["distance"] == pytest.approx(TRUE_FLOOR.offset)
+
+
+def test_a_floor_that_says_from_where_it_was_seen_is_believed(mounted):
+    np.testing.assert_allclose(seen_from(mounted, DESCRIBED), TRUE_LEFT, atol=1e-12)
+    by_another_program = mounted.with_floor(floor_result(SEEN_FLOOR), "robot")
+    np.testing.assert_array_equal(seen_from(by_another_program, DESCRIBED), DESCRIBED)
+
+
+def test_the_floor_is_as_uncertain_as_the_mount_makes_it(mounted):
+    for key in (FLOOR, FOOTPRINT):
+        expected = FLOOR_COVARIANCE + np.diag([3e-4**2, 2e-4**2, 2e-4**2])
+        np.testing.assert_allclose(mounted.entries[key].covariance, expected, rtol=1e-3)
+        np.testing.assert_allclose(mounted.data[key][SEEN_COVARIANCE], FLOOR_COVARIANCE, rtol=1e-9)
+    again = with_mounts(mounted, mounts_result(), "robot", DESCRIBED)  # counted once, not twice
+    np.testing.assert_allclose(again.entries[FLOOR].covariance, mounted.entries[FLOOR].covariance, rtol=1e-6)
+
+
+def test_mounts_far_from_the_description_are_not_used(mounted):
+    with pytest.raises(InputError, match="found on another robot"):
+        left_pose(mounted, DESCRIBED @ from_xyz_rpy((0.1, 0.0, 0.0), (0.0, 0.0, 0.0)))
+    without = dataclasses.replace(mounted, data={key: entry for key, entry in mounted.data.items() if key != MOUNTS})
+    np.testing.assert_array_equal(left_pose(without, DESCRIBED), DESCRIBED)
+
+
+def test_the_exported_joints_hold_both_mounts_and_the_floor_under_them(mounted):
+    head = from_xyz_rpy((0.0, 0.0, 1.4), (0.0, 0.0, 0.0))
+    described = {
+        "left": JointOrigin("lidar_left_joint", "head_link", "lidar_left_link", inverse(head) @ DESCRIBED),
+        "right": JointOrigin("lidar_right_joint", "head_link", "lidar_right_link", np.eye(4)),
+    }
+    base = JointOrigin("base_ref", "base_footprint", "base_link", np.eye(4))
+    left, right, floor = mounted_joints(mounted, described, head, base)
+    np.testing.assert_allclose(head @ left.parent_from_child, TRUE_LEFT, atol=1e-9)
+    np.testing.assert_allclose(head @ right.parent_from_child, TRUE_LEFT @ LEFT_FROM_RIGHT, atol=1e-9)
+    np.testing.assert_allclose(floor.parent_from_child, footprint_from_base(TRUE_FLOOR), atol=1e-9)
+
+
+OPTIONS = SimpleNamespace(
+    base_link_frame="base_link", left_lidar_frame="lidar_left_link", right_lidar_frame="lidar_right_link",
+    floor_frame="floor_plane", footprint_frame="base_footprint", right_calibrated_frame="lidar_right_calibrated",
+    left_calibrated_frame="lidar_left_calibrated",
+)  # fmt: skip
+
+
+class Heard:
+    """Frames as a node hears them, all at once."""
+
+    def __init__(self, *edges):
+        self.tree = FrameTree()
+        for parent, child, transform in edges:
+            self.tree.connect(parent, child, transform)
+        self.lookup = self.tree.lookup
+
+    def wait_for(self, *pairs, watchdog):
+        return [self.lookup(*pair) for pair in pairs]
+
+
+def test_the_visualizers_show_the_clouds_from_the_mounts(mounted):
+    frames = Heard(("base_link", "lidar_left_link", DESCRIBED))
+    shown = placement(OPTIONS, SimpleNamespace(file=mounted), frames)
+    np.testing.assert_allclose(shown.footprint_from_left, footprint_from_base(TRUE_FLOOR) @ TRUE_LEFT, atol=1e-9)
+
+
+@pytest.mark.parametrize("broadcast", [True, False])
+def test_the_collection_sees_the_arm_from_the_mount_that_is_broadcast(mounted, broadcast):
+    frames = [
+        ("base_link", "lidar_left_link", DESCRIBED),
+        ("base_link", "floor_plane", inverse(mounted.footprint_from_base)),
+        ("lidar_left_link", "lidar_right_calibrated", LEFT_FROM_RIGHT),
+    ]
+    if broadcast:
+        frames.append(("base_link", "lidar_left_calibrated", TRUE_LEFT))
+    placed = calibrated_placement(OPTIONS, Heard(*frames), watchdog=None)
+    expected = mounted.footprint_from_base @ (TRUE_LEFT if broadcast else DESCRIBED)
+    np.testing.assert_allclose(placed.footprint_from_left, expected, atol=1e-9)
+    np.testing.assert_allclose(placed.footprint_from_right, expected @ LEFT_FROM_RIGHT, atol=1e-9)
