@@ -14,6 +14,8 @@ from stretch_sim_cal.harness.report import image, write_page
 CELL = 0.04  # m, of the model's surface, in which residuals are averaged: single ones are noise
 ENOUGH = 5  # returns in a cell
 SHOWN = 5.0  # mm, the ends of the colour scale
+HEIGHT = 7.0  # inches
+MARGIN = 0.05  # m
 VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
 
 
@@ -26,20 +28,27 @@ def mounts_page(folder: Path, result: MountsResult) -> Path:
 def mount_residuals(residuals: Residuals) -> bytes:
     """Draw the returns near the model from the side and from the front: those near it coloured by their mean
     distance from it, those well in front of it as crosses."""
-    return _drawn([("", residuals)], (11, 8))
+    return _drawn([("lidars as found", residuals)])
 
 
 def mounts_before_and_after(before: Residuals, after: Residuals) -> bytes:
     """Draw the same with both lidars where the description has them, and where they were found to be."""
-    return _drawn([("lidars as described, ", before), ("lidars as found, ", after)], (15, 6.5))
+    return _drawn([("lidars as described", before), ("lidars as found", after)])
 
 
-def _drawn(parts: list[tuple[str, Residuals]], size: tuple[float, float]) -> bytes:
-    figure, axes = plt.subplots(1, 2 * len(parts), figsize=size, sharey=True)
-    pairs = [(title, residuals, view) for title, residuals in parts for view in VIEWS]
-    for axis, (title, residuals, (across, label, seen)) in zip(axes, pairs, strict=True):
+def _drawn(parts: list[tuple[str, Residuals]]) -> bytes:
+    everything = np.concatenate([residuals.hits for _, residuals in parts])
+    low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
+    panels = [(title, residuals, view) for title, residuals in parts for view in VIEWS]
+    widths = [(high - low)[across] for _, _, (across, _, _) in panels]
+    figure, axes = plt.subplots(
+        1, len(panels), sharey=True, width_ratios=widths, layout="constrained",
+        figsize=(HEIGHT * (sum(widths) / (high - low)[2]) + len(panels) + 1.2, HEIGHT),
+    )  # fmt: skip
+    for axis, (title, residuals, (across, label, seen)) in zip(axes, panels, strict=True):
         colours = _draw(axis, residuals, across)
-        axis.set(xlabel=label, title=f"{title}{seen}", aspect="equal")
+        axis.set(xlabel=label, aspect="equal", xlim=(low[across], high[across]), ylim=(low[2], high[2]))
+        axis.set_title(f"{title}\n{seen}", fontsize=10)
     axes[0].set_ylabel("z / m")
     figure.colorbar(colours, ax=axes, label="returns in front of the model (mean) / mm", shrink=0.6)
     return _png(figure)
@@ -61,5 +70,5 @@ def _draw(axis: Axes, residuals: Residuals, across: int):
         axis.scatter(
             strange[:, across], strange[:, 2], c="black", s=5, marker="x", linewidths=0.4, label="not of the model"
         )
-        axis.legend(loc="upper right")
+        axis.legend(loc="lower right", fontsize=8)
     return colours

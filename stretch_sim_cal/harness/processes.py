@@ -141,7 +141,7 @@ def calibration_nodes(
         processes.append(broadcast_process(use_sim_time))
     if "mounts" in stages:
         options = stages["mounts"]
-        parameters = _ros(**time, plan=options["plan"], with_joint_offsets=options["with_joint_offsets"])
+        parameters = _ros(**time, **options)
         arguments = (str(files.mounts_dataset), "--yes", *parameters)
         processes.append(Process("mounts", "ros_calibrate_lidar_mounts", arguments, stage="mounts", timeout=300.0))
     if "body_shape" in stages:

@@ -16,7 +16,7 @@ EXPECTATIONS = ("pass", "refused")
 STAGE_OPTIONS = {
     "alignment": {"num_samples": 20, "method": None},
     "floor": {"num_samples": 10, "method": None},
-    "mounts": {"plan": "mounts", "with_joint_offsets": False},
+    "mounts": {"plan": "mounts", "frames": None, "with_joint_offsets": False},
     "body_shape": {"plan": "demo", "fit_method": "tapered_capsule"},
 }
 DEFAULT_TOLERANCES = {

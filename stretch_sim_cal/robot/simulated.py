@@ -12,7 +12,15 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared
 from stretch_sim_cal.geometry.transforms import check_rigid, to_xyz_rpy
 from stretch_sim_cal.robot.model import near
-from stretch_sim_cal.robot.stretch import BATCH, DEFAULT_TOOL, HEAD_LINK, MODEL, available_tools, vendor_package
+from stretch_sim_cal.robot.stretch import (
+    BATCH,
+    DEFAULT_TOOL,
+    HEAD_LINK,
+    LIDAR_LINKS,
+    MODEL,
+    available_tools,
+    vendor_package,
+)
 from stretch_sim_cal.robot.urdf import parse_urdf, parse_xml
 from stretch_sim_cal.robot.xacro_source import expand_xacro
 
@@ -45,13 +53,15 @@ def simulated_description(
     simulator: str = "embedded",
     tool: str = DEFAULT_TOOL,
     gazebo: Mapping[str, object] | None = None,
+    joint_errors: Mapping[str, np.ndarray] | None = None,
 ) -> str:
     """Return the URDF text of a Stretch 4 whose lidars and base are not where its description says.
 
     The lidars' errors are 4x4, `true = nominal * error`; `base_error` is (height, roll, pitch) of base_link over the
     floor in m and rad, in base_link's own frame. The links that hold the truth are told in models/README.md.
     With `simulator="gazebo"` there are sensors, controllers and joint efforts, and no collision box around the lidars;
-    `gazebo` are further arguments of models/stretch4.gazebo.xacro.
+    `gazebo` are further arguments of models/stretch4.gazebo.xacro. `joint_errors` (4x4 by joint) move the origins of
+    joints that carry no lidar, `true = nominal * error`.
     Raises `InputError` for errors that are not rigid, unknown tools, simulators and links of the payload.
     """
     if simulator not in SIMULATORS:
@@ -72,10 +82,33 @@ def simulated_description(
         xyz, rpy = to_xyz_rpy(np.eye(4) if error is None else check_rigid(error, f"error of lidar {side}"))
         arguments |= {f"lidar_{side}_xyz": _text(xyz), f"lidar_{side}_rpy": _text(rpy)}
     text = expand_xacro(find_shared("models", "stretch4", ".urdf.xacro"), arguments)
+    if joint_errors:
+        text = _with_joint_errors(text, joint_errors)
     if simulator == "gazebo":
         text = _for_gazebo(text)
     parse_urdf(text, source="simulated description")  # Names what is wrong with a payload in its own words.
     return text
+
+
+def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray]) -> str:
+    """Return the description with the origins of joints moved. Raises `InputError` for ones that carry a lidar."""
+    robot, model = parse_xml(text, "simulated description"), parse_urdf(text, source="simulated description")
+    carrying = set()
+    for link in LIDAR_LINKS:
+        while (joint := model.parent_joint(link)) is not None:
+            carrying.add(joint.name)
+            link = joint.parent
+    for name, error in errors.items():
+        if name not in model.joints or name in carrying:
+            movable = sorted(set(model.joints) - carrying)
+            raise InputError(f"joint error: '{name}' is no joint, or carries a lidar{near(name, movable)}")
+        xyz, rpy = to_xyz_rpy(model.joints[name].parent_from_joint @ check_rigid(error, f"error of joint {name}"))
+        joint = next(element for element in robot.iterfind("joint") if element.get("name") == name)
+        origin = joint.find("origin")
+        origin = ElementTree.SubElement(joint, "origin") if origin is None else origin
+        origin.set("xyz", _text(xyz))
+        origin.set("rpy", _text(rpy))
+    return ElementTree.tostring(robot, encoding="unicode")
 
 
 def _for_gazebo(text: str) -> str:

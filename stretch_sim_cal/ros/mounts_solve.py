@@ -37,7 +37,7 @@ OFFSET_JOINTS = ("lift_joint", ARM_JOINT, "wrist_yaw_joint")
 OFFSET_PRIORS = {"lift_joint": 0.01, ARM_JOINT: 0.01, "wrist_yaw_joint": float(np.deg2rad(3.0))}
 """What may be wrong with a joint's zero beforehand (m, rad; one sigma) where its offset is asked for."""
 DERIVATIVE_STEP = 1e-4
-CANDIDATES = {"lift_joint": (0.2, 0.5, 0.8, 1.0), ARM_JOINT: (0.0, 0.25, 0.45), "wrist_yaw_joint": (-1.1, 1.0, 2.6)}
+CANDIDATES = {"lift_joint": (0.2, 0.6, 1.0), ARM_JOINT: (0.0, 0.45), "wrist_yaw_joint": (-1.1, 1.0, 2.6)}
 MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
 
 

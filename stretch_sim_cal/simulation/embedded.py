@@ -46,6 +46,7 @@ class EmbeddedSimulator:
             setup.lidar_right_error.matrix,
             (setup.base_error.height, setup.base_error.roll, setup.base_error.pitch),
             setup.payload,
+            joint_errors={joint: error.matrix for joint, error in setup.joint_errors.items()},
         )
         model = parse_urdf(self.true_description)
         self.joints = Joints(model)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ KEYS = {
     "lidar_right_error",
     "base_error",
     "payload",
+    "joint_errors",
     "real_time_factor",
 }
 MAX_SEED = 2**63 - 1
@@ -53,6 +54,8 @@ class BaseError:
 class SimulationSetup:
     """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths.
 
+    `joint_errors` say by joint how far its origin is from where the description has it: a part that is bolted on
+    askew or, along or about a joint's axis, a zero that is off.
     `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
     """
 
@@ -63,6 +66,7 @@ class SimulationSetup:
     lidar_right_error: PoseError = PoseError()
     base_error: BaseError = BaseError()
     payload: tuple[PayloadBox, ...] = ()
+    joint_errors: Mapping[str, PoseError] = field(default_factory=dict)
     real_time_factor: float = 0.0
 
     @classmethod
@@ -82,6 +86,7 @@ class SimulationSetup:
             lidar_right_error=_pose_error(data.get("lidar_right_error"), f"{where}: lidar_right_error"),
             base_error=_base_error(data.get("base_error"), f"{where}: base_error"),
             payload=_payload(data.get("payload"), f"{where}: payload"),
+            joint_errors=_joint_errors(data.get("joint_errors"), f"{where}: joint_errors"),
             real_time_factor=validate.number(
                 data.get("real_time_factor", cls.real_time_factor), f"{where}: real_time_factor", 0.0, 1000.0
             ),
@@ -101,6 +106,7 @@ class SimulationSetup:
                 "pitch_deg": math.degrees(self.base_error.pitch),
             },
             "payload": [{"link": box.link, "size": list(box.size)} | _pose_mapping(box) for box in self.payload],
+            "joint_errors": {joint: _pose_mapping(error) for joint, error in self.joint_errors.items()},
             "real_time_factor": self.real_time_factor,
         }
 
@@ -127,6 +133,14 @@ def _rpy(data: Mapping, where: str) -> tuple[float, ...]:
 def _pose_error(value: Any, where: str) -> PoseError:
     data = validate.mapping(value, {"xyz", "rpy_deg"}, where)
     return PoseError(_xyz(data, where), _rpy(data, where))
+
+
+def _joint_errors(value: Any, where: str) -> dict[str, PoseError]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: a mapping of joints to errors was expected")
+    return {str(joint): _pose_error(error, f"{where}: {joint}") for joint, error in value.items()}
 
 
 def _pose_mapping(pose: PoseError | PayloadBox) -> dict[str, Any]:

@@ -34,6 +34,7 @@ NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of so
 GRAZING = 0.15  # cosine of incidence; below it a range says little of the surface
 EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # how far beside a ray the model has to be the same, first and then
 FINE_POINTS = 400_000  # over both lidars and all samples
+SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
 MIN_POINTS = 500  # of each lidar
 
@@ -69,10 +70,9 @@ def calibrate_mounts(
         information, gradient = _system(unknowns, models, matches, poses, nominal, tie, offsets, settings)
         solution = np.linalg.solve(information, gradient)
         poses = {side: moved(poses[side], solution[unknowns.of_side(side)]) for side in SIDES}
-        if offsets:
-            offsets = {
-                joint: offsets[joint] + float(solution[unknowns.first_joint + i]) for i, joint in enumerate(offsets)
-            }
+        steps = solution[unknowns.first_joint :]
+        if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
+            offsets = {joint: offsets[joint] + float(by) for joint, by in zip(offsets, steps, strict=True)}
             models = posed(list(samples), surfaces, offsets)
     covariance = np.linalg.inv(information)
     misfits = link_misfits(unknowns, matches, solution, covariance, settings)

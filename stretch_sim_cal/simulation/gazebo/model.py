@@ -34,6 +34,7 @@ def gazebo_description(
         setup.lidar_right_error.matrix,
         (setup.base_error.height, setup.base_error.roll, setup.base_error.pitch),
         setup.payload,
+        joint_errors={joint: error.matrix for joint, error in setup.joint_errors.items()},
         simulator="gazebo",
         gazebo=lidar_arguments(sensor, lidar) | {"fixed_base": fixed_base},
     )
