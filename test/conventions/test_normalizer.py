@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 from described_robots import (
+    added,
     arm_parts,
     edited,
     findings,
@@ -252,6 +253,19 @@ def test_rep199_frames_are_added_where_they_lack():
     np.testing.assert_allclose(link_transforms(model)["tool0"][:3, 2], [1, 0, 0], atol=1e-12)
     with pytest.raises(InputError, match="has a tool0 already"):
         normalized(description(text), Options("rep199", poses={"tool0": np.eye(4)}))
+
+
+def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
+    bare = robot(arm_parts())
+    model = parse_urdf(bare)
+    numbered = [link for link in model.order if link.startswith("link_")]
+    other_names = [renamed("link", link, f"segment_{index}") for index, link in enumerate(numbered)]
+    text = edited(bare, without("tool0"), without("flange"), without("base"), *other_names)
+    normal = normalized(description(text), Options("rep199"))
+    assert [(frame.link, frame.parent) for frame in normal.added][1] == ("flange", f"segment_{len(numbered) - 1}")
+    forked = edited(text, added(link("thumb") + joint("thumb_joint", "base_link", "thumb", "revolute")))
+    with pytest.raises(InputError, match="no single chain"):
+        normalized(description(forked), Options("rep199"))
 
 
 def test_an_icub_is_renamed_by_the_tables():

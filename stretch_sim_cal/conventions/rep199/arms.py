@@ -37,6 +37,16 @@ class Arm:
         found = [link for link in model.order if role_of(link) == (self.prefix, "link")]
         return sorted(found, key=lambda link: int(link.rsplit("_", 1)[1]))
 
+    def last(self, model: RobotModel) -> str | None:
+        """Return the last of the numbered links; whatever it is called, where the links move in a single chain."""
+        numbered = self.numbered(model)
+        if numbered:
+            return numbered[-1]
+        moving = [joint for joint in model.joints.values() if moves(joint)]
+        inner = {before.child for joint in moving for before in model.chain(joint.parent)}
+        ends = [joint.child for joint in moving if joint.child not in inner]
+        return ends[0] if len(ends) == 1 else None
+
 
 def role_of(link: str) -> tuple[str, str] | None:
     """Return the prefix and the role (`link` for numbered ones) that a link's name tells; None for other names."""

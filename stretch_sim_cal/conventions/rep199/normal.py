@@ -43,13 +43,14 @@ def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> lis
             )
         added.append(_frame(arm, "base", start, poses.get("base", np.eye(4)), "base" in poses))
     if "flange" in lacking:
-        numbered = arm.numbered(model)
-        if not numbered:
+        last = arm.last(model)
+        if last is None:
             raise InputError(
-                f"there is no {arm.name('link_n')} to add {arm.name('flange')} to; name it with --rename OLD=NEW"
+                f"there is no {arm.name('link_n')} to add {arm.name('flange')} to, and the moving links are no single "
+                "chain; name the last one with --rename OLD=NEW"
             )
-        pose = poses["flange"] if "flange" in poses else _usual_flange(model, arm, numbered[-1])
-        added.append(_frame(arm, "flange", numbered[-1], pose, "flange" in poses))
+        pose = poses["flange"] if "flange" in poses else _usual_flange(model, arm, last)
+        added.append(_frame(arm, "flange", last, pose, "flange" in poses))
     if "tool0" in lacking:
         added.append(_frame(arm, "tool0", arm.name("flange"), poses.get("tool0", TOOL0_FROM_FLANGE), "tool0" in poses))
     return added
