@@ -168,6 +168,23 @@ def test_without_noise_the_result_is_exact():
     assert errors(scene.truth, result)[0] < 0.05
 
 
+@pytest.mark.parametrize("share", [0.01, 0.03])
+def test_dust_and_rain_before_the_lidars_do_not_matter(room, share):
+    scene, frames = room
+    rng = np.random.default_rng(7)
+
+    def dusty(cloud):
+        """Let a share of the returns come from somewhere on their way."""
+        nearer = np.where(rng.random(len(cloud)) < share, rng.uniform(0.05, 1.0, len(cloud)), 1.0)
+        return cloud * nearer[:, None]
+
+    result = align([(dusty(left), dusty(right)) for left, right in frames], scene.initial, scene.settings)
+    assert result.accepted, result.refusals
+    millimetres, degrees = errors(scene.truth, result)
+    assert millimetres < 1.0 and degrees < 0.02
+    assert normalised_error(scene.truth, result) < 25.0
+
+
 def test_the_pooled_registration_is_there_by_name(room):
     scene, frames = room
     result = align(frames[:5], scene.initial, scene.settings, method="gicp")

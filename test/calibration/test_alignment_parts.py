@@ -75,6 +75,34 @@ def test_an_axis_between_is_given_by_its_components():
     assert directions(covariance, np.eye(4), 0.001, 0.001)[0].name == "sliding along base (0.6, 0.8, 0.0)"
 
 
+def test_single_returns_from_elsewhere_are_not_summed():
+    direction, rng = np.array([[1.0, 0.0, 0.0]]), np.random.default_rng(0)
+    cells = DirectionCells()
+    for tick in range(40):
+        cells.add(direction * rng.permutation([3.0] * 9 + [0.5 + 0.05 * tick])[:, None])
+    found = cells.cells()
+    # Of the last ones, too near the wall to be told from it, a few remain.
+    np.testing.assert_allclose(found.points, [[3.0, 0.0, 0.0]], atol=1e-3)
+    assert 300 <= found.counts[0] <= 370
+
+
+def test_a_stray_return_in_the_first_frame_does_not_hide_the_wall():
+    direction = np.array([[1.0, 0.0, 0.0]])
+    cells = DirectionCells()
+    for tick in range(20):
+        cells.add(direction * (np.array([[3.0], [3.0], [0.7]]) if tick == 0 else 3.0))
+    np.testing.assert_allclose(cells.cells().points, [[3.0, 0.0, 0.0]])
+
+
+def test_a_cell_that_always_sees_two_things_is_left_out():
+    direction = np.array([[1.0, 0.0, 0.0]])
+    cells = DirectionCells()
+    for _ in range(16):
+        cells.add(direction * np.array([[2.0], [2.0], [2.0], [3.0], [3.0]]))
+        cells.add(np.array([[0.0, 4.0, 0.0]] * 5))
+    np.testing.assert_allclose(cells.cells().points, [[0.0, 4.0, 0.0]])
+
+
 def test_equally_weak_axes_are_those_of_the_frame():
     turned = from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, 0.6))[:3, :3]
     covariance = 1e-10 * np.eye(6)

@@ -6,7 +6,7 @@ unknowns beside the twist: normally distributed, with a spread that the data its
 twist covers what they leave open.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -59,6 +59,10 @@ class Channels:
     on_gaps: np.ndarray
     information: np.ndarray
     score: np.ndarray
+
+    def weighing(self, share: float) -> "Channels":
+        """Return the same with only a share of its weight, for cells that count in several patches."""
+        return replace(self, information=share * self.information, score=share * self.score)
 
 
 def channels_of(

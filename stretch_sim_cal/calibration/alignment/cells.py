@@ -6,7 +6,8 @@ moves a return along its ray, never out of its cell, so no cell holds only the n
 surface. The cells lie in rows of equal elevation above the plane across the spin axis, so narrow that a row holds one
 channel of a spinning lidar, and its range bias can be told from the others'.
 
-Frames are summed in a few blocks of time, all equally long, so that what moved can be told from what stood still.
+Frames are summed in a few blocks of time, all equally long, so that what moved can be told from what stood still. A
+return far from what its cell held before (dust, rain, someone who walks through) is counted, but not summed.
 """
 
 from dataclasses import dataclass
@@ -22,8 +23,16 @@ _ROW_CELLS = np.maximum(np.round(2.0 * np.pi * np.cos(_ROW_ELEVATIONS) / CELL_WI
 _ROW_STARTS = np.concatenate([[0], np.cumsum(_ROW_CELLS)[:-1]])
 NUM_CELLS = int(_ROW_CELLS.sum())
 MAX_BLOCKS = 8
-# Moments per cell: count, sum of x y z, sum of xx xy xz yy yz zz.
-_NUM_MOMENTS = 10
+# Sums per cell: count, x y z, xx xy xz yy yz zz, and how many returns were left out.
+_NUM_SUMS = 11
+_LEFT_OUT = 10
+# Returns whose range differs by more than this (m, and share of the range) are of something else. It has to exceed what
+# noise and a slanting surface do within a cell; slanting surfaces far away spread more than near ones.
+JUMP = 0.1
+RELATIVE_JUMP = 0.05
+# A block of time in which more than this share of a cell's returns (and more than one) was left out is not believed: the
+# edge of something, or something that moves.
+MAX_LEFT_OUT = 0.2
 
 
 def cell_of(points: np.ndarray, ranges: np.ndarray) -> np.ndarray:
@@ -48,7 +57,7 @@ class Cells:
     (M, 3, 3) their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which
     leaves `noise_freedom` (M,) degrees of freedom. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per
     block of time, without the blocks in which something stood before (or moved away from) what is usually there.
-    `cell` (M,) is the cell's number, `disturbed` (M,) the share of blocks left out.
+    `cell` (M,) is the cell's number, `disturbed` (M,) the share of returns in blocks that were left out.
     """
 
     cell: np.ndarray
@@ -70,6 +79,8 @@ class DirectionCells:
         self._blocks: list[np.ndarray] = []
         self._frames_in_last = 0
         self._block_length = 1
+        # The range (m) that returns of each cell are held against, not a number where nothing was seen yet.
+        self._usual = np.full(NUM_CELLS, np.nan)
         self.num_frames = 0
 
     def add(self, points: np.ndarray) -> None:
@@ -78,36 +89,58 @@ class DirectionCells:
         if not self._blocks or self._frames_in_last == self._block_length:
             self._open_block()
         self._frames_in_last += 1
-        x, y, z = np.ascontiguousarray(points.T, dtype=float)
-        cell = cell_of(points, np.sqrt(np.einsum("ij,ij->i", points, points)))
+        ranges = np.sqrt(np.einsum("ij,ij->i", points, points, dtype=float))
+        cell = cell_of(points, ranges)
+        repeats = self._repeats(cell, ranges)
         block = self._blocks[-1]
+        if not repeats.all():
+            block[_LEFT_OUT] += np.bincount(cell[~repeats], minlength=NUM_CELLS)
+            cell, points = cell[repeats], points[repeats]
+        x, y, z = np.ascontiguousarray(points.T, dtype=float)
         block[0] += np.bincount(cell, minlength=NUM_CELLS)
         for row, weights in enumerate((x, y, z, x * x, x * y, x * z, y * y, y * z, z * z), start=1):
             block[row] += np.bincount(cell, weights=weights, minlength=NUM_CELLS)
+
+    def _repeats(self, cell: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+        """Return which returns (N,) are of what their cell held before; in a cell that was empty one of them tells."""
+        usual = self._usual[cell]
+        new = np.isnan(usual)
+        if new.any():
+            self._usual[cell[new]] = ranges[new]
+            usual = self._usual[cell]
+        return np.abs(ranges - usual) <= JUMP + RELATIVE_JUMP * usual
 
     def _open_block(self) -> None:
         if len(self._blocks) == MAX_BLOCKS:
             self._blocks = [first + second for first, second in zip(self._blocks[::2], self._blocks[1::2], strict=True)]
             self._block_length *= 2
-        self._blocks.append(np.zeros((_NUM_MOMENTS, NUM_CELLS)))
+        if self._blocks:
+            self._learn(self._blocks[-1])
+        self._blocks.append(np.zeros((_NUM_SUMS, NUM_CELLS)))
         self._frames_in_last = 0
 
-    def cells(self, jump: float = 0.1) -> Cells:
+    def _learn(self, block: np.ndarray) -> None:
+        """Take the mean range of a finished block (11, NUM_CELLS) as the usual one; where most was left out, none."""
+        seen = block[0] > 0
+        self._usual[seen] = np.linalg.norm(block[1:4, seen], axis=0) / block[0, seen]
+        self._usual[block[_LEFT_OUT] > block[0]] = np.nan
+
+    def cells(self) -> Cells:
         """Return the occupied cells.
 
-        A block whose mean range differs by more than `jump` (m) from the cell's usual one saw something else: it is
-        left out. `jump` has to exceed what noise and a slanting surface do within a cell.
+        A block whose mean range is not the cell's usual one saw something else, and one of which much was left out saw
+        several things: they are left out as a whole.
         """
         moments = np.stack(self._blocks, axis=-1)
-        occupied = np.flatnonzero(moments[0].sum(axis=1) > 0)
-        moments = moments[:, occupied]
-        counts = moments[0]
-        block_points = np.moveaxis(moments[1:4] / np.maximum(counts, 1.0), 0, -1)
+        trusted = (moments[0] > 0) & (moments[_LEFT_OUT] <= np.maximum(MAX_LEFT_OUT * moments[0], 1.0))
+        occupied = np.flatnonzero(trusted.any(axis=1))
+        moments, trusted = moments[:, occupied], trusted[occupied]
+        counts = np.where(trusted, moments[0], 0.0)
+        block_points = np.moveaxis(moments[1:4] / np.maximum(moments[0], 1.0), 0, -1)
         ranges = np.where(counts > 0, np.linalg.norm(block_points, axis=-1), np.nan)
         usual = weighted_median(np.nan_to_num(ranges), counts)
-        # Slanting surfaces far away spread more within a cell than near ones.
-        foreign = (counts > 0) & (np.abs(np.nan_to_num(ranges) - usual[:, None]) > jump + 0.05 * usual[:, None])
-        kept = np.where(foreign, 0.0, moments)
+        foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > JUMP + RELATIVE_JUMP * usual[:, None]
+        kept = np.where(foreign | ~trusted, 0.0, moments[:_LEFT_OUT])
         total = kept.sum(axis=-1)
         mean = (total[1:4] / total[0]).T
         scatter = _matrices(total[4:]) / total[0][:, None, None] - mean[:, :, None] * mean[:, None, :]
@@ -119,7 +152,7 @@ class DirectionCells:
             cell=occupied, counts=total[0], points=mean,
             directions=mean / np.linalg.norm(mean, axis=1, keepdims=True), scatter=scatter,
             noise_scatter=within, noise_freedom=freedom, block_counts=kept[0], block_points=block_points,
-            disturbed=foreign.sum(axis=1) / np.maximum((counts > 0).sum(axis=1), 1),
+            disturbed=1.0 - total[0] / (moments[0] + np.where(trusted, 0.0, moments[_LEFT_OUT])).sum(axis=1),
         )  # fmt: skip
 
 

@@ -2,7 +2,11 @@
 
 Near the guess GICP (small_gicp) finds it, from wide to narrow. Whether it did is not believed but checked: the two
 views must not contradict each other. Otherwise large planes of both views are matched for every rotation that they
-allow, as many hypotheses as there are, and the most consistent ones are registered.
+allow, as many hypotheses as there are, and the most consistent ones are registered. Where several explain the views
+alike (a corridor looks the same from both ends), the one near the guess is meant; without a guess it is a refusal.
+
+Directions that the scene does not hold stay as they were guessed: J. Zhang, M. Kaess, S. Singh, "On degeneracy of
+optimization-based state estimation problems", ICRA 2016.
 """
 
 import numpy as np
@@ -12,13 +16,20 @@ from stretch_sim_cal.calibration.alignment.consistency import Consistency, Views
 from stretch_sim_cal.calibration.alignment.search import plane_hypotheses
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.alignment.surfaces import Surface
-from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import check_rigid, inverse
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import check_rigid, error, exp, inverse, log
 
 # A transform under which the views agree this well is not searched further.
 CREDIBLE_AGREE = 0.88
 CREDIBLE_CONTRADICT = 0.03
 MAX_STARTS = 8
+# Scores (-1 .. 1) that differ by less do not tell two transforms apart; transforms that differ by less are the same.
+ALIKE = 0.05
+SAME_DISTANCE = 0.2  # m
+SAME_ANGLE = np.deg2rad(5.0)
+# Curvature of GICP's cost, against that of its best direction. Where nothing but the regularisation of its planes'
+# covariances holds a direction it is 0.001 to 0.005, in rooms 0.02 and more.
+HELD = 0.01
 
 
 def credible(found: Consistency) -> bool:
@@ -42,7 +53,22 @@ def coarse_alignment(
     found += [registration.from_guess(start) for start in hypotheses[:MAX_STARTS]]
     if not found:
         raise InputError("no first guess of right_to_left was given, and the clouds show no planes to find one by")
-    return max(found, key=lambda estimate: views.under(estimate).score)
+    return _meant(found, [views.under(estimate).score for estimate in found], guessed=initial is not None)
+
+
+def _meant(found: list[np.ndarray], scores: list[float], guessed: bool) -> np.ndarray:
+    """Return the transform that explains the views best; of several that do so alike, the one from the guess, `found[0]`."""
+    best = found[int(np.argmax(scores))]
+    if guessed:
+        return found[0] if scores[0] > max(scores) - ALIKE else best
+    for other, score in zip(found, scores, strict=True):
+        distance, angle = error(best, other)
+        if score > max(scores) - ALIKE and (distance > SAME_DISTANCE or angle > SAME_ANGLE):
+            raise Refused(
+                f"two transforms, {distance:.2f} m and {np.rad2deg(angle):.0f} deg apart, explain what both lidars see "
+                "alike; give a first guess (the robot's description), or move the robot to where the room is less regular"
+            )
+    return best
 
 
 class Registration:
@@ -65,5 +91,16 @@ class Registration:
             )  # fmt: skip
             if not np.isfinite(found.T_target_source).all():
                 return estimate
-            estimate = check_rigid(found.T_target_source, "registration", tolerance=1e-2)
+            estimate = _where_held(estimate, found)
         return estimate
+
+
+def _where_held(before: np.ndarray, found: small_gicp.RegistrationResult) -> np.ndarray:
+    """Return what was found, without the part of the way from `before` (4, 4) along directions that nothing holds."""
+    after = check_rigid(found.T_target_source, "registration", tolerance=1e-2)
+    lever = np.sqrt(np.trace(found.H[:3, :3]) / np.trace(found.H[3:, 3:]))  # m: so that 1 rad compares with so many m
+    scale = np.repeat([1.0 / lever, 1.0], 3)  # small_gicp's order: rotation, translation, in the source's frame
+    curvature, directions = np.linalg.eigh(found.H * np.outer(scale, scale))
+    held = directions[:, curvature > HELD * curvature[-1]]
+    step = np.roll(log(inverse(before) @ after), 3) / scale
+    return before @ exp(np.roll(scale * (held @ (held.T @ step)), 3))

@@ -35,12 +35,14 @@ MAX_GAP = 0.002
 
 @dataclass(frozen=True)
 class Adjusted:
-    """One pass of the fine stage: the twist and biases found, the gaps they close with their robust `weights` (G,), the
-    noise, the `surface` of both lidars in one frame, and what is `flat` in it before the selection."""
+    """One pass of the fine stage: the twist and biases found, the gaps they close with their robust `weights` (G,) from 0
+    to 1 over the number of `grids` of patches, the noise, the `surface` of both lidars in one frame, and what is `flat`
+    in it before the selection."""
 
     joint: Joint
     gaps: Gaps
     weights: np.ndarray
+    grids: int
     noise: Noise
     surface: Surface
     flat: tuple[Patches, Members, Fits]
@@ -50,7 +52,12 @@ class Adjusted:
         """How many times larger than expected the remaining gaps are; at least 1."""
         kept = self.weights > 0
         squares = self.joint.remaining[kept] ** 2 / self.gaps.variances[kept]
-        return max(1.0, float(np.sqrt(squares.sum() / max(np.count_nonzero(kept) - 6.0, 1.0))))
+        return max(1.0, float(np.sqrt(squares.sum() / self.grids / max(self.num_used - 6.0, 1.0))))
+
+    @property
+    def num_used(self) -> float:
+        """How many patches a grid has on average that are flat and no outliers."""
+        return np.count_nonzero(self.weights) / self.grids
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     rmse = float(np.sqrt(np.mean(last.joint.remaining[kept] ** 2))) if kept.any() else float("inf")
     motion = evidence.motion
     disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
-    undetermined = overlap_refusals(views, np.count_nonzero(kept)) or unobserved(found)
+    undetermined = overlap_refusals(views, last.num_used) or unobserved(found)
     undetermined = undetermined or little_support(last, covariance, settings)
     # Whatever else a scene that moved may seem to lack is a consequence.
     refusals = movement(motion, disturbed) or undetermined + wrong_minimum(views) + misfit(last.scale, rmse)
@@ -88,7 +95,7 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
         warnings=intake.warnings() + against_model + _moving(disturbed),
         refusals=refusals,
         diagnostics={
-            "patches": float(len(last.flat[0].centres)), "patches_used": float(np.count_nonzero(kept)),
+            "patches": len(last.flat[0].centres) / last.grids, "patches_used": last.num_used,
             "range_noise_left": float(last.noise.sigma[0]), "range_noise_right": float(last.noise.sigma[1]),
             "roughness": float(last.noise.roughness),
             "channel_bias_spread": last.joint.biases.spread, "range_offset": _range_offset(last.joint.biases), "gap_scale": last.scale,
@@ -104,12 +111,12 @@ def _range_offset(biases: Biases) -> float:
     return float(means[1] - means[0])
 
 
-def overlap_refusals(views: Consistency, used: int) -> list[str]:
+def overlap_refusals(views: Consistency, used: float) -> list[str]:
     """Return why the two views have too little in common."""
     if used >= MIN_PATCHES and views.overlap >= MIN_OVERLAP:
         return []
     return [
-        f"the two lidars see too little in common: {used} flat patches (at least {MIN_PATCHES} are needed), "
+        f"the two lidars see too little in common: {used:.0f} flat patches (at least {MIN_PATCHES} are needed), "
         f"{100.0 * views.overlap:.0f} % overlap; stow the arm and move the robot to where both see the same surfaces"
     ]
 
@@ -125,7 +132,7 @@ def little_support(last: Adjusted, covariance: np.ndarray, settings: AlignmentSe
             direction[block] = to_base[axis]
             influence = last.gaps.jacobian @ (covariance @ direction) * last.weights / last.gaps.variances
             variances = influence**2 * last.gaps.variances
-            number = variances.sum() ** 2 / np.sum(variances**2)
+            number = variances.sum() ** 2 / np.sum(variances**2) / last.grids
             if number < MIN_SUPPORT:
                 sentences.append(
                     f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}; turn the robot or move it to "

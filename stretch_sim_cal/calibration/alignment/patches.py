@@ -4,7 +4,7 @@ A cell belongs to a patch by where its ray meets the patch's plane, not by where
 trimmed symmetrically about the plane: neither choice depends on which way the noise went, so neither pulls the plane.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -59,9 +59,16 @@ class Members:
             self.cell[mask], self.patch[mask], self.coordinates[mask], self.heights[mask], self.cosines[mask]
         )
 
+    def each_cell_once(self) -> "Members":
+        """Return the first row of every cell."""
+        return self.only(np.unique(self.cell, return_index=True)[1])
 
-def seed_patches(surface: Surface) -> Patches:
-    """Return first planes: the flat cells, grouped by voxel and by the direction they face."""
+
+def seed_patches(surface: Surface, shift: float) -> Patches:
+    """Return first planes: the flat cells, grouped by voxel and by the direction they face.
+
+    The grid of voxels is shifted by a share `shift` of its edge along all three axes.
+    """
     flat = np.flatnonzero(surface.usable & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
     level = np.clip(np.floor(np.log2(np.maximum(surface.ranges[flat], 1e-3) / FINE_RANGE)) + 1, 0, MAX_LEVEL).astype(
@@ -70,7 +77,7 @@ def seed_patches(surface: Surface) -> Patches:
     size = PATCH_SIZE * 2.0**level
     axis = np.argmax(np.abs(normals), axis=1)
     facing = 2 * axis + (normals[np.arange(len(axis)), axis] < 0)
-    key = (voxel_keys(points / size[:, None], 1.0) * 8 + facing) * (MAX_LEVEL + 1) + level
+    key = (voxel_keys(points / size[:, None] + shift, 1.0) * 8 + facing) * (MAX_LEVEL + 1) + level
     _, first, group, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     sides = group_sums(group, len(counts), np.eye(2)[surface.side[flat]])
     kept = (counts >= MIN_CELLS) & (sides.min(axis=1) >= 1)
@@ -84,6 +91,21 @@ def _patches(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Pat
     first = np.cross(normals, helper)
     first /= np.linalg.norm(first, axis=1, keepdims=True)
     return Patches(centres, normals, np.stack([first, np.cross(normals, first)], axis=1), sizes)
+
+
+def covered(surface: Surface, gate: float, grids: int) -> tuple[Patches, Members]:
+    """Return the patches of `grids` shifted grids of voxels in one list, and every cell with its patch in each grid."""
+    patches = [seed_patches(surface, grid / grids) for grid in range(grids)]
+    members = [assign(surface, own, gate) for own in patches]
+    first = np.cumsum([0] + [len(own.centres) for own in patches[:-1]])
+    return _joined(Patches, patches), _joined(
+        Members, [replace(own, patch=own.patch + start) for own, start in zip(members, first, strict=True)]
+    )
+
+
+def _joined(kind: type, parts: list):
+    """Return the rows of several `Patches`, or of several `Members`, as one."""
+    return kind(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(kind)))
 
 
 def assign(surface: Surface, patches: Patches, gate: float) -> Members:

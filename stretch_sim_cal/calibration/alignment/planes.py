@@ -20,11 +20,10 @@ from stretch_sim_cal.calibration.alignment.noise import Noise, clean_cells, esti
 from stretch_sim_cal.calibration.alignment.patches import (
     Members,
     Patches,
-    assign,
+    covered,
     fit_planes,
     refined,
     remeasured,
-    seed_patches,
 )  # fmt: skip
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.alignment.surfaces import (
@@ -41,10 +40,10 @@ from stretch_sim_cal.geometry.transforms import check_rigid, exp
 
 __all__ = ["AlignmentSettings", "PlaneAlignment"]
 
-# How far (m) the two lidars' surfaces may still be apart: after the coarse stage, and in the passes that follow.
-SLACKS = (0.01, 0.002, 0.0, 0.0)
-# A pass that moves the lidar less than this (m, rad) is the last.
-SETTLED = 2e-5
+GRIDS = 2
+# How far (m) the two lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
+# how many shifted grids of patches they are cut: what a grid's borders do to the result is different in each.
+PASSES = ((0.01, 1), (0.002, 1), (0.0, GRIDS))
 # Cells further than this (m) from a patch's first plane are not of it.
 WIDEST_HEIGHT = 0.03
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
@@ -83,12 +82,11 @@ class PlaneAlignment:
             for surface, confirmed in zip((left, right), Views(left, right).shared(estimate), strict=True)
         ]
         noise, biases = FIRST_NOISE, Biases.unknown(self._settings.range_offset)
-        for slack in SLACKS:
-            found = adjust(*seen_by_both, estimate, noise, biases, slack)
+        for slack, grids in PASSES:
+            found = adjust(*seen_by_both, estimate, noise, biases, slack, grids)
             estimate, noise, biases = exp(found.joint.twist) @ estimate, found.noise, found.joint.biases
-            if slack == 0.0 and np.abs(found.joint.twist).max() < SETTLED:
-                break
-        motion = motion_of(found.surface, *found.flat, noise)
+        patches, members, fits = found.flat
+        motion = motion_of(found.surface, patches, members.each_cell_once(), fits, noise)
         evidence = Evidence(left, right, self._initial, estimate, found, motion)
         return judged(self.name, evidence, self._intake, self._settings)
 
@@ -102,13 +100,14 @@ class PlaneAlignment:
 
 
 def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Noise, biases: Biases,
-           slack: float) -> Adjusted:  # fmt: skip
+           slack: float, grids: int) -> Adjusted:  # fmt: skip
     """Return how the right lidar has to move to close the gaps that are left under `right_to_left` (4, 4).
 
-    `slack` (m) is how far the two lidars' surfaces may still be apart.
+    `slack` (m) is how far the two lidars' surfaces may still be apart, `grids` how many shifted grids of patches cover
+    them.
     """
     surface = without_biases(in_one_frame(left, right, right_to_left), biases.values)
-    patches, members = flat_patches(surface, noise, slack)
+    patches, members = flat_patches(surface, noise, slack, grids)
     number = len(patches.centres)
     fits = fit_planes(members, noise.variances(surface, members), number)
     noise = estimate_noise(surface, patches.normals, members, fits, noise)
@@ -121,16 +120,17 @@ def adjust(left: Surface, right: Surface, right_to_left: np.ndarray, noise: Nois
     gaps = measure_gaps(patches, *by_lidar)
     # The few patches that alone hold a direction must not be taken for outliers while the lidars are not yet aligned.
     fit = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2)
+    # Every cell is in one patch of each grid, but has been measured once.
+    weights = fit.weights / grids
     if not len(gaps.values):
-        return Adjusted(Joint.of_nothing(biases), gaps, fit.weights, noise, surface, flat)
-    joint = solve_jointly(gaps, fit.weights, channels_of(surface, members, variances, by_lidar, gaps), biases)
-    return Adjusted(joint, gaps, fit.weights, noise, surface, flat)
+        return Adjusted(Joint.of_nothing(biases), gaps, weights, grids, noise, surface, flat)
+    channels = channels_of(surface, members, variances, by_lidar, gaps).weighing(1.0 / grids)
+    return Adjusted(solve_jointly(gaps, weights, channels, biases), gaps, weights, grids, noise, surface, flat)
 
 
-def flat_patches(surface: Surface, noise: Noise, slack: float) -> tuple[Patches, Members]:
-    """Return patches with their planes settled, and the cells that belong to them."""
-    patches = seed_patches(surface)
-    members = assign(surface, patches, WIDEST_HEIGHT + slack)
+def flat_patches(surface: Surface, noise: Noise, slack: float, grids: int) -> tuple[Patches, Members]:
+    """Return patches with their planes settled, and the cells that belong to them, one patch of each grid."""
+    patches, members = covered(surface, WIDEST_HEIGHT + slack, grids)
     for _ in range(3):
         variances = noise.variances(surface, members) + slack**2
         fits = fit_planes(members, variances, len(patches.centres))

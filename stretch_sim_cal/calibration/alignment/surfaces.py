@@ -22,7 +22,7 @@ class Surface:
     looked in, `points` (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance;
     `noise_scatter` (M, 3, 3) and `noise_freedom` (M,) as in `Cells`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest variances around a cell, 0 for a plane.
     `neighbours` (M, K) are the nearest cells in direction, of the same lidar. `block_points` (M, B, 3) and
-    `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is the share of blocks left out. `usable`
+    `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is the share of returns in blocks left out. `usable`
     (M,) is false for cells that are not to be aligned by: the robot's own body.
     """
 
