@@ -1,6 +1,6 @@
 """How exactly the lidars are aligned: ours and the published method on the same data, over scenes and seeds.
 
-    python benchmarks/alignment.py [--quick] [--seeds 20] [--first-seed 1001] [--out out/benchmarks]
+    python benchmarks/alignment.py [--quick] [--seeds 20] [--first-seed 1001] [--row NAME] [--out out/benchmarks]
 
 Prints the tables of docs/accuracy.md, and writes them with a plot and all single results into the folder. Every seed
 has mount errors of its own (to 5 mm and 1 deg along and about each axis). Takes about an hour; --quick a few minutes.
@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from error_plot import Quantity, plot_errors
 from published.alignment import PublishedAlignment
 from tqdm import tqdm
 
@@ -68,6 +69,10 @@ HOPELESS = (
     Row("open field", world="open_field"),
     Row("round room", world="round_room"),
 )
+QUANTITIES = (
+    Quantity("translation_mm", "translation error / mm", (0.15, 0.4)),
+    Quantity("rotation_deg", "rotation error / deg", (0.003, 0.008)),
+)
 QUICK = ("furnished room", "furnished room, 5 frames", "tables, platform")
 
 
@@ -77,33 +82,37 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="three seeds, and only the first few kinds of rows")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=1001, help="seeds below 1000 were used while developing")
+    names = [row.name for row in (*ROWS, *HOPELESS)]
+    parser.add_argument("--row", action="append", choices=names, help="only this one; repeatable")
+    parser.add_argument("--no-memory", action="store_true", help="do not measure memory, which takes 220 frames")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
     parser.add_argument("--memory", type=int, metavar="FRAMES", help="only print this process's peak memory in MB")
     args = parser.parse_args()
     if args.memory:
         print(peak_memory(args.memory))
         return 0
-    rows = [row for row in ROWS if not args.quick or row.name in QUICK]
+    names = args.row or (QUICK if args.quick else names)
+    rows = [row for row in ROWS if row.name in names]
+    hopeless = [row for row in HOPELESS if row.name in names or args.quick]
     seeds = range(args.first_seed, args.first_seed + (3 if args.quick else args.seeds))
     few = seeds[: max(len(seeds) // 4, 1)]
-    jobs = [(row, seed) for row in rows for seed in seeds] + [(row, seed) for row in HOPELESS for seed in few]
-    results: dict[str, list[dict]] = {row.name: [] for row in (*rows, *HOPELESS)}
+    jobs = [(row, seed) for row in rows for seed in seeds] + [(row, seed) for row in hopeless for seed in few]
+    results: dict[str, list[dict]] = {row.name: [] for row in (*rows, *hopeless)}
     for row, seed in tqdm(jobs, unit="alignment", disable=not sys.stderr.isatty()):
         results[row.name].append(compare(row, seed))
     accurate = {row.name: results[row.name] for row in rows}
-    tables = "\n\n".join(
-        [
-            accuracy_table(accurate, seeds),
-            refusal_table({row.name: results[row.name] for row in HOPELESS}, few),
-            memory_line((20,) if args.quick else (20, 200)),
-        ]
-    )
+    tables = [accuracy_table(accurate, seeds)]
+    if hopeless:
+        tables.append(refusal_table({row.name: results[row.name] for row in hopeless}, few))
+    if not args.no_memory:
+        tables.append(memory_line((20,) if args.quick else (20, 200)))
+    tables = "\n\n".join(tables)
     print(tables)
     write_text(args.out / "alignment.md", tables + "\n")
     write_text(
         args.out / "alignment.json", json.dumps({"rows": [asdict(row) for row in rows], "results": results}, indent=1)
     )
-    plot(accurate, args.out / "alignment.png")
+    plot_errors(accurate, QUANTITIES, args.out / "alignment.png")
     return 0
 
 
@@ -234,37 +243,6 @@ def refusal_table(results: dict[str, list[dict]], seeds: range) -> str:
             f"| {name} | {len(refused)} of {len(seeds)} | {said} | {off[0]:.0f} mm, {off[1]:.1f} deg at most |"
         )
     return "\n".join(lines)
-
-
-def plot(results: dict[str, list[dict]], path: Path) -> None:
-    """Draw every single error of both methods on logarithmic axes, row by row."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(12, 1.5 + 0.4 * len(results)), sharey=True, layout="constrained")
-    labels = {"translation_mm": "translation error / mm", "rotation_deg": "rotation error / deg"}
-    targets = {"translation_mm": (0.15, 0.4), "rotation_deg": (0.003, 0.008)}
-    for axis, (key, label) in zip(axes, labels.items(), strict=True):
-        for line, runs in enumerate(results.values()):
-            for shift, method, colour in ((-0.15, "ours", "tab:blue"), (0.15, "published", "tab:orange")):
-                values = [run[method][key] for run in runs if method == "published" or not run["ours"]["refusals"]]
-                height = np.full(len(values), line + shift)
-                axis.plot(values, height, ".", color=colour, alpha=0.6, label=None if line else method)
-                axis.plot(
-                    np.median(values or [np.nan]), line + shift, "|", color=colour, markersize=14, markeredgewidth=2
-                )
-        for target, style in zip(targets[key], ("--", ":"), strict=True):
-            axis.axvline(target, color="grey", linestyle=style, linewidth=1)
-        axis.set(xscale="log", xlabel=label)
-        axis.grid(True, axis="x", alpha=0.3)
-    axes[0].set_yticks(range(len(results)), list(results))
-    axes[0].invert_yaxis()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
-    pyplot.close(figure)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How exactly the floor is found: ours and the published method on the same data, over scenes and seeds.
 
-    python benchmarks/floor.py [--seeds 20] [--first-seed 1001] [--out out/benchmarks]
+    python benchmarks/floor.py [--seeds 20] [--first-seed 1001] [--row NAME] [--out out/benchmarks]
 
 Prints the table of docs/floor.md, and writes it with a plot and all single results into the folder. Every seed has
 mount errors of its own (to 5 mm and 1 deg each), a tilt of the base to 1.5 deg about both axes and a height to 5 mm.
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from error_plot import Quantity, plot_errors
 from published.floor import PublishedFloor
 from tqdm import tqdm
 
@@ -33,6 +34,10 @@ from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSet
 # What a good alignment leaves behind, one sigma: m and rad.
 ALIGNMENT_STD = np.array([1e-4] * 3 + [np.radians(0.003)] * 3)
 CARPET = Surface(*shapes.box(np.array([3.0, 4.0, 0.016]))).moved(from_xyz_rpy([2.0, 0.0, 0.0]))
+QUANTITIES = (
+    Quantity("height_mm", "height error / mm", (0.1, 0.3)),
+    Quantity("tilt_deg", "tilt error / deg", (0.003, 0.008)),
+)
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=1001, help="seeds below 1000 were used while developing")
+    parser.add_argument("--row", action="append", choices=[row.name for row in ROWS], help="only this one; repeatable")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
     args = parser.parse_args()
     seeds = range(args.first_seed, args.first_seed + args.seeds)
-    results = {row.name: [] for row in ROWS}
-    with tqdm(total=len(ROWS) * len(seeds), unit="floor", disable=not sys.stderr.isatty()) as progress:
-        for scene in dict.fromkeys(row.scene for row in ROWS):
-            rows = [row for row in ROWS if row.scene == scene]
+    chosen = [row for row in ROWS if not args.row or row.name in args.row]
+    results = {row.name: [] for row in chosen}
+    with tqdm(total=len(chosen) * len(seeds), unit="floor", disable=not sys.stderr.isatty()) as progress:
+        for scene in dict.fromkeys(row.scene for row in chosen):
+            rows = [row for row in chosen if row.scene == scene]
             for seed in seeds:
                 recording = Recording(scene, seed, max(row.frames for row in rows))
                 for row in rows:
@@ -87,7 +94,7 @@ def main() -> int:
     print(table)
     write_text(args.out / "floor.md", table + "\n")
     write_text(args.out / "floor.json", json.dumps(results, indent=1))
-    plot(results, args.out / "floor.png")
+    plot_errors(results, QUANTITIES, args.out / "floor.png")
     return 0
 
 
@@ -181,43 +188,6 @@ def format_table(results: dict[str, list[dict]], seeds: range) -> str:
             f"| {np.mean(nees):.1f} | {seconds[0]:.2f} | {seconds[1]:.2f} |"
         )
     return "\n".join(lines)
-
-
-def plot(results: dict[str, list[dict]], path: Path) -> None:
-    """Draw every single error of both methods on logarithmic axes, row by row."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
-    colours = {"ours": "tab:blue", "published": "tab:orange"}
-    targets = {"height_mm": (0.1, 0.3), "tilt_deg": (0.003, 0.008)}
-    for axis, (key, label) in zip(
-        axes, (("height_mm", "height error / mm"), ("tilt_deg", "tilt error / deg")), strict=True
-    ):
-        for line, runs in enumerate(results.values()):
-            for shift, (method, colour) in zip((-0.15, 0.15), colours.items(), strict=True):
-                values = [max(run[method][key], 1e-5) for run in runs]
-                axis.plot(
-                    values,
-                    np.full(len(values), line + shift),
-                    ".",
-                    color=colour,
-                    alpha=0.6,
-                    label=method if not line else None,
-                )
-                axis.plot(np.median(values), line + shift, "|", color=colour, markersize=14, markeredgewidth=2)
-        for target, style in zip(targets[key], ("--", ":"), strict=True):
-            axis.axvline(target, color="grey", linestyle=style, linewidth=1)
-        axis.set(xscale="log", xlabel=label)
-        axis.grid(True, axis="x", alpha=0.3)
-    axes[0].set_yticks(range(len(results)), list(results))
-    axes[0].invert_yaxis()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 if __name__ == "__main__":
