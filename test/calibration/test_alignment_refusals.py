@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import trimesh
-from alignment_scenes import SimulatedScene, align, errors, frames_of
+from alignment_scenes import SimulatedScene, align, errors, frames_of, off_by
 
+from stretch_sim_cal.calibration.alignment import planes
 from stretch_sim_cal.robot.surfaces import Surface
 
 
@@ -61,12 +62,18 @@ def test_a_person_before_one_lidar_does_no_harm():
     assert not result.accepted or errors(scene.truth, result)[0] < 1.0
 
 
-def test_a_person_who_walks_by_is_left_out_and_mentioned():
+PATHS = {
+    "around the robot": lambda tick: 1.3 * np.array([np.cos(0.1 * tick - 1.0), np.sin(0.1 * tick - 1.0)]),
+    "straight through": lambda tick: np.array([0.8, 1.6 - 0.16 * tick]),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_person_who_walks_by_is_left_out_and_mentioned(path):
     scene = SimulatedScene("furnished_room")
     frames = []
     for tick in range(20):
-        angle = np.deg2rad(6.0 * tick - 60.0)
-        scene.simulator.add_surface("person", person(1.3 * np.cos(angle), 1.3 * np.sin(angle)))
+        scene.simulator.add_surface("person", person(*PATHS[path](tick)))
         frames.append(scene.frame(tick))
     result = align(frames, scene.initial, scene.settings)
     assert result.accepted, result.refusals
@@ -83,6 +90,14 @@ def test_a_robot_that_was_pushed_half_way_is_noticed(x, yaw):
     result = align(frames, scene.initial, scene.settings)
     assert len(result.refusals) >= 1
     assert "robot moved" in result.refusals[0] or "something else" in result.refusals[0]
+
+
+@pytest.mark.parametrize("off", [(20.0, 0.2), (90.0, 0.0), (180.0, 0.0)])
+def test_a_wrong_minimum_is_called_that_and_nothing_else(monkeypatch, off):
+    scene, frames = frames_of("furnished_room", 20)
+    monkeypatch.setattr(planes, "coarse_alignment", lambda *_: scene.truth @ off_by(*off, seed=3))
+    refusals = align(frames[:6], scene.initial, scene.settings).refusals
+    assert len(refusals) == 1 and "do not fit together" in refusals[0]
 
 
 def test_lidars_that_look_at_different_things_are_not_aligned():

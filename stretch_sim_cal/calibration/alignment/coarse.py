@@ -89,7 +89,7 @@ class Registration:
                 self._target, self._source, self._tree, estimate, max_correspondence_distance=distance,
                 num_threads=1, max_iterations=self._settings.max_iterations,
             )  # fmt: skip
-            if not np.isfinite(found.T_target_source).all():
+            if not (np.isfinite(found.T_target_source).all() and found.num_inliers):
                 return estimate
             estimate = _where_held(estimate, found)
         return estimate

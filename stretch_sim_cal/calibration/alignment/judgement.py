@@ -73,7 +73,11 @@ class Evidence:
 
 
 def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
-    """Return the result with its covariance, and with every reason there is to refuse it."""
+    """Return the result with its covariance, and with the reasons there are to refuse it.
+
+    Where robot or scene moved, and under a wrong transform, nothing else is what it seems: what they seem to lack besides
+    is not told.
+    """
     views = Views(evidence.left, evidence.right).under(evidence.estimate)
     last = evidence.last
     information = last.joint.information - information_by_chance(last.gaps, last.weights)
@@ -83,10 +87,11 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     rmse = float(np.sqrt(np.mean(last.joint.remaining[kept] ** 2))) if kept.any() else float("inf")
     motion = evidence.motion
     disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
-    undetermined = overlap_refusals(views, last.num_used) or unobserved(found)
-    undetermined = undetermined or little_support(last, covariance, settings)
-    # Whatever else a scene that moved may seem to lack is a consequence.
-    refusals = movement(motion, disturbed) or undetermined + wrong_minimum(views) + misfit(last.scale, rmse)
+    refusals = (
+        movement(motion, disturbed, last.num_used) + wrong_minimum(views)
+        or overlap_refusals(views, last.num_used)
+        or (unobserved(found) or little_support(last, covariance, settings)) + misfit(last.scale, rmse)
+    )
     # An estimate that is refused tells nothing about the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
@@ -142,8 +147,9 @@ def little_support(last: Adjusted, covariance: np.ndarray, settings: AlignmentSe
 
 
 def wrong_minimum(views: Consistency) -> list[str]:
-    """Return what speaks against the transform being the right one at all."""
-    if credible(views):
+    """Return what speaks against the transform being the right one at all; views that hardly meet do not."""
+    hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
+    if credible(views) or hardly_meet:
         return []
     return [
         f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree (at least "
@@ -152,10 +158,14 @@ def wrong_minimum(views: Consistency) -> list[str]:
     ]
 
 
-def movement(motion: Motion, disturbed: float) -> list[str]:
-    """Return what tells that robot or scene did not stand still."""
+def movement(motion: Motion, disturbed: float, used: float) -> list[str]:
+    """Return what tells that robot or scene did not stand still.
+
+    Too few patches, as under a wrong transform, say nothing of motion.
+    """
     found = []
-    if motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION:
+    moved = motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION
+    if moved and used >= MIN_PATCHES:
         found.append(
             f"the robot moved by {1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg while the "
             "frames were taken; keep it still and repeat"
