@@ -58,8 +58,10 @@ def _beyond_doubt(
     fit = tukey_fit(jacobian, -changes, variances)
     weights = fit.weights / variances
     chance = (by_chance * np.sqrt(weights)[:, None, None]).reshape(-1, 6)
-    information = (jacobian * weights[:, None]).T @ jacobian - _CHANCE_MARGIN * chance.T @ chance
-    values, axes = np.linalg.eigh(information)
+    # Axes of the whole, less what chance adds along each: the difference's own axes would mix a direction that is
+    # held by chance alone into the others.
+    values, axes = np.linalg.eigh((jacobian * weights[:, None]).T @ jacobian)
+    values = values - _CHANCE_MARGIN * np.sum((chance @ axes) ** 2, axis=0)
     components = axes.T @ fit.twist
     certain = np.abs(components) * np.sqrt(np.maximum(values, 0.0)) > SIGNIFICANT * fit.scale
     return axes @ np.where(certain, components, 0.0)
