@@ -5,6 +5,8 @@ discs follow in closed form, so whole families of capsules are compared at once;
 smallest circle, start the refinement over all six numbers with analytic gradients.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.optimize import minimize
 
@@ -15,22 +17,34 @@ DIRECTIONS = 24  # axis directions over the whole turn; the wider end is behind
 TAPERS = np.deg2rad([0.0, 4.0, 8.0, 13.0, 19.0, 26.0, 35.0, 47.0])  # half angles of the wedge
 WIDENINGS = [0.0, 0.03, 0.1]  # of the hull's size: tangents that keep clear of the points
 STARTS = 5
+SAME = 0.003  # m: capsules whose numbers differ by less are one minimum
 
 
-def enclosing_capsule(
-    points: np.ndarray, starts: tuple[TaperedCapsule, ...] = (), count: int = STARTS
-) -> TaperedCapsule:
+def enclosing_capsule(points: np.ndarray) -> TaperedCapsule:
     """Return the tapered capsule of least area around points (N, 2), in canonical form.
 
-    `starts` are refined besides the `count` best of the search, for instance the capsules of neighbouring poses.
     Raises `InputError` where the points span no area.
+    """
+    return capsule_minima(points)[0]
+
+
+def capsule_minima(
+    points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count: int = STARTS
+) -> list[TaperedCapsule]:
+    """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first.
+
+    They are found from the smallest circle, the `count` best of the search over wedges, and from `starts`, for instance
+    the capsules of neighbouring poses. Raises `InputError` where the points span no area.
     """
     hull = spanning_hull(points)
     circle = enclosing_circle(hull)
     guesses = [start.vector for start in starts] + wedge_capsules(hull, count)
-    found = [TaperedCapsule(*circle.vector, *circle.vector)]
-    found += [refined_capsule(hull, guess) for guess in guesses]
-    return min(found, key=lambda capsule: capsule.area).canonical()
+    found = [TaperedCapsule(*circle.vector, *circle.vector)] + [refined_capsule(hull, guess) for guess in guesses]
+    minima: list[TaperedCapsule] = []
+    for capsule in sorted((capsule.canonical() for capsule in found), key=lambda capsule: capsule.area):
+        if all(np.abs(capsule.vector - other.vector).max() > SAME for other in minima):
+            minima.append(capsule)
+    return minima
 
 
 def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:

@@ -6,7 +6,7 @@ from scipy.optimize import differential_evolution
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, capsule_area, meeting_points
-from stretch_sim_cal.geometry.shapes_capsule import enclosing_capsule
+from stretch_sim_cal.geometry.shapes_capsule import capsule_minima, enclosing_capsule
 from stretch_sim_cal.geometry.shapes_enclosing import (
     algebraic_ellipse,
     enclosing_algebraic_ellipse,
@@ -140,7 +140,7 @@ def test_points_of_known_shapes_give_these_shapes_back():
 def test_neighbouring_capsules_can_be_given_as_starts():
     points = robot_like(7)
     alone = enclosing_capsule(points)
-    assert enclosing_capsule(points, starts=(alone,), count=1).area <= capsule_area(alone.vector)[0] * (1 + 1e-6)
+    assert capsule_minima(points, [alone], count=1)[0].area <= capsule_area(alone.vector)[0] * (1 + 1e-6)
 
 
 @fits

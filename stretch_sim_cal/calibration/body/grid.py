@@ -58,6 +58,7 @@ class EvidenceGrid:
         self._dependent &= [len(v) > 1 for v in values]
         self.axes = tuple(v if depends else v[:1] for v, depends in zip(values, self._dependent, strict=True))
         self._hulls: dict[tuple[float, float], np.ndarray] = {}
+        self._unions: dict[tuple[tuple[float, float], ...], np.ndarray] = {}
         self.warnings = self._missing()
 
     def covered_ranges(self) -> dict[str, tuple[float, float]]:
@@ -89,17 +90,17 @@ class EvidenceGrid:
 
         The other joints take the values of the samples at the grid points around it, and values between these.
         """
-        around = [np.array([[value] for value in _around(axis, at)]) for axis, at in zip(self.axes, place, strict=True)]
-        corners = [(e, y) for e in around[0].ravel() for y in around[1].ravel()]
-        members = np.unique(np.concatenate([self._members(corner) for corner in corners]))
-        if not len(members):
-            members = np.arange(len(self._samples))
-        poses = self._poses[members]
+        corners = tuple((e, y) for e in _around(self.axes[0], place[0]) for y in _around(self.axes[1], place[1]))
+        if corners not in self._unions:
+            members = np.unique(np.concatenate([self._members(corner) for corner in corners]))
+            poses = self._poses[members] if len(members) else self._poses.copy()
+            poses[:, np.array([ARM, YAW])[self._dependent]] = 0.0
+            self._unions[corners] = with_values_between(np.unique(poses, axis=0))
+        poses = self._unions[corners].copy()
         for joint, depends, at in zip((ARM, YAW), self._dependent, place, strict=True):
             if depends:
-                poses = poses.copy()
                 poses[:, joint] = at
-        return with_values_between(np.unique(poses, axis=0))
+        return poses
 
     def _missing(self) -> list[str]:
         """Return a warning for each grid point without a sample. Raises `InputError` where nothing stands in for it."""

@@ -14,10 +14,10 @@ import numpy as np
 from stretch_sim_cal.calibration.body.cover import covering
 from stretch_sim_cal.calibration.body.grid import JOINTS, EvidenceGrid, OutlinesAt, PoseEvidence
 from stretch_sim_cal.calibration.body.model import KINDS, BodyShapeModel
-from stretch_sim_cal.calibration.body.refine import grid_points, refined_axes, settled
+from stretch_sim_cal.calibration.body.refine import fitted_on, grid_points, refined
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Shape
-from stretch_sim_cal.geometry.shapes_capsule import enclosing_capsule
+from stretch_sim_cal.geometry.shapes_capsule import capsule_minima, enclosing_capsule
 from stretch_sim_cal.geometry.shapes_enclosing import (
     enclosing_algebraic_ellipse,
     enclosing_axis_aligned_ellipse,
@@ -120,24 +120,21 @@ def fit_body_shape(
             [spanning_hull(hull) for hull in grid.hulls(grid_points(grid.axes))], settings.polygon_vertices
         )
 
-    def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> Shape:
+    def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> list[Shape]:
         try:
             if normals is not None:
-                return polygon_with_normals(hull, normals)
-            if settings.method == "tapered_capsule" and neighbours:
-                return enclosing_capsule(hull, tuple(neighbours), count=2)
-            return enclosing_shape(hull, settings.method, settings.polygon_vertices)
+                return [polygon_with_normals(hull, normals)]
+            if settings.method == "tapered_capsule":
+                return capsule_minima(hull, neighbours, count=1) if neighbours else capsule_minima(hull)
+            return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
         except InputError as error:
             raise InputError(f"arm {place[0]:.3f} m, wrist_yaw {place[1]:.3f} rad: {error}") from error
 
-    axes, fitted, between = grid.axes, {}, None
-    if outlines_at is not None:
-        axes, fitted = refined_axes(axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points)
-    places = grid_points(axes)
-    hulls = grid.hulls(places)
-    shapes = [fitted.get(place) or fit(place, hull) for place, hull in zip(places, hulls, strict=True)]
-    shapes = settled(axes, shapes, hulls)
-    if outlines_at is not None:
+    between = None
+    if outlines_at is None:
+        axes, shapes = fitted_on(grid.axes, fit, grid.hulls)
+    else:
+        axes, shapes = refined(grid.axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points)
         shapes, *between = covering(axes, shapes, grid.hulls, grid.axes)
     rows = [shapes[i : i + len(axes[1])] for i in range(0, len(shapes), len(axes[1]))]
     model = BodyShapeModel(settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges())

@@ -1,0 +1,252 @@
+"""Capsules of a whole grid fitted together: they enclose the robot at the grid points and, interpolated, between them.
+
+Sequential linear programming (Griffith and Stewart, "A nonlinear programming technique for the optimization of
+continuous processing systems", 1961) over the numbers of all capsules at once. Area and distances of hull corners are
+linearised about the present capsules, the program moves them by at most `trust`, and a step that makes things worse is
+taken back and tried shorter. Interpolation is linear in the capsules' numbers, and so is how far these change from one
+grid point to the next, so that both enter as they are:
+
+    least    area of all capsules, each against that of the smallest one at its place
+    so that  no corner is outside, neither at the grid points nor between them
+             no number changes by more than `MOST_CHANGE` times as far as the outline moves from one point to the next
+             no capsule that was asked for has more than `MOST_AREA`
+
+What cannot be kept has a price (`PRICES`), so that a program always has a solution. Capsules far from all that is not
+kept stay as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, hstack, vstack
+
+from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area, capsule_distance
+
+MOST_CHANGE = 1.25  # of a capsule's number from grid point to grid point, against how far the outline moves
+STILL = 0.004  # m, by which they may always change
+MOST_AREA = 1.015  # of a capsule that was asked for, against the smallest one
+ADDED = 0.3  # the weight of a grid point's area that was added, against one that was asked for
+OUTSIDE, CHANGE, AREA = range(3)
+PRICES = (300.0, 10.0, 150.0)  # of a metre outside, a metre of change and the smallest area
+TRUST, LEAST_TRUST = 0.015, 5e-4  # m
+STEPS = 8
+LITTLE = 4e-3  # of the cost of a capsule: a step that gains less is the last
+KEPT = 3e-4  # m: corners that are outside by less are not worth moving capsules for
+CLOSE = 0.002  # m: a corner this near to a capsule's boundary may be what holds it
+REACH = 3.0  # trusts: corners further inside than this stay inside
+SECTORS, ROUNDS = 16, 2
+DIRECTIONS = 64
+
+
+@dataclass(frozen=True)
+class GridProblem:
+    """What capsules (G of them) have to enclose: `weights` (P, G) interpolate them at P places with `hulls` (K, 2),
+    the grid points themselves first; `neighbours` (E, 2) are the pairs that are next to each other; `least` (G,) the
+    areas of the smallest capsules there, and `asked_for` (G,) which points were."""
+
+    weights: csr_array
+    hulls: Sequence[np.ndarray]
+    neighbours: np.ndarray
+    least: np.ndarray
+    asked_for: np.ndarray
+
+    @property
+    def most_change(self) -> np.ndarray:
+        """How far (E,) the numbers of capsules may differ from one grid point to the next, in m."""
+        return MOST_CHANGE * moved_distances(self.hulls[: len(self.least)], self.neighbours) + STILL
+
+    def changes_too_fast(self, capsules: Sequence[TaperedCapsule]) -> bool:
+        """Return whether any number changes by more than it may."""
+        return bool((_changes(_numbers(capsules), self.neighbours) > self.most_change + KEPT).any())
+
+
+def fitted_together(capsules: Sequence[TaperedCapsule], problem: GridProblem) -> list[TaperedCapsule]:
+    """Return capsules for all grid points, found from those given (the same objects where nothing is to be changed)."""
+    numbers = _numbers(capsules)
+    program = _Program(problem, numbers)
+    cost, trust = program.cost(numbers), TRUST
+    for _ in range(STEPS):
+        candidate = program.step(numbers, trust)
+        gain = cost - program.cost(candidate)
+        if gain > 0:
+            numbers, cost = candidate, cost - gain
+            if gain < LITTLE * len(program.free):
+                break
+        else:
+            trust /= 4
+            if trust < LEAST_TRUST:
+                break
+    result = list(capsules)
+    for index in program.free:
+        result[index] = TaperedCapsule.from_vector(numbers[index])
+    return result
+
+
+class _Program:
+    """The linear programs of one problem. Their unknowns are the steps of the numbers of F free capsules (6 F), and by
+    how much each place (P), pair (E) and area (G) misses what is wanted."""
+
+    def __init__(self, problem: GridProblem, numbers: np.ndarray):
+        self._problem = problem
+        counts = np.array([len(hull) for hull in problem.hulls])
+        self._place = np.repeat(np.arange(len(counts)), counts)
+        self._corners = np.concatenate(problem.hulls)
+        self._starts = np.cumsum(counts) - counts
+        self._most_change = problem.most_change
+        self._share = np.where(problem.asked_for, 1.0, ADDED) / problem.least
+        self._watched = np.zeros(len(self._corners), dtype=bool)
+        self._slacks = (len(counts), len(problem.neighbours), len(problem.least))
+        self.free = self._worth_moving(numbers)
+        moving = np.zeros(len(problem.least), dtype=bool)
+        moving[self.free] = True
+        self._pairs = np.flatnonzero(moving[problem.neighbours].any(axis=1))
+        self._by_free = problem.weights[:, self.free].tocsr()
+        first, second = problem.neighbours[self._pairs].T
+        steps = _picked(first, len(numbers)) - _picked(second, len(numbers))
+        self._change_by_free = steps.tocsr()[:, self.free].tocsr()
+
+    def cost(self, numbers: np.ndarray) -> float:
+        """Return what capsules (G, 6) cost: their areas, and the prices of what is not kept."""
+        areas = np.array([capsule_area(vector)[0] for vector in numbers])
+        outside = np.maximum.reduceat(self._distances(numbers)[0], self._starts)
+        change = _changes(numbers, self._problem.neighbours) - self._most_change
+        area = (areas / self._problem.least - MOST_AREA)[self._problem.asked_for]
+        missed = sum(
+            price * float(np.maximum(values, 0.0).sum())
+            for price, values in zip(PRICES, (outside, change, area), strict=True)
+        )
+        return float(self._share @ areas) + missed
+
+    def step(self, numbers: np.ndarray, trust: float) -> np.ndarray:
+        """Return the capsules (G, 6) that are best by the linear program about the present ones.
+
+        Few corners are ever touched: the program is solved for those, and again with the ones that it brings outside.
+        """
+        areas, by_numbers = (np.array(v) for v in zip(*(capsule_area(z) for z in numbers[self.free]), strict=True))
+        distances, gradients = self._distances(numbers)
+        reachable = distances > -REACH * trust
+        self._watched |= self._outermost(distances, gradients, distances > -CLOSE)
+        goal = np.concatenate([(self._share[self.free, None] * by_numbers).ravel(), np.repeat(PRICES, self._slacks)])
+        fixed = [self._change_rows(numbers), self._area_rows(areas, by_numbers)]
+        found = np.zeros(len(goal))
+        for _ in range(ROUNDS):
+            watched = np.flatnonzero(self._watched & reachable)
+            rows, limits = zip(self._corner_rows(watched, distances, gradients), *fixed, strict=True)
+            solution = linprog(
+                goal, A_ub=vstack(rows).tocsr(), b_ub=np.concatenate(limits),
+                bounds=self._bounds(numbers[self.free], trust), method="highs",
+            ).x  # fmt: skip
+            if solution is None:
+                break
+            found = solution
+            ahead = distances + self._foreseen(found, gradients)
+            missed = ~self._watched & reachable & (ahead > KEPT)
+            if not missed.any():
+                break
+            self._watched |= self._outermost(ahead, gradients, missed)
+        result = numbers.copy()
+        result[self.free] += found[: 6 * len(self.free)].reshape(-1, 6)
+        return result
+
+    def _worth_moving(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the capsules (indices) that something at or beside is not kept, and the ones next to them."""
+        outside = np.maximum.reduceat(self._distances(numbers)[0], self._starts) > KEPT
+        wrong = (self._problem.weights[outside] > 0).sum(axis=0) > 0
+        first, second = self._problem.neighbours.T
+        hasty = _changes(numbers, self._problem.neighbours) > self._most_change
+        wrong[first[hasty]] = wrong[second[hasty]] = True
+        beside = wrong.copy()
+        beside[first[wrong[second]]] = beside[second[wrong[first]]] = True
+        return np.flatnonzero(beside)
+
+    def _distances(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return capsule_distance((self._problem.weights @ numbers)[self._place], self._corners)
+
+    def _foreseen(self, found: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        """Return by how much a solution changes the distances of all corners, less what it pays for."""
+        size = 6 * len(self.free)
+        steps = self._by_free @ found[:size].reshape(-1, 6)
+        return (gradients * steps[self._place]).sum(axis=1) - found[size : size + self._slacks[OUTSIDE]][self._place]
+
+    def _outermost(self, distances: np.ndarray, gradients: np.ndarray, of: np.ndarray) -> np.ndarray:
+        """Return which corners are, among those in the mask `of`, the outermost of their place in some direction."""
+        near = np.flatnonzero(of)
+        away = -(gradients[near, :2] + gradients[near, 3:5])
+        sector = ((np.arctan2(away[:, 1], away[:, 0]) + np.pi) * (SECTORS / (2 * np.pi))).astype(int)
+        key = self._place[near] * (SECTORS + 1) + sector
+        order = np.lexsort((-distances[near], key))
+        found = np.zeros(len(distances), dtype=bool)
+        found[near[order[np.unique(key[order], return_index=True)[1]]]] = True
+        return found
+
+    def _corner_rows(self, corners: np.ndarray, distances: np.ndarray, gradients: np.ndarray):
+        """A row for each of corners (indices): its distance after the step is not positive."""
+        weights = self._by_free[self._place[corners]].tocoo()
+        values = weights.data[:, None] * gradients[corners][weights.row]
+        return self._rows(weights.row, weights.col, values, self._place[corners], OUTSIDE), -distances[corners]
+
+    def _change_rows(self, numbers: np.ndarray):
+        """Two rows for each number of each pair: it grows, or falls, by no more than allowed."""
+        first, second = self._problem.neighbours[self._pairs].T
+        now = (numbers[first] - numbers[second]).ravel()
+        allowed = np.repeat(self._most_change[self._pairs], 6)
+        weights = self._change_by_free.tocoo()
+        number = np.arange(6)
+        sides = []
+        for sign in (1, -1):
+            matrix = csr_array(
+                (
+                    np.repeat(sign * weights.data, 6),
+                    ((weights.row[:, None] * 6 + number).ravel(), (weights.col[:, None] * 6 + number).ravel()),
+                ),
+                shape=(len(now), 6 * len(self.free)),
+            )
+            sides.append(self._with_slack(matrix, np.repeat(self._pairs, 6), CHANGE))
+        return vstack(sides), np.concatenate([allowed - now, allowed + now])
+
+    def _area_rows(self, areas: np.ndarray, by_numbers: np.ndarray):
+        """A row for each capsule that was asked for: its area after the step is no more than allowed."""
+        chosen = np.flatnonzero(self._problem.asked_for[self.free])
+        least = self._problem.least[self.free][chosen]
+        values = by_numbers[chosen] / least[:, None]
+        rows = self._rows(np.arange(len(chosen)), chosen, values, self.free[chosen], AREA)
+        return rows, MOST_AREA - areas[chosen] / least
+
+    def _rows(self, row, capsule, values, slack, kind) -> csr_array:
+        """Rows whose entries for the six numbers of a capsule are `values` (M, 6), and for their slack -1."""
+        entries = (values.ravel(), (np.repeat(row, 6), (capsule[:, None] * 6 + np.arange(6)).ravel()))
+        return self._with_slack(csr_array(entries, shape=(len(slack), 6 * len(self.free))), slack, kind)
+
+    def _with_slack(self, matrix: csr_array, slack: np.ndarray, kind: int) -> csr_array:
+        columns = slack + sum(self._slacks[:kind])
+        return hstack([matrix, -_picked(columns, sum(self._slacks))])
+
+    def _bounds(self, numbers: np.ndarray, trust: float) -> np.ndarray:
+        low, high = np.full(numbers.shape, -trust), np.full(numbers.shape, trust)
+        low[:, [2, 5]] = np.maximum(-trust, np.minimum(1e-6 - numbers[:, [2, 5]], 0.0))  # radii stay positive
+        steps = np.column_stack([low.ravel(), high.ravel()])
+        return np.concatenate([steps, np.tile([0.0, np.inf], (sum(self._slacks), 1))])
+
+
+def moved_distances(hulls: Sequence[np.ndarray], pairs: np.ndarray) -> np.ndarray:
+    """Return how far each of pairs (E, 2) of hulls (K, 2) are apart (E,), the Hausdorff distance of convex sets."""
+    angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
+    directions = np.stack([np.cos(angles), np.sin(angles)])
+    reach = np.array([(hull @ directions).max(axis=0) for hull in hulls])
+    return np.abs(reach[pairs[:, 0]] - reach[pairs[:, 1]]).max(axis=1, initial=0.0)
+
+
+def _numbers(capsules: Sequence[TaperedCapsule]) -> np.ndarray:
+    return np.array([capsule.vector for capsule in capsules])
+
+
+def _changes(numbers: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return the largest change (E,) of any number over each pair."""
+    return np.abs(numbers[pairs[:, 0]] - numbers[pairs[:, 1]]).max(axis=1, initial=0.0)
+
+
+def _picked(columns: np.ndarray, size: int) -> csr_array:
+    """Return the matrix (N, size) with a 1 in each row's column."""
+    return csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), size))
