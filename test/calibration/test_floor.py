@@ -51,6 +51,32 @@ def test_a_carpet_of_3_mm_is_told_from_the_floor_by_the_real_sensor():
     scene.assert_found(scene.solve(frames=4), **SPARSE)
 
 
+@pytest.mark.parametrize("frames", [1, 3])
+@pytest.mark.parametrize(("edge", "behind"), [(0.5, False), (1.0, False), (0.6, True)])
+def test_a_step_of_3_mm_through_the_floor_is_seen_by_the_sparse_sensor(frames, edge, behind):
+    slab = box([6, 12, 0.006], [3 - edge if behind else 3 + edge, 0, 0])
+    scene = Scene(things=[slab], stands_on=0.003 if behind else 0.0)
+    result = scene.solve(frames=frames)
+    scene.assert_found(result, millimetres=0.4, degrees=0.03)  # 1 mm and 0.05 deg if taken for unevenness
+    error = scene.error(result)
+    assert error @ np.linalg.solve(result.covariance, error) < 16.0
+    told = next(warning for warning in result.warnings if "a step runs through the floor" in warning)
+    assert ("behind: beyond it lies 3" in told or "behind: beyond it lies 2" in told) == behind
+
+
+def test_a_step_of_half_of_that_is_seen_in_one_frame_or_makes_the_result_less_sure():
+    for seed in range(1, 5):
+        scene = Scene(seed=seed, things=[box([6, 12, 0.003], [3.5, 0, 0])])
+        result = scene.solve(frames=1)
+        error = scene.error(result)
+        assert abs(error[0]) < 3.5 * np.sqrt(result.covariance[0, 0])
+
+
+def test_an_even_floor_has_no_step():
+    for seed in range(1, 5):
+        assert not any("step" in warning for warning in Scene(seed=seed).solve(frames=2).warnings)
+
+
 def test_a_robot_on_a_carpet_stands_on_the_carpet():
     scene = Scene(things=[box([2.6, 2.6, 0.016], [0, 0, 0])], stands_on=0.008)
     result = scene.solve(frames=8)

@@ -26,6 +26,11 @@ def test_two_levels_of_equal_right_are_refused():
     assert "the floor is not a plane" in the_refusal(scene.solve())
 
 
+def test_a_robot_astride_a_step_is_refused():
+    scene = Scene(things=[box([6, 12, 0.008], [3.1, 0, 0])])
+    assert "astride" in the_refusal(scene.solve())
+
+
 def test_a_deep_bowl_is_refused():
     bowl = height_field(lambda x, y: 0.003 * (x**2 + y**2))
     assert "the floor is not a plane: it bends by" in the_refusal(

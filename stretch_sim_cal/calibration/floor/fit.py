@@ -14,6 +14,7 @@ import numpy as np
 from stretch_sim_cal.calibration.floor.cells import CellSums
 from stretch_sim_cal.calibration.floor.consensus import consensus_step
 from stretch_sim_cal.calibration.floor.patches import PatchSums, clean_cells, mean_heights
+from stretch_sim_cal.calibration.floor.steps import Step, find_step
 
 TUKEY = 4.685  # 95 % efficiency on Gaussian data
 REFINEMENTS = 15  # at most, until the trust in all patches together changes by no more than:
@@ -27,6 +28,8 @@ BLOCKS = (0.75, 1.5)  # m; residuals are taken for independent only between bloc
 EVEN = 0.00015  # m; below it unevenness is what its estimate scatters by
 SYSTEMATIC_SHARE, LEVER = 0.3, 1.5  # of unevenness beyond that, and over what distance (m) it tilts the plane
 TOUCHING_POINT = 0.05  # m
+MOVED_BY_STEP = 0.4  # of its height a step moves a plane that lies between its levels
+STEP_MARGIN = 0.2  # m before a step: a patch's half diagonal
 
 # The values that are solved for, and the prior deviations of those that may be there or not: (1/m) and (m).
 STEP, DISAGREEMENT, BEND, OFFSETS = slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 11)
@@ -45,7 +48,7 @@ class FloorFit:
     are the floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per
     lidar. `patch_weights` (P,) go from 0 (left out) to 1. `unevenness` (m) is the deviation of patch means beyond noise
     and bend, `inflation` how many times the scatter between blocks exceeds what noise alone explains (a variance
-    ratio).
+    ratio). `step_in_floor` is where the floor has another level, which was left out.
     """
 
     step: np.ndarray
@@ -56,6 +59,7 @@ class FloorFit:
     patch_weights: np.ndarray
     unevenness: float
     inflation: float
+    step_in_floor: Step | None = None
 
 
 def fit_floor(left: CellSums, right: CellSums, right_prior: np.ndarray, refine: bool = True) -> FloorFit | None:
@@ -65,6 +69,8 @@ def fit_floor(left: CellSums, right: CellSums, right_prior: np.ndarray, refine: 
     """
     fit = _RobustFit(left, right, right_prior)
     if not fit.begin() or not fit.settle():
+        return None
+    if refine and fit.stay_on_this_side_of_a_step() and not (fit.begin() and fit.settle()):
         return None
     bend, offset = fit.explanation() if refine else (NONE, NONE)
     if (bend, offset) != (NONE, NONE):
@@ -91,6 +97,8 @@ class _RobustFit:
         self.blocks = [
             np.unique(np.floor(centres / size).astype(int), axis=0, return_inverse=True)[1].ravel() for size in BLOCKS
         ]
+        self.centres, self.allowed = centres, np.ones(len(centres), bool)
+        self.step, self.hidden_step = None, 0.0
         self.solution = np.zeros(NUM_VALUES)
         self.unevenness, self.most_uneven = LEAST_UNEVENNESS, MOST_UNEVENNESS
         self.allow(NONE, NONE)
@@ -111,16 +119,31 @@ class _RobustFit:
     def begin(self) -> bool:
         """Start from what most of the floor agrees on; False where there is too little of it."""
         heights, noise, slopes = mean_heights(self.patches)
-        seen = np.isfinite(heights) & (noise < WELL_KNOWN)
+        seen = np.isfinite(heights) & (noise < WELL_KNOWN) & self.allowed
         if np.count_nonzero(seen) < MIN_PATCHES:
             return False
         consensus = consensus_step(heights[seen], noise[seen], slopes[seen], self.distances[seen])
         if consensus is None:
             return False
+        self.solution[:] = 0.0
         self.solution[STEP], unevenness = consensus
         self.unevenness = float(np.clip(unevenness, LEAST_UNEVENNESS, MOST_UNEVENNESS))
         # The floor that was agreed on is not to grow more uneven by reaching for other levels.
         self.most_uneven = float(np.clip(1.5 * unevenness + UNEVENNESS_MARGIN, LEAST_UNEVENNESS, MOST_UNEVENNESS))
+        return True
+
+    def stay_on_this_side_of_a_step(self) -> bool:
+        """Look for a step through the floor; where there is one, leave out what lies beyond it and return True."""
+        heights, noise, slopes = mean_heights(self.patches)
+        seen = np.isfinite(heights) & (noise < WELL_KNOWN)
+        lengthens = sum(patches.information[:, 0, 3] for patches in self.patches)[seen] * noise[seen] ** 2
+        self.step, self.hidden_step = find_step(
+            self.centres[seen], self.residuals()[seen], noise[seen], slopes[seen],
+            np.column_stack([self.bend_shape[seen], lengthens]),
+        )  # fmt: skip
+        if self.step is None:
+            return False
+        self.allowed = self.step.beyond(self.centres) < -STEP_MARGIN
         return True
 
     def settle(self) -> bool:
@@ -142,7 +165,7 @@ class _RobustFit:
         """Weigh patches by how near their means lie to the present floor."""
         scale = np.hypot(self.noise, self.unevenness)
         ratio = self.residuals() / (TUKEY * scale)
-        self.trust = np.where(np.abs(ratio) < 1, (1 - ratio**2) ** 2, 0.0)  # 0 where unseen
+        self.trust = np.where((np.abs(ratio) < 1) & self.allowed, (1 - ratio**2) ** 2, 0.0)  # 0 where unseen
         # A patch knows the floor's level no better than the floor is even.
         self.weights = np.where(self.trust > 0, self.trust * (self.noise / scale) ** 2, 0.0)
 
@@ -245,6 +268,7 @@ class _RobustFit:
         # What makes a floor uneven need not be chance: a step of 2 mm across it looks like unevenness, and moves the
         # plane.
         systematic = SYSTEMATIC_SHARE**2 * max(self.unevenness**2 - EVEN**2, 0.0)
+        systematic += (MOVED_BY_STEP * self.hidden_step) ** 2
         covariance += np.diag([systematic, systematic / LEVER**2, systematic / LEVER**2])
         return FloorFit(
             step=self.solution[STEP],
@@ -255,6 +279,7 @@ class _RobustFit:
             patch_weights=self.trust,
             unevenness=self.unevenness,
             inflation=inflation,
+            step_in_floor=self.step,
         )
 
 

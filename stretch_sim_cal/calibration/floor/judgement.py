@@ -9,8 +9,10 @@ from stretch_sim_cal.calibration.floor.fit import FloorFit
 from stretch_sim_cal.calibration.floor.motion import Motion
 from stretch_sim_cal.calibration.floor.result import Support
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.steps import Step
 
 WORTH_TELLING = 0.0005  # m; of a floor's shape, or of ranges
+FOOTPRINT_RADIUS = 0.3  # m; a step nearer than this may run between the wheels
 UNLIKELY = 16.3  # chi square of three values, 0.1 %
 DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
               "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
@@ -66,6 +68,8 @@ def judge_support(
 
 def judge_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> None:
     """How does the floor differ from a plane, and what of that do the lidars' ranges explain?"""
+    if fit.step_in_floor is not None:
+        judge_step(findings, fit.step_in_floor)
     xx, xy, yy = fit.bend
     radius = settings.flatness_radius
     bent = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * radius**2 / 2
@@ -82,6 +86,17 @@ def judge_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> N
         if abs(step[3]) > WORTH_TELLING:
             side = "long" if step[3] > 0 else "short"
             findings.warnings.append(f"the {name} lidar's ranges seem to be {abs(step[3]) * 1e3:.1f} mm too {side}")
+
+
+def judge_step(findings: Findings, step: Step) -> None:
+    """Does the robot stand on one side of the step?"""
+    where = f"{step.distance:.1f} m {direction_in_words(step.bearing)}"
+    side = "higher" if step.height > 0 else "lower"
+    sentence = f"a step runs through the floor {where}: beyond it lies {abs(step.height) * 1e3:.1f} mm {side}"
+    if step.distance < FOOTPRINT_RADIUS:
+        findings.refusals.append(f"{sentence}, and the robot seems to stand astride; move it to one side")
+    else:
+        findings.warnings.append(f"{sentence}; the plane is the one that the robot stands on")
 
 
 def judge_disagreement(
