@@ -61,6 +61,7 @@ class _Source:
     recording: object
     frames: object
     args: argparse.Namespace
+    description: str | None  # the robot's URDF
 
     def pairs(self, limit: int, label: str):
         """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds."""
@@ -79,7 +80,7 @@ class _Source:
 def open_source(args: argparse.Namespace, recording) -> _Source:
     """Return what an open recording holds for a calibration. Raises `InputError` where something is missing."""
     from stretch_sim_cal.files import read_text
-    from stretch_sim_cal.ros.recorded import recorded_frames
+    from stretch_sim_cal.ros.recorded import recorded_description, recorded_frames
 
     if not 0 <= args.max_time_difference < 10:
         raise InputError(f"--max-time-difference: {args.max_time_difference} s; give a number from 0 to 10")
@@ -87,7 +88,7 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
     frames = recorded_frames(
         recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description
     )
-    return _Source(recording, frames, args)
+    return _Source(recording, frames, args, recorded_description(recording) or description)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"lidar poses from {source.frames.source} of {args.recording}", file=sys.stderr)
         right_to_left, accepted = file.right_to_left, True
         if args.only != "floor":
-            result = _align(source)
+            result = _align(source, file)
             accepted = _conclude(result, "alignment", args, outcome, source)
             if accepted:
                 CalibrationFile.load_or_empty(args.out).with_alignment(result, robot_id).save(args.out)
@@ -127,15 +128,22 @@ def run(args: argparse.Namespace) -> int:
     return 0 if accepted else Refused.exit_code
 
 
-def _align(source: _Source):
+def _align(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
+    from stretch_sim_cal.ros.left_mount import LeftMountCheck
+    from stretch_sim_cal.ros.recorded import recorded_joints
 
-    settings = AlignmentSettings(base_from_left=source.frames.base_from_left)
+    settings, check = AlignmentSettings(base_from_left=source.frames.base_from_left), LeftMountCheck()
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["alignment"], "aligning"):
         method.add(left, right)
-    return method.solve()
+        check.add(left, right)
+    joints = recorded_joints(source.recording)
+    result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
+    if unchecked:
+        print(unchecked, file=sys.stderr)
+    return result
 
 
 def _find_floor(source: _Source, file: CalibrationFile):

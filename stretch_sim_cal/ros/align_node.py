@@ -12,6 +12,8 @@ from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignm
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
 from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
 from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.joint_listener import latest_joints
+from stretch_sim_cal.ros.left_mount import LeftMountCheck
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
@@ -62,10 +64,16 @@ def align(context: NodeContext) -> int:
         watchdog=watchdog,
     )
     method = method_class(first_guess, _settings(options, base_from_left))
+    joints, check = latest_joints(context), LeftMountCheck()
     for pair in clouds.take(options.num_samples, "aligning"):
         method.add(pair.left, pair.right)
+        check.add(pair.left, pair.right)
     context.log.info(clouds.summary())
-    result = method.solve()
+    result, unchecked = check.with_warning(
+        method.solve(), frames.description, joints, CalibrationFile.load_or_empty(path)
+    )
+    if unchecked:
+        context.log.info(unchecked)
     numbers = alignment_numbers(result, first_guess, base_from_left)
     robot_id = calibration_file.default_robot_id()
     code = finish(

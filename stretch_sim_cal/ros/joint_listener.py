@@ -24,6 +24,20 @@ def commanded_joints(positions: dict[str, float]) -> dict[str, float]:
     return result
 
 
+def latest_joints(context) -> dict[str, float]:
+    """Return the positions (m, rad) by name, which change as messages come in; nobody minds where none does."""
+    from sensor_msgs.msg import JointState
+
+    from stretch_sim_cal.ros.subscription import MatchedSubscription
+
+    positions: dict[str, float] = {}
+    MatchedSubscription(
+        context, JointState, JOINT_STATES,
+        lambda message: positions.update(zip(message.name, map(float, message.position), strict=False)),
+    )  # fmt: skip
+    return positions
+
+
 class JointListener:
     """Keeps the latest joint positions; `watchdog` counts the topic's silence."""
 

@@ -1,5 +1,6 @@
 """What the nodes take from topics, taken from a recording: frames, the description, and pairs of clouds. Needs no ROS."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,11 +10,13 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import points_from_message
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.ros.frames import FrameTree, transform_of_message, tree_of_description
+from stretch_sim_cal.ros.joint_listener import JOINT_STATES
 from stretch_sim_cal.ros.pairing import SIDES, PairingCounts, StampPairing
 
 CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 TF_TYPE = "tf2_msgs/msg/TFMessage"
 DESCRIPTION_TOPIC = "/robot_description"
+JOINT_MESSAGES = 20  # several nodes may share the topic, each with joints of its own
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,25 @@ def recorded_frames(
     )
 
 
+def recorded_description(recording: Recording) -> str | None:
+    """Return the text of the first /robot_description, None where there is none."""
+    if recording.topics.get(DESCRIPTION_TOPIC) != "std_msgs/msg/String":
+        return None
+    return next((message.data for _, message in recording.messages([DESCRIPTION_TOPIC])), None)
+
+
+def recorded_joints(recording: Recording) -> dict[str, float]:
+    """Return the first position (m, rad) of every joint on /joint_states, by its name; empty where there is none."""
+    positions: dict[str, float] = {}
+    if recording.topics.get(JOINT_STATES) == "sensor_msgs/msg/JointState":
+        for _, message in itertools.islice(recording.messages([JOINT_STATES]), JOINT_MESSAGES):
+            positions = dict(zip(message.name, map(float, message.position), strict=False)) | positions
+    return positions
+
+
 def _trees(recording: Recording, description: str | None) -> Iterator[FrameTree]:
-    if recording.topics.get(DESCRIPTION_TOPIC) == "std_msgs/msg/String":
-        for _, message in recording.messages([DESCRIPTION_TOPIC]):
-            yield tree_of_description(message.data)
-            break
+    if (recorded := recorded_description(recording)) is not None:
+        yield tree_of_description(recorded)
     static = FrameTree("/tf_static")
     for topic in ("/tf_static", "/tf"):
         if recording.topics.get(topic) == TF_TYPE:

@@ -1,0 +1,66 @@
+"""The check of the left mount in an alignment run: a few of its pairs, the joints, the description. Free of ROS.
+
+Where one of them is missing the alignment is as good as without; a sentence says that the mount was not checked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.gauge import left_mount
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import MOUNTS
+from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.ros.joint_listener import commanded_joints
+from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
+
+PAIRS = 3  # of clouds: more returns than the model is exact
+NEEDED = ("lift", "arm", "wrist_yaw")  # joints that move what the lidars see
+
+
+class LeftMountCheck:
+    """Keeps the first pairs of an alignment run, and tells at its end what they say about the left mount."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Take a pair of clouds (N, 3), each in its own lidar's frame."""
+        if len(self._pairs) < PAIRS:
+            self._pairs.append((left, right))
+
+    def with_warning(
+        self, result: AlignmentResult, description: str | None, joints: Mapping[str, float], file: CalibrationFile
+    ) -> tuple[AlignmentResult, str]:
+        """Return `result`, with a warning where the left mount is off, and why that could not be checked, or "".
+
+        `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states.
+        A `file` that holds the mounts knows better.
+        """
+        if not result.accepted or not self._pairs or MOUNTS in file.data:
+            return result, ""
+        missing = [joint for joint in NEEDED if joint not in commanded_joints(dict(joints))]
+        if description is None or missing:
+            lacking = "no /robot_description" if description is None else f"no {missing[0]} on /joint_states"
+            return result, f"the left mount was not checked against the robot's own returns: {lacking}"
+        try:
+            robot, settings = MountedRobot(parse_urdf(description, "/robot_description")), mount_settings()
+            clouds = (_finite(np.concatenate([pair[side] for pair in self._pairs])) for side in (0, 1))
+            positions = joint_positions(robot.model, joints)
+            sample = robot.sample("alignment", positions, *clouds, settings.joint_offsets)
+            found = left_mount(robot.surfaces, sample, robot.nominal, result, settings)
+        except InputError as error:
+            return result, f"the left mount was not checked against the robot's own returns: {error}"
+        if found is None:
+            return result, "the robot's own returns do not tell where the left lidar is"
+        if found.off:
+            result = replace(result, warnings=[*result.warnings, found.sentence()])
+        return result, ""
+
+
+def _finite(cloud: np.ndarray) -> np.ndarray:
+    return np.asarray(cloud[np.isfinite(cloud).all(axis=1)], dtype=float)

@@ -1,0 +1,114 @@
+"""The check of the left mount in every alignment run: what the robot's own returns say, and when they say nothing."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.ros.left_mount import LeftMountCheck
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+
+EMPTY = CalibrationFile()
+AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0), "slanting": (0.6, -0.5, 0.6)}
+
+
+def simulated(degrees: float, axis=(1.0, 0.0, 0.0), seed: int = 1) -> EmbeddedSimulator:
+    """Return a robot whose left lidar is turned, and whose right one is off in its own way."""
+    left = tuple(np.radians(degrees) * np.asarray(axis) / np.linalg.norm(axis))
+    right = tuple(np.radians((-0.3, 0.4, 0.2)))
+    setup = SimulationSetup(
+        sensor="jt128_sparse", seed=seed, lidar_left_error=PoseError((0.001, -0.001, 0.001), left),
+        lidar_right_error=PoseError((-0.002, 0.001, 0.001), right),
+    )  # fmt: skip
+    return EmbeddedSimulator(setup)
+
+
+def aligned(simulator: EmbeddedSimulator, **changes) -> AlignmentResult:
+    """Return what a good alignment answers."""
+    left, right = (simulator.base_from_lidar(side) for side in ("left", "right"))
+    covariance = np.diag([2e-4] * 3 + [5e-5] * 3) ** 2
+    return AlignmentResult(inverse(left) @ right, covariance, 0.001, 20, "planes", 0.8, [], **changes)
+
+
+def checked(simulator: EmbeddedSimulator, result=None, joints=None, description="", file=EMPTY):
+    check = LeftMountCheck()
+    for left, right in simulator.point_pairs(3):
+        check.add(left, right)
+    joints = simulator.joints.joint_positions if joints is None else joints
+    description = simulator.nominal_description if description == "" else description
+    return check.with_warning(aligned(simulator) if result is None else result, description, joints, file)
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("degrees", [0.5, 1.0, 2.0])
+def test_a_left_lidar_that_is_turned_is_told_with_how_far(degrees, axis):
+    result, unchecked = checked(simulated(degrees, AXES[axis]))
+    assert not unchecked
+    assert len(result.warnings) == 1 and "left lidar" in result.warnings[0]
+    told = float(result.warnings[0].split(" deg from")[0].split()[-1])
+    assert abs(told - degrees) < 0.55  # the deviation that it says of itself is 0.4 deg
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_left_lidar_where_it_should_be_is_no_warning(seed):
+    result, unchecked = checked(simulated(0.0, seed=seed))
+    assert result.warnings == [] and not unchecked
+
+
+def test_what_is_missing_is_told_and_the_alignment_stays_as_it_is():
+    simulator = simulated(1.0)
+    good = aligned(simulator)
+    for missing, told in (
+        ({"joints": {}}, "no lift on /joint_states"), ({"description": None}, "no /robot_description"),
+        ({"description": "<robot/>"}, "not checked"),
+    ):  # fmt: skip
+        result, unchecked = checked(simulator, good, **missing)
+        assert result is good and told in unchecked
+
+
+def test_a_refused_alignment_and_known_mounts_are_not_checked():
+    simulator = simulated(1.0)
+    assert checked(simulator, aligned(simulator, refusals=["no"]))[0].warnings == []
+    assert checked(simulator, file=CalibrationFile(data={"lidar_mounts": {}}))[0].warnings == []
+
+
+def test_a_recording_with_joints_is_checked_and_one_without_says_so(tmp_path, capsys):
+    simulator = simulated(1.0)
+    for name, with_joints in (("with", True), ("without", False)):
+        record(tmp_path / name, simulator, with_joints)
+        assert (
+            main(["calibrate", str(tmp_path / name), "--only", "alignment", "--out", str(tmp_path / name) + ".yaml"])
+            == 0
+        )
+        said = capsys.readouterr().err
+        assert ("show the left lidar" in said) is with_joints
+        assert ("no lift on /joint_states" in said) is not with_joints
+
+
+def record(folder, simulator: EmbeddedSimulator, with_joints: bool) -> None:
+    with RecordingWriter(folder) as writer:
+        types, pack = writer._typestore.types, writer._typestore.serialize_cdr
+
+        def write(topic: str, kind: str, message) -> None:
+            writer.add_topic(topic, kind)
+            writer.write(topic, 0, bytes(pack(message, kind)))
+
+        text = types["std_msgs/msg/String"](data=simulator.nominal_description)
+        write("/robot_description", "std_msgs/msg/String", text)
+        if with_joints:
+            positions = simulator.joints.joint_positions
+            time = types["builtin_interfaces/msg/Time"](sec=1, nanosec=0)
+            header = types["std_msgs/msg/Header"](stamp=time, frame_id="")
+            message = types["sensor_msgs/msg/JointState"](
+                header=header, name=list(positions), position=np.array(list(positions.values()), dtype=float),
+                velocity=np.zeros(0), effort=np.zeros(0),
+            )  # fmt: skip
+            write("/joint_states", "sensor_msgs/msg/JointState", message)
+        for tick in range(15):
+            for side in ("left", "right"):
+                stamp = round(simulator.start_time(side, tick) * 1e9) + 1_000_000_000
+                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, simulator.scan(side, tick))
