@@ -7,6 +7,18 @@ from setuptools import find_packages, setup
 
 PACKAGE = "stretch_sim_cal"
 SHARED = ("config", "launch", "models", "rviz", "scenarios", "worlds")
+PROGRAMS = (
+    "stretch_simulator",
+    "ros_align_dual_lidar",
+    "ros_find_floor_calibration",
+    "ros_broadcast_calibration",
+    "ros_visualize_calibration",
+    "ros_capture_clouds",
+    "ros_collect_body_shape_data",
+    "ros_calibrate_lidar_mounts",
+    "ros_visualize_body_shape_calibration",
+    "fit_body_shape_model",
+)
 ROOT = Path(__file__).resolve().parent
 
 
@@ -68,17 +80,8 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            "stretch-sim-cal = stretch_sim_cal.cli:main",
-            "stretch_simulator = stretch_sim_cal.ros.simulator_node:main",
-            "ros_align_dual_lidar = stretch_sim_cal.ros.align_node:main",
-            "ros_find_floor_calibration = stretch_sim_cal.ros.floor_node:main",
-            "ros_broadcast_calibration = stretch_sim_cal.ros.broadcast_node:main",
-            "ros_visualize_calibration = stretch_sim_cal.ros.visualize_node:main",
-            "ros_capture_clouds = stretch_sim_cal.ros.capture_node:main",
-            "ros_collect_body_shape_data = stretch_sim_cal.ros.collect_node:main",
-            "ros_calibrate_lidar_mounts = stretch_sim_cal.ros.mounts_node:main",
-            "fit_body_shape_model = stretch_sim_cal.commands.fit_body_shape:main",
-            "ros_visualize_body_shape_calibration = stretch_sim_cal.ros.body_shape_visualize_node:main",
+            f"stretch-sim-cal = {PACKAGE}.programs:stretch_sim_cal",
+            *(f"{name} = {PACKAGE}.programs:{name}" for name in PROGRAMS),
         ],
     },
 )

@@ -34,8 +34,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit code."""
+    return command.run(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int | None:
     parsed = build_parser().parse_args(arguments)
-    return command.run(lambda: parsed.run(parsed))
+    return parsed.run(parsed)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,34 @@
+"""What the console scripts start: each imports its own module, and Ctrl-C is no traceback while that takes its second.
+
+`stretch_sim_cal.programs:NAME` is a function for every program NAME.
+"""
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+
+from stretch_sim_cal import command
+
+PROGRAMS = {
+    "stretch_sim_cal": "cli",
+    "stretch_simulator": "ros.simulator_node",
+    "ros_align_dual_lidar": "ros.align_node",
+    "ros_find_floor_calibration": "ros.floor_node",
+    "ros_broadcast_calibration": "ros.broadcast_node",
+    "ros_visualize_calibration": "ros.visualize_node",
+    "ros_capture_clouds": "ros.capture_node",
+    "ros_collect_body_shape_data": "ros.collect_node",
+    "ros_calibrate_lidar_mounts": "ros.mounts_node",
+    "ros_visualize_body_shape_calibration": "ros.body_shape_visualize_node",
+    "fit_body_shape_model": "commands.fit_body_shape",
+}
+
+
+def __getattr__(name: str) -> Callable[[], int]:
+    if name not in PROGRAMS:
+        raise AttributeError(f"module {__name__} has no program {name}")
+    return partial(_run, PROGRAMS[name])
+
+
+def _run(module: str) -> int:
+    return command.run(lambda: importlib.import_module(f"stretch_sim_cal.{module}").main())
