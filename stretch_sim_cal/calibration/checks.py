@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stretch_sim_cal.calibration.alignment.settings import FAR_FROM_MODEL, FAR_FROM_MODEL_ROTATION
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
     FOOTPRINT,
@@ -17,8 +18,6 @@ from stretch_sim_cal.calibration.mounts.file import MOUNTS
 from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse
 
-# Real robots were found 43 mm and 0.6 deg from their description; far beyond that something else is wrong.
-FAR_TRANSLATION, FAR_ROTATION = 0.1, float(np.deg2rad(10.0))
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
 # What a user of the calibration may expect of it.
 SURE_TRANSLATION, SURE_ROTATION = 0.001, float(np.deg2rad(0.02))
@@ -67,10 +66,10 @@ def _problems_of_frames(calibration: CalibrationFile, described: Described) -> l
     if calibration.right_to_left is not None and described.right_to_left is not None:
         far = Difference("", *error(described.right_to_left, calibration.right_to_left))
         swapped = Difference("", *error(inverse(described.right_to_left), calibration.right_to_left))
-        if not far.within(FAR_TRANSLATION, FAR_ROTATION):
+        if not far.within(FAR_FROM_MODEL, FAR_FROM_MODEL_ROTATION):
             looks = (
                 "; it looks like left_to_right: left and right are swapped"
-                if swapped.within(FAR_TRANSLATION, FAR_ROTATION)
+                if swapped.within(FAR_FROM_MODEL, FAR_FROM_MODEL_ROTATION)
                 else ""
             )
             found.append(

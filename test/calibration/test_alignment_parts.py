@@ -7,7 +7,11 @@ import pytest
 
 from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.alignment.cells import NUM_CELLS, DirectionCells, cell_of, row_of
+from stretch_sim_cal.calibration.alignment.judgement import model_warnings
 from stretch_sim_cal.calibration.alignment.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.checks import Described, problems
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
@@ -138,6 +142,15 @@ def test_turning_that_drags_sliding_along_is_called_turning():
     information = 1e8 * (np.eye(6) - np.outer(axis, axis))
     found = directions(covariance_of(information), np.eye(4), 0.001, 0.001)
     assert [direction.name for direction in found if not direction.observed] == ["turning about base z"]
+
+
+@pytest.mark.parametrize(("millimetres", "degrees", "far"), [(43, 0.6, False), (120, 0.6, True), (43, 6.0, True)])
+def test_the_alignment_and_the_check_of_its_file_have_one_bound_for_far_from_the_model(millimetres, degrees, far):
+    described = from_xyz_rpy((0.0, -0.25, 0.0), (0.0, 0.0, 2.0))
+    found = described @ from_xyz_rpy((1e-3 * millimetres, 0.0, 0.0), (0.0, 0.0, np.deg2rad(degrees)))
+    assert bool(model_warnings(described, found, AlignmentSettings())) is far
+    file = CalibrationFile(right_to_left=found)
+    assert any("from the description" in problem for problem in problems(file, Described(described))) is far
 
 
 def test_methods_are_found_by_name():

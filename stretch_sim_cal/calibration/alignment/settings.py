@@ -7,6 +7,12 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid
 
+# Beyond this from the description a transform is hardly of the robot described: a swapped pair, a wrong model. A real
+# robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm would leave no room; swapped, the Stretch's
+# lidars are 24 cm and 116 deg off.
+FAR_FROM_MODEL = 0.1  # m
+FAR_FROM_MODEL_ROTATION = float(np.deg2rad(5.0))
+
 
 @dataclass(frozen=True)
 class AlignmentSettings:
@@ -36,9 +42,9 @@ class AlignmentSettings:
     # Nominal pose of the left lidar in base_link (4, 4): names directions in base axes, and tells the robot's own body.
     base_from_left: np.ndarray | None = None
 
-    # A result further than this from the description's transform is reported: a swapped pair, a wrong model.
-    max_model_translation: float = 0.05
-    max_model_rotation: float = float(np.deg2rad(5.0))
+    # A result further than this from the description's transform is reported.
+    max_model_translation: float = FAR_FROM_MODEL
+    max_model_rotation: float = FAR_FROM_MODEL_ROTATION
 
     def __post_init__(self):
         for name in ("max_std_translation", "max_std_rotation", "downsampling_resolution", "max_iterations",
