@@ -78,6 +78,7 @@ class MountedRobot:
             link: LinkSurface.of(surface.vertices, surface.faces)
             for link, surface in robot_surfaces(model).items() if len(surface.faces)
         }  # fmt: skip
+        self._held_by = {link: tuple(self._holders(link)) for link in self.surfaces}
         at_zero = self._base_from({}, [*lidars])
         self.nominal = {side: at_zero[link] for side, link in zip(SIDES, lidars, strict=True)}
 
@@ -87,7 +88,8 @@ class MountedRobot:
         """Return a sample with the links at joint values by description name."""
         positions = {joint: value for joint, value in joints.items() if joint in self.model.joints}
         here = self._base_from(positions)
-        return MountSample(name, left, right, here, {joint: self._motion(positions, here, joint) for joint in offsets})
+        motions = {joint: self._motion(positions, here, joint) for joint in offsets}
+        return MountSample(name, left, right, here, motions, self._held_by)
 
     def pose(self, name: str, commanded: Mapping[str, float]) -> MountSample:
         """Return a pose by commanded joint values, without anything seen in it."""
@@ -105,6 +107,13 @@ class MountedRobot:
                     ", ".join(f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items()),
                     commanded,
                 )
+
+    def _holders(self, link: str) -> Iterator[str]:
+        """Yield the links with a surface between a link and base_link, nearest first."""
+        while (joint := self.model.parent_joint(link)) is not None and joint.parent != BASE_LINK:
+            link = joint.parent
+            if link in self.surfaces:
+                yield link
 
     def _motion(
         self, positions: Mapping[str, float], here: Mapping[str, np.ndarray], joint: str

@@ -72,10 +72,9 @@ def test_mounts_that_are_two_degrees_off_are_found(sweep, result):
 
 def test_the_covariance_covers_the_error_and_is_not_idle(sweep, result):
     for side in SIDES:
-        twist = log(sweep[0].base_from_lidar(side) @ inverse(result.base_from_lidar[side]))
-        assert twist @ np.linalg.solve(result.covariance_of(side), twist) < 25.0  # 6 on average
+        assert nees(sweep[0], result, side) < 17.0  # one in a hundred is larger
         position, angle = result.spread_of(side)
-        assert position < 2e-3 and np.degrees(angle) < 0.15
+        assert position < 3e-3 and np.degrees(angle) < 0.25  # what may be wrong with the model, 1 mm and 0.1 deg a link
 
 
 def test_a_tie_makes_the_lidars_agree_with_the_alignment(robot, sweep):
@@ -86,12 +85,41 @@ def test_a_tie_makes_the_lidars_agree_with_the_alignment(robot, sweep):
     assert distance < 3e-4 and np.degrees(angle) < 0.02
 
 
-def test_a_lift_zero_that_is_off_is_found_and_does_not_move_the_mounts(robot):
-    simulator, samples = recorded(robot, lift_offset=0.004)
+@pytest.fixture(scope="module")
+def lifted(robot):
+    return recorded(robot, lift_offset=0.004)
+
+
+def nees(simulator, found, side):
+    """Return the squared error in units of the covariance: 6 on average."""
+    twist = log(simulator.base_from_lidar(side) @ inverse(found.base_from_lidar[side]))
+    return twist @ np.linalg.solve(found.covariance_of(side), twist)
+
+
+def test_a_lift_zero_that_is_off_is_found_and_does_not_move_the_mounts(robot, lifted):
+    simulator, samples = lifted
     found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings(with_joint_offsets=True))
     lift = next(offset for offset in found.joint_offsets if offset.joint == "lift_joint")
     assert lift.value == pytest.approx(0.004, abs=1.5e-3) and lift.separable
     assert error(simulator.base_from_lidar("left"), found.base_from_lidar["left"])[0] < 2e-3
+
+
+def test_a_lift_zero_that_nobody_asked_for_is_reported_and_covered(robot, lifted):
+    simulator, samples = lifted
+    found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings())
+    assert any("the zero of lift_joint seems to be off" in warning for warning in found.warnings)
+    assert max(nees(simulator, found, side) for side in SIDES) < 17.0  # one in a hundred is larger
+
+
+def test_an_arm_that_is_bolted_on_askew_is_named_and_hardly_moves_the_mounts(robot):
+    askew = PoseError((0.0012, -0.0012, 0.0011), tuple(np.radians([0.17, 0.17, -0.18])))  # 2 mm, 0.3 deg
+    simulator, samples = recorded(robot, dataclasses.replace(SETUP, joint_errors={"arm_l0_joint": askew}))
+    found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings())
+    assert any("with what it holds, seems to be" in warning for warning in found.warnings)
+    for side in SIDES:
+        distance, angle = error(simulator.base_from_lidar(side), found.base_from_lidar[side])
+        assert distance < 1.5e-3 and np.degrees(angle) < 0.15
+        assert nees(simulator, found, side) < 17.0
 
 
 def test_a_payload_is_named_and_left_out(robot):

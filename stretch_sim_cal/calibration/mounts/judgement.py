@@ -75,9 +75,9 @@ def warnings_of(
         for joint in joints if not asked
     ]  # fmt: skip
     told += [
-        f"{misfit.link} seems to be {1e3 * np.linalg.norm(misfit.motion[:3]):.1f} mm and "
+        f"{misfit.link}, with what it holds, seems to be {1e3 * np.linalg.norm(misfit.motion[:3]):.1f} mm and "
         f"{np.degrees(np.linalg.norm(misfit.motion[3:])):.2f} deg from where the model has it"
-        for misfit in misfits if misfit.sigmas > MISPLACED
+        for misfit in misfits if misfit.stands_out or misfit.sigmas > MISPLACED
     ]  # fmt: skip
     told += [
         f"{100 * share:.0f} % of the returns on {link} lie in front of it: a payload, or something in the way; left out"

@@ -2,7 +2,8 @@
 
 Coarse to fine: a search from several starts by rays against the model's surfaces, then Gauss-Newton with all returns
 that are not near an edge. With the twelve numbers of both lidars every link's own small misplacement is estimated,
-held by what is known of the model, so that the covariance tells how far the model can be believed.
+held by what is known of the model: for the result as closely as the returns say that this robot is built, for the
+covariance as loosely as it is believed to be.
 Assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that most
 returns near the model come from it. Poses are base_link_from_lidar.
 """
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.mounts.build import MOST_OUT, as_built
 from stretch_sim_cal.calibration.mounts.judgement import directions_of, joint_offsets, refusals, warnings_of
 from stretch_sim_cal.calibration.mounts.misfit import consistent, link_misfits, noise_of, residuals_of
 from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample, posed, thinned
@@ -68,14 +70,17 @@ def calibrate_mounts(
                 for key, found in matches.items()
             }
         information, gradient = _system(unknowns, models, matches, poses, nominal, tie, offsets, settings)
-        solution = np.linalg.solve(information, gradient)
+        build = as_built(information, gradient, unknowns, settings, MOST_OUT if step > 1 else 0)
+        solution = build.solution
         poses = {side: moved(poses[side], solution[unknowns.of_side(side)]) for side in SIDES}
         steps = solution[unknowns.first_joint :]
         if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
             offsets = {joint: offsets[joint] + float(by) for joint, by in zip(offsets, steps, strict=True)}
             models = posed(list(samples), surfaces, offsets)
     covariance = np.linalg.inv(information)
-    misfits = link_misfits(unknowns, matches, solution, covariance, settings)
+    believed = covariance @ gradient
+    misfits = link_misfits(unknowns, matches, build, settings)
+    covariance += np.outer(solution - believed, solution - believed)  # errors are those about what is written
     counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
     along = np.concatenate([m.along for m in matches.values()])
     directions = directions_of(poses, covariance, settings)

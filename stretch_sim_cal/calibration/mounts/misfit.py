@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from stretch_sim_cal.calibration.mounts.build import Build
 from stretch_sim_cal.calibration.mounts.rays import REACH, Matches, PosedSample, thinned
 from stretch_sim_cal.calibration.mounts.result import SIDES, LinkMisfit, MountSettings, Residuals
-from stretch_sim_cal.calibration.mounts.system import Unknowns
+from stretch_sim_cal.calibration.mounts.system import Unknowns, model_variances
 from stretch_sim_cal.geometry.voxels import voxel_keys
 
 PATCH = 0.03  # m, edge of the cells of a link's surface whose returns are judged together
@@ -54,22 +55,19 @@ def consistent(matches: Matches, sample: PosedSample, unknowns: Unknowns, settin
 
 
 def link_misfits(
-    unknowns: Unknowns, matches: Mapping[tuple[str, int], Matches], solution: np.ndarray, covariance: np.ndarray,
-    settings: MountSettings,
-) -> list[LinkMisfit]:  # fmt: skip
+    unknowns: Unknowns, matches: Mapping[tuple[str, int], Matches], build: Build, settings: MountSettings
+) -> list[LinkMisfit]:
     """Return for every link that was seen how it seems misplaced, worst first."""
     seen = np.zeros(len(unknowns.links))
     for found in matches.values():
         seen += np.bincount(found.links, minlength=len(seen))
-    prior = np.array([settings.link_position**2] * 3 + [settings.link_angle**2] * 3)
+    believed = np.sqrt(model_variances(unknowns.size, settings))
     misfits = []
     for index in np.flatnonzero(seen):
-        own = unknowns.of_link(index)
-        # How much an estimate held by the prior scatters where the model is as good as it is said to be.
-        scatter = np.maximum(prior - np.diag(covariance)[own], 0.1 * prior)
-        known = scatter > 0
-        sigmas = float(np.max(np.abs(solution[own][known]) / np.sqrt(scatter[known]), initial=0.0))
-        misfits.append(LinkMisfit(unknowns.links[index], solution[own], sigmas, int(seen[index])))
+        parts = (unknowns.of_link(index), unknowns.of_surface(index))
+        sigmas = max(float(np.abs(build.solution[part] / believed[part]).max()) for part in parts)
+        motion = sum(build.solution[part] for part in parts)
+        misfits.append(LinkMisfit(unknowns.links[index], motion, sigmas, int(seen[index]), index in build.standing_out))
     return sorted(misfits, key=lambda misfit: -misfit.sigmas)
 
 

@@ -21,7 +21,8 @@ class MountSample:
 
     `left` and `right` (N, 3) are returns in their lidar's own frame, of any number of frames; `base_from_link` (4, 4)
     says where the links are at the joint values of the pose. `joint_motions` gives for each joint whose zero may be
-    off the twists (6,), per m or rad of the joint, of the links that it moves.
+    off the twists (6,), per m or rad of the joint, of the links that it moves; `held_by` for each link those between it
+    and base_link: where one of them is misplaced, all that it holds is misplaced with it.
     """
 
     name: str
@@ -29,14 +30,15 @@ class MountSample:
     right: np.ndarray
     base_from_link: Mapping[str, np.ndarray]
     joint_motions: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    held_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class MountSettings:
     """Lengths in m, angles in rad.
 
-    `link_position` and `link_angle` are how far (one sigma per axis) a link's surface may be from where the model has
-    it; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
+    `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on what
+    holds it; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
     `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are they part of the result. `mount_position` and `mount_angle` say the same of the mounts.
     A direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
     above `refuse_factor` times that in a refusal.
@@ -77,12 +79,13 @@ class JointOffset:
 @dataclass(frozen=True)
 class LinkMisfit:
     """What a link's returns say of it: the twist (6,) in its own frame about its centre that explains them best,
-    by how many sigma of the model's uncertainty, and from how many returns."""
+    by how many sigma of the model's uncertainty, from how many returns, and whether it stands out among the others."""
 
     link: str
     motion: np.ndarray
     sigmas: float
     num_points: int
+    stands_out: bool = False
 
 
 @dataclass(frozen=True)

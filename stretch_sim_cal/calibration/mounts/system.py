@@ -1,8 +1,9 @@
 """The normal equations of the mounts: both lidars, every link's own small misplacement, and joint zeros.
 
-A link's misplacement is a twist (6,) about the centre of its surface, in its own frame, the same in all samples. It is
-estimated with the mounts, held by the model's uncertainty, and not of interest itself: so returns of one link are not
-taken for more than the link's place is known, and the covariance of the mounts says so.
+A link may be off in two ways: bolted askew to what holds it, which moves all that it holds in turn, and with a surface
+that is not where its frame has it, which moves nothing else. Either is a twist (6,) about the centre of its surface, in
+its own frame, the same in all samples. They are estimated with the mounts, held by the model's uncertainty, and not of
+interest themselves: so returns of one link are not taken for more than the link's place is known.
 """
 
 from collections.abc import Mapping
@@ -15,18 +16,21 @@ from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, Tie
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse, log
 
 MOUNTS = 2 * 6
+HALF = float(np.sqrt(0.5))  # of a link's misplacement, one sigma: half of its variance is bolting, half is surface
 RIGID = 1e-5  # m and rad, of links that the user says are exactly where the model has them
 SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
 
 
 class Unknowns:
-    """Which column of the system is what: the twists of left and right lidar, the links', and the joints' offsets."""
+    """Which column of the system is what: the twists of left and right lidar, the links' as bolted, the links' surfaces',
+    and the joints' offsets."""
 
     def __init__(self, surfaces: Mapping[str, LinkSurface], settings: MountSettings):
         self.links = list(surfaces)
         self.joints = list(settings.joint_offsets)
         self.centres = {link: surface.corners.mean(axis=0) for link, surface in surfaces.items()}
-        self.first_joint = MOUNTS + 6 * len(self.links)
+        self.first_surface = MOUNTS + 6 * len(self.links)
+        self.first_joint = self.first_surface + 6 * len(self.links)
         self.size = self.first_joint + len(self.joints)
 
     def of_side(self, side: str) -> slice:
@@ -35,6 +39,9 @@ class Unknowns:
 
     def of_link(self, index: int) -> slice:
         return slice(MOUNTS + 6 * index, MOUNTS + 6 * index + 6)
+
+    def of_surface(self, index: int) -> slice:
+        return slice(self.first_surface + 6 * index, self.first_surface + 6 * index + 6)
 
 
 def add_matches(
@@ -53,19 +60,24 @@ def add_matches(
         link = unknowns.links[index]
         chosen = matches.links == index
         feet, normals = matches.hits[chosen], matches.normals[chosen]
-        own = unknowns.of_link(index)
-        local_feet = sample.in_link(unknowns.links, index, feet, True) - unknowns.centres[link]
-        local_normals = sample.in_link(unknowns.links, index, normals, False)
+        holding = [index, *(unknowns.links.index(other) for other in sample.sample.held_by.get(link, ()))]
+        misplaced = [_moved_by(unknowns, holder, sample, feet, normals) for holder in holding]
         motions = [sample.sample.joint_motions.get(joint, {}).get(link, np.zeros(6)) for joint in unknowns.joints]
         turned = np.hstack([normals, np.cross(feet, normals)])
-        jacobian = np.hstack(
-            [turned, -np.hstack([local_normals, np.cross(local_feet, local_normals)])]
-            + [-(turned @ motion)[:, None] for motion in motions]
-        )
-        columns = np.r_[lidar, own, joint_columns].astype(int)
+        jacobian = np.hstack([turned, *misplaced, misplaced[0]] + [-(turned @ motion)[:, None] for motion in motions])
+        columns = np.r_[(lidar, *map(unknowns.of_link, holding), unknowns.of_surface(index), joint_columns)].astype(int)
         weighted = weights[chosen][:, None] * jacobian
         information[np.ix_(columns, columns)] += jacobian.T @ weighted
         gradient[columns] -= weighted.T @ matches.distances[chosen]
+
+
+def _moved_by(
+    unknowns: Unknowns, holder: int, sample: PosedSample, feet: np.ndarray, normals: np.ndarray
+) -> np.ndarray:
+    """Return how distances from surfaces at `feet` (M, 3) change (M, 6) with a link's twist about its centre."""
+    arms = sample.in_link(unknowns.links, holder, feet, True) - unknowns.centres[unknowns.links[holder]]
+    own_normals = sample.in_link(unknowns.links, holder, normals, False)
+    return -np.hstack([own_normals, np.cross(arms, own_normals)])
 
 
 def add_priors(
@@ -81,12 +93,18 @@ def add_priors(
         columns = unknowns.of_side(side)
         information[columns, columns] += weight
         gradient[columns] -= weight @ log(poses[side] @ inverse(nominal[side]))
-    link = [max(settings.link_position, RIGID) ** -2] * 3 + [max(settings.link_angle, RIGID) ** -2] * 3
-    joints = [settings.joint_prior.get(joint, settings.default_joint_prior) ** -2 for joint in unknowns.joints]
-    weights = np.array(link * len(unknowns.links) + joints)
+    weights = 1.0 / model_variances(unknowns.size, settings)[MOUNTS:]
     rest = np.arange(MOUNTS, unknowns.size)
     information[rest, rest] += weights
     gradient[rest] -= weights * state[rest]
+
+
+def model_variances(size: int, settings: MountSettings) -> np.ndarray:
+    """Return what is believed of links and joints' zeros beforehand, as variances (size,), 0 for the mounts."""
+    links = (size - MOUNTS - len(settings.joint_offsets)) // 6
+    one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
+    joints = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in settings.joint_offsets]
+    return np.concatenate([np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, links), np.square(joints)])
 
 
 def add_tie(information: np.ndarray, gradient: np.ndarray, poses: Mapping[str, np.ndarray], tie: Tie) -> None:
