@@ -1,7 +1,8 @@
 """How well the lidars' mounts are found: error and honesty of the covariance over seeds, poses, noise, model error.
 
     python benchmarks/mounts.py --seeds 10                                  # an exact model
-    python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1     # every link misplaced at random
+    python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1     # every link's surface misplaced at random
+    python benchmarks/mounts.py --seeds 10 --bolts-mm 0.7 --bolts-deg 0.07  # every link bolted askew, with what it holds
     python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
@@ -20,8 +21,8 @@ from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import SIDES, Tie, as_right_to_left
 from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
-from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, joint_positions, nominal_description
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.sensor import load_sensor
@@ -69,15 +70,29 @@ def misplaced(surface: LinkSurface, random: np.random.Generator, distance: float
     return LinkSurface.of(vertices, surface.faces)
 
 
+def misbuilt(robot: MountedRobot, random: np.random.Generator, distance: float, angle: float) -> dict[str, PoseError]:
+    """Return errors of the joints that hold links, `distance` (m) and `angle` (rad) one sigma per axis."""
+    held = [link for link in robot.surfaces if link not in (BASE_LINK, HEAD_LINK)] if distance or angle else []
+    return {
+        robot.model.parent_joint(link).name: PoseError(
+            tuple(map(float, distance * random.normal(size=3))), tuple(map(float, angle * random.normal(size=3)))
+        )
+        for link in held
+    }
+
+
 def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     """Simulate and calibrate one seed."""
     random = np.random.default_rng(seed)
     errors = [random_error(random, 1e-3 * args.start_mm, np.radians(args.start_deg)) for _ in SIDES]
     pose_errors = [PoseError(*(tuple(map(float, part)) for part in to_xyz_rpy(matrix))) for matrix in errors]
     sensor = dataclasses.replace(load_sensor(args.sensor), range_noise=args.noise)
-    setup = SimulationSetup(seed=seed, lidar_left_error=pose_errors[0], lidar_right_error=pose_errors[1])
+    robot = MountedRobot(load_model(nominal_description()))
+    setup = SimulationSetup(
+        seed=seed, lidar_left_error=pose_errors[0], lidar_right_error=pose_errors[1],
+        joint_errors=misbuilt(robot, random, 1e-3 * args.bolts_mm, np.radians(args.bolts_deg)),
+    )  # fmt: skip
     simulator = EmbeddedSimulator(setup, sensor)
-    robot = MountedRobot(parse_urdf(simulator.nominal_description))
     surfaces = {
         link: misplaced(surface, random, 1e-3 * args.model_mm, np.radians(args.model_deg))
         for link, surface in robot.surfaces.items()
@@ -133,8 +148,12 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=5, help="per pose (default: %(default)s)")
     parser.add_argument("--start-mm", type=float, default=15.0, help="error of each mount (default: %(default)s)")
     parser.add_argument("--start-deg", type=float, default=1.5, help="error of each mount (default: %(default)s)")
-    parser.add_argument("--model-mm", type=float, default=0.0, help="how far links are off, one sigma per axis")
-    parser.add_argument("--model-deg", type=float, default=0.0, help="how far links are turned, one sigma per axis")
+    parser.add_argument("--model-mm", type=float, default=0.0, help="how far surfaces are off, one sigma per axis")
+    parser.add_argument("--model-deg", type=float, default=0.0, help="how far surfaces are turned, one sigma per axis")
+    parser.add_argument("--bolts-mm", type=float, default=0.0, help="how far links are bolted off, with all they hold")
+    parser.add_argument(
+        "--bolts-deg", type=float, default=0.0, help="how far links are bolted askew, one sigma per axis"
+    )
     parser.add_argument(
         "--uncertainty-mm", type=float, default=1.0, help="what the calibration is told of that (default: %(default)s)"
     )
