@@ -69,7 +69,9 @@ class _Source:
         from stretch_sim_cal.ros.watchdog import Progress
 
         topics = {"left": self.args.left_topic, "right": self.args.right_topic}
-        pairs = RecordedPairs(self.recording, topics, self.args.max_time_difference, limit)
+        frames = {"left": self.args.left_frame, "right": self.args.right_frame}
+        warn = lambda sentence: print(f"warning: {one_line(sentence)}", file=sys.stderr)  # noqa: E731
+        pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn)
         with Progress(label, pairs.total) as progress:
             for pair in pairs:
                 yield pair

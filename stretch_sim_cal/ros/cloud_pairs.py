@@ -10,7 +10,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import points_from_message
-from stretch_sim_cal.ros.frames import OTHER_NAME
+from stretch_sim_cal.ros.frames import complaint_about_frame
 from stretch_sim_cal.ros.pairing import MILLISECOND, SIDES, Pair, StampPairing
 from stretch_sim_cal.ros.parameters import Option
 from stretch_sim_cal.ros.watchdog import Progress, Watchdog
@@ -141,22 +141,11 @@ class CloudPairs:
         self._on_pair(clouds)
 
     def _check_frame(self, side: str, frame: str) -> None:
-        frame = frame.lstrip("/")
-        other = "right" if side == "left" else "left"
-        expected = self._frames[side]
-        if frame in (expected, OTHER_NAME.get(expected)):
-            return
-        if frame in (self._frames[other], OTHER_NAME.get(self._frames[other])):
-            raise InputError(
-                f"{self.topics[side]} holds clouds of the {other} lidar (frame '{frame}', '{expected}' was expected):"
-                " left_lidar_topic and right_lidar_topic are swapped"
-            )
-        if frame not in self._complained:
-            self._complained.add(frame)
-            self._context.log.warning(
-                f"{self.topics[side]} comes in frame '{frame}', '{expected}' was expected and is used; "
-                f"set {side}_lidar_frame if '{frame}' is the lidar's frame"
-            )
+        options = {"topics": "left_lidar_topic and right_lidar_topic", "frame": f"{side}_lidar_frame"}
+        complaint = complaint_about_frame(side, self.topics[side], frame, self._frames, options)
+        if complaint and complaint not in self._complained:
+            self._complained.add(complaint)
+            self._context.log.warning(complaint)
 
     def _why_no_pairs(self) -> str:
         counts = self._pairing.counts

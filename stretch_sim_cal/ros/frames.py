@@ -6,7 +6,7 @@ sit on the head, which is bolted to the base), so there is nothing to interpolat
 
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -21,6 +21,29 @@ NAMES_SHOWN = 12
 LEFT_CALIBRATED_OPTION = Option(
     "left_calibrated_frame", "lidar_left_calibrated", "where the left lidar is by the mounts that were found"
 )
+
+
+def complaint_about_frame(
+    side: str, topic: str, frame: str, expected: Mapping[str, str], options: Mapping[str, str]
+) -> str:
+    """Return what is odd about the frame that clouds of a lidar come in, or "".
+
+    `expected` holds the frames by side, `options` what the user calls the two "topics" and the "frame" of this side.
+    Raises `InputError` where it is the other lidar's.
+    """
+    frame, own = frame.lstrip("/"), expected[side]
+    other = "right" if side == "left" else "left"
+    if frame in (own, OTHER_NAME.get(own)):
+        return ""
+    if frame in (expected[other], OTHER_NAME.get(expected[other])):
+        raise InputError(
+            f"{topic} holds clouds of the {other} lidar (frame '{frame}', '{own}' was expected):"
+            f" {options['topics']} are swapped"
+        )
+    return (
+        f"{topic} comes in frame '{frame}', '{own}' was expected and is used; "
+        f"set {options['frame']} if '{frame}' is the lidar's frame"
+    )
 
 
 class FrameTree:

@@ -1,7 +1,7 @@
 """What the nodes take from topics, taken from a recording: frames, the description, and pairs of clouds. Needs no ROS."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import points_from_message
 from stretch_sim_cal.recording.reader import Recording
-from stretch_sim_cal.ros.frames import FrameTree, transform_of_message, tree_of_description
+from stretch_sim_cal.ros.frames import FrameTree, complaint_about_frame, transform_of_message, tree_of_description
 from stretch_sim_cal.ros.joint_listener import JOINT_STATES
 from stretch_sim_cal.ros.pairing import SIDES, PairingCounts, StampPairing
 
@@ -93,14 +93,19 @@ def _trees(recording: Recording, description: str | None) -> Iterator[FrameTree]
 class RecordedPairs:
     """Pairs of clouds in a recording, in order; iterating yields (left, right), (N, 3) each, without empty ones.
 
-    `topics` maps "left" and "right" to topic names, `bound` (s) is how far apart the stamps of a pair may be, `limit`
-    the most pairs to yield. Raises `InputError` where a topic is missing or no pair is found at all.
+    `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of others.
+    `bound` (s) is how far apart the stamps of a pair may be, `limit`
+    the most pairs to yield. Raises `InputError` where a topic is missing, holds the other lidar's clouds, or no pair is
+    found at all.
     """
 
-    def __init__(self, recording: Recording, topics: dict[str, str], bound: float, limit: int):
+    def __init__(
+        self, recording: Recording, topics: dict[str, str], frames: dict[str, str], bound: float, limit: int,
+        warn: Callable[[str], None],
+    ):  # fmt: skip
         for side in SIDES:
             recording.require(topics[side], CLOUD_TYPE)
-        self._recording = recording
+        self._recording, self._frames, self._warn = recording, frames, warn
         self._side_of = {topic: side for side, topic in topics.items()}
         self._bound, self._limit = bound, limit
         self.counts = PairingCounts()
@@ -109,7 +114,12 @@ class RecordedPairs:
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         pairing: StampPairing = StampPairing(self._bound)
         self.counts, given = pairing.counts, 0
+        complaints = {""}
         for topic, message in self._recording.messages(list(self._side_of)):
+            complaint = self._complaint(topic, message.header.frame_id)
+            if complaint not in complaints:
+                complaints.add(complaint)
+                self._warn(complaint)
             stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
             for pair in pairing.add(self._side_of[topic], stamp, message):
                 left, right = points_from_message(pair.left), points_from_message(pair.right)
@@ -125,3 +135,8 @@ class RecordedPairs:
                 f"{self._recording.path}: no pair of clouds within {1e3 * self._bound:.0f} ms: {why}; "
                 "raise --max-time-difference if the lidars' clocks are known to differ"
             )
+
+    def _complaint(self, topic: str, frame: str) -> str:
+        side = self._side_of[topic]
+        options = {"topics": "--left-topic and --right-topic", "frame": f"--{side}-frame"}
+        return complaint_about_frame(side, topic, frame, self._frames, options)

@@ -103,6 +103,26 @@ def test_clocks_that_differ_are_found_out(tmp_path, capsys):
     assert "no pair of clouds within 10 ms" in message and "clocks" in message
 
 
+def test_swapped_topics_are_an_error_and_another_frame_a_warning(recording, tmp_path, capsys):
+    folder, _ = recording
+    arguments = [
+        "calibrate",
+        str(folder),
+        "--out",
+        str(tmp_path / "cal.yaml"),
+        "--num-samples",
+        "2",
+        "--only",
+        "alignment",
+    ]
+    swapped = ["--left-topic", "/lidar_points_right", "--right-topic", "/lidar_points_left"]
+    assert main([*arguments, *swapped]) == 2
+    assert "--left-topic and --right-topic are swapped" in capsys.readouterr().err
+    main([*arguments, "--left-frame", "head_link", "--right-frame", "lidar_right_link"])
+    said = capsys.readouterr().err
+    assert said.count("comes in frame 'lidar_left_link', 'head_link' was expected") == 1
+
+
 @pytest.mark.parametrize("fault", ["missing", "torn", "text", "folder without metadata"])
 def test_a_recording_that_cannot_be_read_is_named_in_one_line(recording, tmp_path, capsys, fault):
     folder, _ = recording
