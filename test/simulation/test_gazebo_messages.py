@@ -59,6 +59,8 @@ def test_rays_without_a_return_are_left_out():
     assert [tuple(point)[:3] for point in points] == [(1, 2, 3), (4, 5, 6)]
     assert list(points["ring"]) == [0, 1]
     assert list(points["intensity"]) == [0, 0]
+    points = messages.driver_points(messages.packed_cloud(message), 0.0, 0.1, nearest=5.0)
+    assert list(points["ring"]) == [1]  # what is too near has blocked its ray
 
 
 def test_a_big_endian_cloud_is_read():

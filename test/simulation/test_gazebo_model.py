@@ -18,6 +18,7 @@ from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.model import gazebo_description
 from stretch_sim_cal.simulation.gazebo.world import gazebo_world
+from stretch_sim_cal.simulation.raycast import Hits, Scene
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 from stretch_sim_cal.simulation.worlds import load_world
 
@@ -27,6 +28,12 @@ SETUP = SimulationSetup(
     lidar_left_error=PoseError((0.002, -0.001, 0.003), (0.01, -0.02, 0.03)),
     base_error=BaseError(0.003, 0.01, -0.01),
 )
+
+
+def scan_directions(sensor) -> np.ndarray:
+    elevations, azimuths = np.meshgrid(sensor.elevations, np.linspace(-np.pi, np.pi, 300, endpoint=False))
+    across = np.cos(elevations)
+    return np.stack([across * np.cos(azimuths), across * np.sin(azimuths), np.sin(elevations)], -1).reshape(-1, 3)
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +60,23 @@ def test_lidars_have_the_sensor_s_rays_and_sit_where_they_really_are(description
         assert sensor.findtext("lidar/scan/horizontal/samples") == "300"
         assert sensor.findtext("lidar/scan/vertical/samples") == "64"
         assert float(sensor.findtext("lidar/scan/vertical/min_angle")) == pytest.approx(np.radians(-3.5))
-        assert float(sensor.findtext("lidar/range/min")) == embedded.sensor.range_min
+        assert float(sensor.findtext("lidar/noise/stddev")) == 0.0  # the simulator adds it, by the seed
         turn = float(sensor.findtext("lidar/scan/horizontal/max_angle")) + np.pi
         assert turn == pytest.approx(2 * np.pi * 299 / 300)  # a full turn would cast its first column twice
     transforms = link_transforms(parse_urdf(description), {}, ["base_link", *sensors])
     found = inverse(transforms["base_link"]) @ transforms["lidar_left_true_link"]
     assert found == pytest.approx(embedded.base_from_lidar("left"))
+
+
+def test_rays_start_before_anything_that_blocks_them(description, embedded):
+    # Gazebo looks through what is nearer than its lidars' minimum; the collars around them block a tenth of the rays.
+    start = float(ElementTree.fromstring(description).findtext(".//lidar/range/min"))
+    scene = Scene(embedded.true_surfaces())
+    for side in ("left", "right"):
+        base_from_lidar = embedded.base_from_lidar(side)
+        directions = scan_directions(embedded.sensor) @ base_from_lidar[:3, :3].T
+        nearest = Hits(base_from_lidar[:3, 3], directions, [scene]).distances.min()
+        assert start < nearest < embedded.sensor.range_min
 
 
 def test_links_of_lidars_may_be_lumped_so_that_their_sensors_stay(description):

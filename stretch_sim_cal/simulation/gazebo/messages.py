@@ -100,16 +100,17 @@ def _records(layout: _Layout, data: memoryview) -> np.ndarray:
     return np.ndarray((layout.height, layout.width), record, data, strides=(row_step, layout.point_step))
 
 
-def driver_points(cloud: PackedCloud, start: float, period: float) -> np.ndarray:
+def driver_points(cloud: PackedCloud, start: float, period: float, nearest: float = 0.0) -> np.ndarray:
     """Return the returns of a cloud as points (M,) of `POINT_DTYPE`, as the vendor's driver publishes a scan.
 
     They come in firing order, column by column; `timestamp` spreads the columns over the `period` after `start` (both
-    in s). Gazebo takes all of them at one instant, and its CPU lidar gives every return the intensity 0.
+    in s). What is nearer than `nearest` (m) blocks its ray without a return. Gazebo takes all of them at one instant,
+    and its CPU lidar gives every return the intensity 0.
     """
     records = cloud.records.T
     height, width = cloud.records.shape
     xyz = np.stack([records[name] for name in COORDINATES], axis=-1)
-    rays = np.flatnonzero(np.isfinite(xyz).all(axis=-1))
+    rays = np.flatnonzero(np.isfinite(xyz).all(axis=-1) & (np.linalg.norm(xyz, axis=-1) >= nearest))
     points = np.zeros(len(rays), dtype=POINT_DTYPE)
     for index, name in enumerate(COORDINATES):
         points[name] = xyz.reshape(-1, 3)[rays, index]

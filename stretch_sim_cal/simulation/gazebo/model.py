@@ -18,6 +18,8 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 
 # <sensor type>: what is called CPU lidar is the plain type to Gazebo.
 SENSOR_TYPES = {"cpu": "lidar", "gpu": "gpu_lidar"}
+# m. Gazebo starts its rays at <min> and so looks through what is nearer; the collars around the lidars begin at 0.03.
+RAY_START = 0.01
 
 
 def gazebo_description(
@@ -49,7 +51,7 @@ def gazebo_description(
 
 
 def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
-    """Return the xacro's arguments for a lidar with the sensor's rays per turn, rows, range, noise and rate.
+    """Return the xacro's arguments for a lidar with the sensor's rays per turn, rows, range and rate, without noise.
 
     Gazebo's rows are evenly spaced between the lowest and the highest channel, without the channels' lead and lag;
     drop-outs, biases and drifting spins are not simulated there.
@@ -61,9 +63,9 @@ def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
         "lidar_rows": str(sensor.num_channels),
         "lidar_lowest": float(np.min(sensor.elevations)),
         "lidar_highest": float(np.max(sensor.elevations)),
-        "lidar_nearest": sensor.range_min,
+        "lidar_nearest": min(RAY_START, sensor.range_min),
         "lidar_farthest": sensor.range_max,
-        "lidar_noise": sensor.range_noise,
+        "lidar_noise": 0.0,
     }
 
 
