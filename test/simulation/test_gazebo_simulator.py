@@ -83,6 +83,15 @@ def test_scans_lie_on_the_world_from_where_the_lidars_really_are(simulator):
         assert simulator.start_time(side, 1) - simulator.start_time(side, 0) == pytest.approx(0.1)
 
 
+def test_a_scan_s_noise_is_that_of_its_seed_side_and_number(simulator):
+    for _ in range(12):
+        simulator.joints.step(0.025)
+    first, second = simulator.scan("left", 1), simulator.scan("left", 2)
+    assert (simulator.scan("left", 1) == first).all()
+    differences = np.linalg.norm(xyz(first), axis=1) - np.linalg.norm(xyz(second), axis=1)
+    assert differences.std() == pytest.approx(np.sqrt(2.0) * simulator.sensor.range_noise, rel=0.05)
+
+
 def test_joints_go_where_they_are_told(simulator):
     joints = simulator.joints
     assert joints.positions["wrist_yaw_joint"] == pytest.approx(3.14, abs=1e-3)
@@ -96,11 +105,15 @@ def test_joints_go_where_they_are_told(simulator):
 
 
 def test_nothing_survives_the_end(gazebo):
+    held = importlib.import_module(gazebo.bindings).SUBSCRIBED
+    before = len(held)
     simulator = started(gazebo)
     partition = os.environ["GZ_PARTITION"]
     assert processes_of(partition)
+    assert len(held) == before + 4
     simulator.close()
     assert processes_of(partition) == []
+    assert len(held) == before
     assert simulator.notes == []
 
 

@@ -82,6 +82,7 @@ class GazeboSimulator:
         self._clouds: dict[str, deque[tuple[int, bytes]]] = {device: deque(maxlen=KEPT_CLOUDS) for device in DEVICES}
         self._server: Server | None = None
         self._commander: Commander | None = None
+        self._subscriptions: Subscriptions | None = None
         try:
             self._start(installation, bindings, window)
         except BaseException:
@@ -122,7 +123,18 @@ class GazeboSimulator:
             return next((raw for stamp, raw in self._clouds[lidar] if abs(stamp - wanted) < tolerance), None)
 
         raw = self._wait(found, f"lidar {lidar} has not published its scan of {wanted * 1e-9:.3f} s", SILENCE_TIMEOUT)
-        return messages.driver_points(messages.packed_cloud(raw), self.start_time(lidar, tick), self.period)
+        cloud = messages.packed_cloud(raw)
+        points = messages.driver_points(cloud, self.start_time(lidar, tick), self.period, self.sensor.range_min)
+        return self._with_noise(points, np.random.default_rng([self.setup.seed, DEVICES.index(lidar), tick]))
+
+    def _with_noise(self, points: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        # Here and not in Gazebo, whose noise would neither be repeatable nor leave what is too near recognisable.
+        coordinates = np.stack([points[name] for name in messages.COORDINATES], axis=-1).astype(float)
+        ranges = np.linalg.norm(coordinates, axis=-1)
+        noisy = ranges + self.sensor.range_noise * random.standard_normal(len(points))
+        for name, values in zip(messages.COORDINATES, (coordinates * (noisy / ranges)[:, None]).T, strict=True):
+            points[name] = values
+        return points
 
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, as `EmbeddedSimulator.ground_truth` does."""
@@ -143,6 +155,9 @@ class GazeboSimulator:
             note = self._server.stop()
             self.notes += [note] if note else []
             self._server = None
+        if self._subscriptions is not None:
+            self._subscriptions.close()
+            self._subscriptions = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, installation: Installation, bindings: ModuleType | None, window: bool) -> None:

@@ -36,17 +36,29 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 
 class Subscriptions:
-    """Subscriptions to topics; callbacks get serialised messages, in a thread of the transport's."""
+    """Subscriptions to topics; callbacks get serialised messages, in a thread of the transport's.
+
+    `close` has to be called before Python ends: the transport outlives the interpreter, and crashes in callbacks that
+    it still holds.
+    """
 
     def __init__(self, bindings: ModuleType):
         self._bindings = bindings
         self._node = bindings.Node()
+        self._topics: list[str] = []
 
     def subscribe(self, topic: str, message_type: str, callback: Callable[[bytes], None]) -> None:
         """Call `callback` with every message on a topic. Raises `RunFailure` where that is refused."""
         options = self._bindings.SubscribeOptions()
         if not self._node.subscribe_raw(topic, lambda data, _info: callback(data), message_type, options):
             raise RunFailure(f"Gazebo's transport refuses a subscription to {topic} ({message_type})")
+        self._topics.append(topic)
+
+    def close(self) -> None:
+        """Let go of all callbacks."""
+        for topic in self._topics:
+            self._node.unsubscribe(topic)
+        self._topics.clear()
 
 
 class Commander:

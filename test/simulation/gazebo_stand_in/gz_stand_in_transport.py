@@ -8,6 +8,9 @@ import tempfile
 import threading
 from pathlib import Path
 
+SUBSCRIBED: list[str] = []
+"""Topics whose callbacks are held; the real bindings crash where they still hold one when the interpreter has ended."""
+
 
 class SubscribeOptions:
     pass
@@ -34,6 +37,11 @@ class Node:
                 callback(base64.b64decode(json.loads(line)["message"]), None)
 
         threading.Thread(target=deliver, daemon=True).start()
+        SUBSCRIBED.append(topic)
+        return True
+
+    def unsubscribe(self, topic):
+        SUBSCRIBED.remove(topic)
         return True
 
     def advertise(self, topic, message_class, _options):
