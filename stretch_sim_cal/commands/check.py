@@ -20,6 +20,8 @@ from stretch_sim_cal.calibration.calibration_file import (
     Entry,
     default_path,
 )
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.result import SIDES, spread
 from stretch_sim_cal.commands.described import MODEL_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_of_footprint
@@ -78,7 +80,7 @@ def _model(path: str | None) -> tuple[checks.Described, list[str]]:
 
 
 def _contents(calibration: CalibrationFile, model: checks.Described, now: datetime.datetime) -> dict[str, Any]:
-    contents: dict[str, Any] = {"alignment": None, "floor": None}
+    contents: dict[str, Any] = {"alignment": None, "floor": None, "mounts": _mounts(calibration)}
     if calibration.right_to_left is not None:
         xyz, rpy = to_xyz_rpy(calibration.right_to_left)
         contents["alignment"] = {
@@ -102,6 +104,21 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
             far = checks.floor_difference(floor_of_footprint(model.footprint_from_base), calibration.floor_plane)
             contents["floor"]["from_description"] = {"mm": far.distance * 1e3, "deg": float(np.degrees(far.angle))}
     return contents
+
+
+def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
+    """Return where each lidar is on the robot and how sure that is, None where the file does not say."""
+    mounts = stored_mounts(calibration)
+    if mounts is None:
+        return None
+    found = {}
+    for number, side in enumerate(SIDES):
+        pose, own = mounts.base_from_lidar[side], slice(6 * number, 6 * number + 6)
+        xyz, rpy = to_xyz_rpy(pose)
+        length, angle = spread(mounts.covariance[own, own], pose)
+        sure = {"mm": length * 1e3, "deg": float(np.degrees(angle))}
+        found[side] = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), "standard_deviation": sure}
+    return found
 
 
 def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
@@ -161,6 +178,13 @@ def _lines(findings: dict[str, Any]) -> list[str]:
             f"  base_link {floor['base_link_height_m'] * 1e3:.2f} mm above it,"
             f" tilt about base x {tilt['about_x']:.4f} deg, about base y {tilt['about_y']:.4f} deg",
             *_source_lines(floor),
+        ]
+    for side, mount in (findings["mounts"] or {}).items():
+        sure = mount["standard_deviation"]
+        lines += [
+            f"{side} lidar in base_link",
+            f"  xyz {_listed(mount['xyz_m'], 5)} m, rpy {_listed(mount['rpy_deg'], 4)} deg",
+            f"  standard deviation {sure['mm']:.2f} mm, {sure['deg']:.3f} deg",
         ]
     for part in findings.get("comparison", {}).get("parts", []):
         verdict = "agrees with" if part["agrees"] else "differs from"

@@ -23,7 +23,7 @@ NAME = "export"
 HELP = "Say what of a calibration to put where: a URDF's joints, static transforms, or the robot's own values file."
 EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transform"
 
-RIGHT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "floor_plane"
+RIGHT_CALIBRATED, LEFT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "lidar_left_calibrated", "floor_plane"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,6 +114,9 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
     if calibration.right_to_left is not None:
         left = lidar_origins(load_description(args.model))[0].child
         transforms.append((left, RIGHT_CALIBRATED, calibration.right_to_left))
+    mounts = stored_mounts(calibration)
+    if mounts is not None:
+        transforms.append((BASE_LINK, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))
     if calibration.footprint_from_base is not None:
         transforms.append((BASE_LINK, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
     if args.json:

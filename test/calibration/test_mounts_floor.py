@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, left_pose, mounted_joints, with_floor, with_mounts
@@ -131,6 +132,17 @@ def test_the_exported_joints_hold_both_mounts_and_the_floor_under_them(mounted):
     np.testing.assert_allclose(head @ left.parent_from_child, TRUE_LEFT, atol=1e-9)
     np.testing.assert_allclose(head @ right.parent_from_child, TRUE_LEFT @ LEFT_FROM_RIGHT, atol=1e-9)
     np.testing.assert_allclose(floor.parent_from_child, footprint_from_base(TRUE_FLOOR), atol=1e-9)
+
+
+def test_a_user_is_told_both_mounts_and_how_sure_they_are(mounted, tmp_path, capsys):
+    path = tmp_path / "calibration.yaml"
+    mounted.save(path)
+    assert cli.main(["check", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "left lidar in base_link" in told and "right lidar in base_link" in told
+    assert "standard deviation" in told.split("right lidar in base_link")[1]
+    assert cli.main(["export", str(path), "--as", "static-transform"]) == 0
+    assert "--child-frame-id lidar_left_calibrated" in capsys.readouterr().out
 
 
 OPTIONS = SimpleNamespace(

@@ -145,8 +145,13 @@ class MountsResult:
 
     def spread_of(self, side: str) -> tuple[float, float]:
         """Return the standard deviations of a lidar's position (m) and of its orientation (rad), all axes together."""
-        own = at_lidar(self.covariance_of(side), self.base_from_lidar[side])
-        return float(np.sqrt(np.trace(own[:3, :3]))), float(np.sqrt(np.trace(own[3:, 3:])))
+        return spread(self.covariance_of(side), self.base_from_lidar[side])
+
+
+def spread(covariance: np.ndarray, base_from_lidar: np.ndarray) -> tuple[float, float]:
+    """Return the standard deviations of a lidar's position (m) and of its orientation (rad), all axes together."""
+    own = at_lidar(covariance, base_from_lidar)
+    return float(np.sqrt(np.trace(own[:3, :3]))), float(np.sqrt(np.trace(own[3:, 3:])))
 
 
 def at_lidar(covariance: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
