@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.cli import main
@@ -77,6 +78,52 @@ def test_the_same_recording_gives_the_same_result_to_the_last_bit_from_folder_an
         assert main(["calibrate", str(source), "--out", str(tmp_path / "cal.yaml"), "--json"]) == 0
         results.append(json.loads(capsys.readouterr().out))
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "storage"),
+    [
+        (CompressionMode.MESSAGE, StoragePlugin.MCAP),
+        (CompressionMode.STORAGE, StoragePlugin.MCAP),
+        (CompressionMode.FILE, StoragePlugin.SQLITE3),
+    ],
+    ids=str,
+)
+def test_a_compressed_recording_gives_the_same_clouds(recording, tmp_path, mode, storage):
+    folder, _ = recording
+    with Reader(folder) as reader:
+        writer = Writer(tmp_path / "small", version=9, storage_plugin=storage)
+        writer.set_compression(mode, CompressionFormat.ZSTD)
+        with writer:
+            copies = {
+                connection.id: writer.add_connection(
+                    connection.topic, connection.msgtype, msgdef=connection.msgdef.data, rihs01=connection.digest
+                )
+                for connection in reader.connections
+            }
+            for connection, stamp, data in reader.messages():
+                writer.write(copies[connection.id], stamp, data)
+    clouds = []
+    for source in (folder, tmp_path / "small"):
+        with Recording(source) as opened:
+            clouds.append([bytes(message.data) for _, message in opened.messages(["/lidar_points_left"])])
+    assert clouds[0] == clouds[1] and len(clouds[0]) == PAIRS
+
+
+def test_the_floor_alone_needs_an_alignment_and_a_report_is_a_page(recording, tmp_path, capsys):
+    folder, _ = recording
+    file = tmp_path / "cal.yaml"
+    arguments = ["calibrate", str(folder), "--out", str(file), "--num-samples", "5"]
+    assert main([*arguments, "--only", "floor"]) == 2
+    assert "holds no alignment" in capsys.readouterr().err and not file.exists()
+    assert main([*arguments, "--num-samples", "20", "--only", "alignment"]) == 0
+    alignment = CalibrationFile.load(file)
+    assert alignment.floor_plane is None
+    assert main([*arguments, "--only", "floor", "--report", str(tmp_path / "report")]) == 0
+    both = CalibrationFile.load(file)
+    assert both.floor_plane is not None
+    assert np.array_equal(both.right_to_left, alignment.right_to_left)
+    assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
 
 
 def test_sqlite_recordings_with_the_older_frame_names_are_read_as_well(tmp_path, capsys):
