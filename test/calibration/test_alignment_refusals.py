@@ -36,6 +36,16 @@ def test_a_single_wall_holds_neither_the_sliding_along_it():
     assert unobserved == ["sliding along base y"]
 
 
+def test_turning_the_robot_helps_where_a_hall_is_seen_square_on():
+    scene = SimulatedScene("empty_hall")
+    square = align([scene.frame(tick) for tick in range(8)], scene.initial, scene.settings)
+    assert "base y" in square.refusals[0] and "turn the robot" in square.refusals[0]
+    scene.place(0.0, 0.0, 0.8)
+    turned = align([scene.frame(tick) for tick in range(8)], scene.initial, scene.settings)
+    assert turned.accepted, turned.refusals
+    assert errors(scene.truth, turned)[0] < 1.5
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_an_open_field_holds_only_height_and_tilt(seed):
     _, unobserved = refusals_in("open_field", seed=seed)
