@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from node_process import Graph
 from rclpy.qos import DurabilityPolicy, QoSProfile
@@ -10,6 +11,7 @@ from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.domain import own_domain
@@ -48,21 +50,40 @@ def test_nothing_moves_before_the_calibration_is_in_tf(graph):
     assert not (graph.folder / "early").exists()
 
 
-def test_the_left_lidar_is_found_where_it_is(graph, domain):
+def calibrate(graph, domain, frames, *arguments):
+    """Run the node into the folder `poses`, with frames in TF as the broadcaster would have them."""
+    with robot_client(domain) as client:
+        profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        publisher = client.node.create_publisher(TFMessage, "/tf_static", profile)
+        publisher.publish(transforms_message(frames, 0))
+        out = str(graph.folder / "cal.yaml")
+        ended = run(graph, str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json")
+    assert ended.code == 0, ended.err
+    return ended, CalibrationFile.load(out)
+
+
+def test_the_left_lidar_is_found_where_it_is_and_a_further_pose_is_added_under_the_new_floor(graph, domain):
     truth = load_truth(graph.folder / "truth.json")
     frames = {
         ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor)),
         ("lidar_left_link", "lidar_right_calibrated"): truth.right_to_left,
     }
-    out = graph.folder / "cal.yaml"
-    with robot_client(domain) as client:
-        profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        publisher = client.node.create_publisher(TFMessage, "/tf_static", profile)
-        publisher.publish(transforms_message(frames, 0))
-        ended = run(graph, str(graph.folder / "poses"), *QUICK, "--calibration-file", str(out), "--json")
-    assert ended.code == 0, ended.err
-    assert json.loads(ended.out)["accepted"]
-    mounts = stored_mounts(CalibrationFile.load(out))
+    ended, file = calibrate(graph, domain, frames)
+    assert json.loads(ended.out)["accepted"] and "TF does not have the mount" in ended.err
+    mounts = stored_mounts(file)
     for side, true in (("left", truth.base_link_from_lidar_left), ("right", truth.base_link_from_lidar_right)):
         distance, angle = error(true, mounts.base_from_lidar[side])
         assert distance < 3e-3 and angle < 0.005, side
+    frames |= {
+        ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor_in_base_link)),
+        ("base_link", "lidar_left_calibrated"): mounts.base_from_lidar["left"],
+    }
+    ended, _ = calibrate(graph, domain, frames, "--lift", "1.0", "--arm", "0.0", "--wrist-yaw", "-1.1")
+    numbers = json.loads(ended.out)["mounts"]
+    assert numbers["num_samples"] == 5
+    assert numbers["left"]["standard_deviation_deg"] < np.degrees(spread_of(mounts, "left")[1])
+
+
+def spread_of(mounts, side):
+    own = slice(0, 6) if side == "left" else slice(6, 12)
+    return spread(mounts.covariance[own, own], mounts.base_from_lidar[side])
