@@ -18,7 +18,7 @@ NEEDS = {
     "demo, run, sim (embedded)": ("rclpy", "embreex", "control_msgs", "tf2_msgs"),
     "ros_* nodes": ("rclpy", "sensor_msgs", "tf2_msgs", "control_msgs", "small_gicp"),
     "calibrate, verify from a recording": ("rosbags", "small_gicp"),
-    "fit_body_shape_model": ("shapely", "stretch4_urdf"),
+    "fit_body_shape_model": ("scipy", "embreex", "stretch4_urdf"),
     "launch files and launch tests": ("launch", "launch_ros", "launch_testing"),
 }
 

@@ -8,10 +8,12 @@ from typing import Any
 from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.ros.calibrated_clouds import placement, warn_without_broadcast, xyz
 from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.identity import description_hash, robot_identity
 from stretch_sim_cal.ros.joint_listener import JointListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option, follow_changes
@@ -61,6 +63,7 @@ class BodyShapeVisualizer:
         self._frames = FrameListener(context)
         self._frames.wait_for((context.options.base_link_frame, context.options.left_lidar_frame), watchdog=watchdog)
         self._place()
+        self._compared = False
         self._make_publishers()
         self._joints = JointListener(context, watchdog)
         self._drawn: tuple = ()
@@ -71,6 +74,18 @@ class BodyShapeVisualizer:
         context.every(DRAW_EVERY, self._draw)
         context.every(0.5, watchdog.tick)
         warn_without_broadcast(context, self._frames, self._placement.frame)
+
+    def _warn_of_another_robot(self) -> None:
+        """Say once, when its description has come, that the model was fitted for another robot than this one."""
+        if self._compared or self._frames.description is None:
+            return
+        self._compared, here = True, None
+        try:
+            here = description_hash(parse_urdf(self._frames.description))
+        except InputError as error:  # a description without meshes can be shown all the same
+            self._context.log.warning(f"the model cannot be held against /robot_description: {error}")
+        for mismatch in self._model.mismatches(robot_identity()["tool_id"], here):
+            self._context.log.warning(mismatch)
 
     def _make_publishers(self) -> None:
         from geometry_msgs.msg import PolygonStamped
@@ -106,6 +121,7 @@ class BodyShapeVisualizer:
         return self._settings
 
     def _draw(self) -> None:
+        self._warn_of_another_robot()
         zones = self.zones()
         self._draws += 1
         if zones is None or (self._key(zones) == self._drawn and self._draws % REPEAT):

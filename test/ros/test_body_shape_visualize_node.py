@@ -10,6 +10,7 @@ from stretch_sim_cal.calibration.body.model_file import save_body_shape_model
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.geometry.shapes import ConvexPolygon, Ellipse, TaperedCapsule
 from stretch_sim_cal.recording.clouds import points_from_message
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros import body_shape_visualize_node
 from stretch_sim_cal.ros.joint_listener import commanded_joints
 from stretch_sim_cal.ros.simulator.messages import joint_state_message
@@ -25,7 +26,7 @@ def capsule(extension: float) -> TaperedCapsule:
 def write_model(path) -> None:
     model = BodyShapeModel(
         "tapered_capsule", (0.0, 0.5), (0.0,), [[capsule(0.0)], [capsule(0.5)]], {"arm": (0.0, 0.4)},
-        {"tool": "a tool"},
+        {"tool": "a tool", "description_hash": "of another one"},
     )  # fmt: skip
     save_body_shape_model(model, path)
 
@@ -52,13 +53,18 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
 
         def arrived() -> bool:
             joints.publish(joint_state_message(positions, {}, 0))
-            outline = [point.x for point in heard["body_outline"].polygon.points] if "body_outline" in heard else [0.0]
-            return abs(max(outline) - (0.3 + extension)) < 1e-3
+            if not {"body_outline", "obstacle_markers"} <= set(heard):
+                return False
+            outline = [point.x for point in heard["body_outline"].polygon.points]
+            inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
+            reach = [max(outline) - 0.3, max(point.x for point in inner.points) - 0.35]
+            return np.abs(np.array(reach) - extension).max() < 1e-3
 
         return ros.context.spin_until(arrived, timeout=15.0)
 
     arguments = [str(shared.folder / "model.yaml"), "--stop-zone", "3"]
-    with shared.drivers(), shared.running("body_shape_visualize_node", *arguments, ready="visualizing") as process:
+    drivers = shared.drivers(description=nominal_description())
+    with drivers, shared.running("body_shape_visualize_node", *arguments, ready="visualizing") as process:
         assert move_to(0.1)
         assert move_to(0.45)
         assert heard["body_outline"].header.frame_id == "floor_plane"
@@ -88,7 +94,9 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
 
         assert ros.context.spin_until(wider, timeout=10.0)
         assert stop(process) == 0
-        assert "arm is at 0.45, the model was fitted for 0.00 .. 0.40" in process.stderr.read()
+        said = process.stderr.read()
+        assert "arm is at 0.45, the model was fitted for 0.00 .. 0.40" in said
+        assert "fitted for another robot description (of another one" in said
 
 
 def test_returns_are_sorted_by_where_and_how_high_they_are():

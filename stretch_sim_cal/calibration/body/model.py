@@ -72,7 +72,7 @@ class BodyShapeModel:
         found = []
         for name, here in (("tool", tool), ("description_hash", description_hash)):
             there = self.about.get(name)
-            if here is not None and there not in (None, "unknown", here):
+            if here not in (None, "unknown") and there not in (None, "unknown", here):
                 what = "tool" if name == "tool" else "robot description"
                 found.append(f"the body shape was fitted for another {what} ({there}, here it is {here}); fit it anew")
         return found

@@ -23,6 +23,7 @@ from stretch_sim_cal.ros.collection.clearance import Sweep
 from stretch_sim_cal.ros.collection.plan import Plan, Pose, Skipped, describe, plan_collection
 from stretch_sim_cal.ros.collection.settings import COMMANDED_NAMES, CollectionSettings, load_settings
 from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.identity import robot_identity
 from stretch_sim_cal.ros.motion import ArmMotion
 from stretch_sim_cal.ros.motion_state import ArmState
 from stretch_sim_cal.ros.node_main import NodeContext
@@ -88,8 +89,9 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
 
 
 def _info(settings: CollectionSettings) -> dict:
-    """Return what a dataset keeps of the settings."""
+    """Return what a dataset keeps of the robot and the settings."""
     return {
+        **robot_identity(),
         "plan": settings.plan,
         "frames": settings.frames,
         "margin": settings.margin,
