@@ -129,6 +129,7 @@ def test_a_crash_at_gazebo_s_own_end_is_a_note_and_no_failure(gazebo):
     [
         ("world_fails", "exit code 255 while loading its world .*the world cannot be loaded"),
         ("spawn_refused", "data=false.*cannot be parsed"),
+        ("spawn_fails", "has not appeared in Gazebo.*cannot be read"),
         ("silent_lidars", "cpu lidar left and right has not published"),
         ("dies", "Gazebo.*out of luck"),
     ],
@@ -138,6 +139,12 @@ def test_what_goes_wrong_is_named_in_gazebo_s_own_words(gazebo, told):
     with pytest.raises(RunFailure, match=told):
         started(gazebo)
     assert processes_of(os.environ["GZ_PARTITION"]) == []
+
+
+@pytest.mark.parametrize("gazebo", ["mesh_missing"], indirect=True)
+def test_what_gazebo_complains_of_and_goes_on_is_a_warning(gazebo):
+    with started(gazebo) as simulator:
+        assert any("cannot find the mesh" in warning for warning in simulator.warnings)
 
 
 def test_gazebo_does_not_survive_a_killed_owner(gazebo, tmp_path):
@@ -232,7 +239,7 @@ def test_the_lidar_is_chosen_by_what_gazebo_has():
     assert harmonic.lidar("auto") == "gpu"
     with pytest.raises(InputError, match="no CPU lidar"):
         harmonic.lidar("cpu")
-    assert Installation("gz", "gz.transport", "16 or newer", has_cpu_lidar=True).lidar("auto") == "cpu"
+    assert Installation("gz", "gz.transport", "newer than Jetty", has_cpu_lidar=True).lidar("auto") == "cpu"
 
 
 def wait_until(condition, seconds=60.0) -> bool:

@@ -11,7 +11,7 @@ from stretch_sim_cal.errors import InputError
 
 # Generations by the number in the names of their transport's Python module; from 16 on there is no number.
 GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
-UNVERSIONED = "16 or newer"
+UNVERSIONED = "newer than Jetty"
 LIDARS = ("auto", "gpu", "cpu")
 CPU_LIDAR = "gz-sim-cpu-lidar-system"
 INSTALL = (

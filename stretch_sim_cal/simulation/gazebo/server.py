@@ -46,9 +46,14 @@ class Server:
 
     def last_words(self) -> str:
         """Return the last errors that Gazebo printed, else its last lines."""
-        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        telling = [line for line in lines if "[Err]" in line or "error" in line.lower()]
-        return " | ".join((telling or lines)[-LINES_SHOWN:]) or "it printed nothing"
+        return " | ".join((self.complaints() or self._lines())[-LINES_SHOWN:]) or "it printed nothing"
+
+    def complaints(self) -> list[str]:
+        """Return the errors that Gazebo has printed so far, each one once."""
+        return list(dict.fromkeys(line for line in self._lines() if "[Err]" in line or "error" in line.lower()))
+
+    def _lines(self) -> list[str]:
+        return [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
 
     def stop(self) -> str:
         """End Gazebo and wait for it; return a note where it crashed on its own exit, else an empty text.

@@ -39,6 +39,9 @@ KEPT_CLOUDS = 10
 # Of wall time, in s: against a Gazebo that stands still; a slow one is waited for.
 START_TIMEOUT = 90.0
 SILENCE_TIMEOUT = 60.0
+# Gazebo repeats clock and joint states a thousand times a second, also while it stands; on a busy machine Python is
+# late with so many, and by ever more.
+REPEATED_PER_SECOND = 250
 # Of simulated time, in s.
 WARM_UP = 3.0
 LIDAR_NOTES = {
@@ -75,10 +78,11 @@ class GazeboSimulator:
         self.nominal_description = self._described.nominal_description
         self.true_description = self._described.true_description
         self.notes: list[str] = []
+        self._complaints: list[str] = []
         self._folder = Path(tempfile.mkdtemp(prefix="stretch_sim_cal_gazebo_"))
         self._heard = threading.Condition()
         self._time = 0
-        self._states: messages.JointStates | None = None
+        self._joints_heard: bytes | None = None
         self._clouds: dict[str, deque[tuple[int, bytes]]] = {device: deque(maxlen=KEPT_CLOUDS) for device in DEVICES}
         self._server: Server | None = None
         self._commander: Commander | None = None
@@ -97,8 +101,9 @@ class GazeboSimulator:
 
     @property
     def warnings(self) -> list[str]:
-        """What the lidars of this Gazebo do not show as the embedded simulator's do; one line each."""
-        return [f"Gazebo {self._generation}, {self.lidar} lidar: {LIDAR_NOTES[self.lidar]}"]
+        """What the lidars of this Gazebo do not show as the embedded simulator's do, and what Gazebo complained of while
+        it loaded world and robot (a mesh that is not there, and it goes on); one line each."""
+        return [f"Gazebo {self._generation}, {self.lidar} lidar: {LIDAR_NOTES[self.lidar]}", *self._complaints]
 
     @property
     def period(self) -> float:
@@ -174,14 +179,16 @@ class GazeboSimulator:
         self._commander = Commander(installation.bindings, partition, installation.python_path)
         self._await_server()
         self._subscriptions = Subscriptions(bindings or load_bindings(installation.bindings, installation.python_path))
-        self._subscriptions.subscribe(f"/world/{self._world}/clock", "gz.msgs.Clock", self._hear_clock)
-        self._subscriptions.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints)
+        clock = f"/world/{self._world}/clock"
+        self._subscriptions.subscribe(clock, "gz.msgs.Clock", self._hear_clock, REPEATED_PER_SECOND)
+        self._subscriptions.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints, REPEATED_PER_SECOND)
         for device in DEVICES:
             topic = f"/lidar_points_{device}/points"
             self._subscriptions.subscribe(topic, "gz.msgs.PointCloudPacked", self._hear_cloud(device))
         self._spawn(robot_file)
         self._warm_up()
         self._stow()
+        self._complaints = [f"Gazebo says: {line}" for line in self._server.complaints()]
 
     def _await_server(self) -> None:
         """Wait until the world answers, and pause it."""
@@ -293,10 +300,13 @@ class GazeboSimulator:
             self._time = now
             self._heard.notify_all()
 
+    @property
+    def _states(self) -> messages.JointStates | None:
+        return None if self._joints_heard is None else messages.joint_states(self._joints_heard)
+
     def _hear_joints(self, message: bytes) -> None:
-        states = messages.joint_states(message)
         with self._heard:
-            self._states = states
+            self._joints_heard = message  # one comes with every step of physics: read when it is wanted
             self._heard.notify_all()
 
     def _hear_cloud(self, device: str) -> Callable[[bytes], None]:

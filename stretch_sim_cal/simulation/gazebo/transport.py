@@ -47,9 +47,16 @@ class Subscriptions:
         self._node = bindings.Node()
         self._topics: list[str] = []
 
-    def subscribe(self, topic: str, message_type: str, callback: Callable[[bytes], None]) -> None:
-        """Call `callback` with every message on a topic. Raises `RunFailure` where that is refused."""
+    def subscribe(
+        self, topic: str, message_type: str, callback: Callable[[bytes], None], per_second: int | None = None
+    ) -> None:
+        """Call `callback` with every message on a topic, or with so many `per_second` of wall time at most.
+
+        Raises `RunFailure` where that is refused.
+        """
         options = self._bindings.SubscribeOptions()
+        if per_second is not None:
+            options.msgs_per_sec = per_second
         if not self._node.subscribe_raw(topic, lambda data, _info: callback(data), message_type, options):
             raise RunFailure(f"Gazebo's transport refuses a subscription to {topic} ({message_type})")
         self._topics.append(topic)
