@@ -27,8 +27,11 @@ def plot_body_shapes(
     the hull of the returns from the robot, returns that are not of it, and the shape with what sticks out of it."""
     extensions = _some(sorted({e.commanded["arm"] for e in evidence}), MOST_COLUMNS)
     yaws = _some(sorted({e.commanded["wrist_yaw"] for e in evidence}), MOST_ROWS)
+    drawn = np.concatenate([model.shape_at(extension, yaw).outline() for extension in extensions for yaw in yaws])
+    width, height = np.ptp(drawn, axis=0)
     figure, axes = plt.subplots(
-        len(yaws), len(extensions), figsize=(2.9 * len(extensions) + 0.6, 2.7 * len(yaws) + 0.7),
+        len(yaws), len(extensions),
+        figsize=(2.9 * len(extensions) + 0.6, (2.5 * height / width + 0.6) * len(yaws) + 1.0),
         squeeze=False, sharex=True, sharey=True,
     )  # fmt: skip
     for row, yaw in enumerate(yaws):
@@ -48,7 +51,7 @@ def plot_body_shapes(
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=8, frameon=False)
     figure.suptitle(f"{model.shape_fitting_method}, base_footprint", fontsize=10)
-    figure.tight_layout(rect=(0, 0.03, 1, 1))
+    figure.tight_layout(rect=(0, 0.3 / figure.get_figheight(), 1, 1))
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=110)
     plt.close(figure)
