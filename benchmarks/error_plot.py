@@ -40,7 +40,7 @@ def plot_errors(results: Mapping[str, Sequence[dict]], quantities: Sequence[Quan
         axis.set(xscale="log", xlabel=quantity.label)
         axis.grid(True, axis="x", alpha=0.3)
     axes[0].set_yticks(range(len(results)), list(results))
-    axes[0].invert_yaxis()
+    axes[0].set_ylim(len(results) - 0.5, -0.5)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
