@@ -19,7 +19,7 @@ from stretch_sim_cal.calibration.body.registration import OWN_HEAD, BodyRegistra
 from stretch_sim_cal.calibration.body.returns import EvidenceSettings, Sighting, compare
 from stretch_sim_cal.calibration.body.smoothing import payload_surface, smoothed
 from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
-from stretch_sim_cal.calibration.body.view import robot_views
+from stretch_sim_cal.calibration.body.view import nearest_range, robot_views
 from stretch_sim_cal.calibration.body.visibility import RangeImage
 from stretch_sim_cal.geometry.shapes_hull import convex_hull
 from stretch_sim_cal.geometry.transforms import inverse
@@ -138,7 +138,7 @@ def _looked_at(
     close to a lidar is of its own housing and head.
     """
     points = np.asarray(pose.points[:, :3], dtype=float)
-    apart = (np.linalg.norm(points[:, None] - lidars, axis=2) > OWN_HEAD).all(axis=1)
+    apart = nearest_range(points, lidars) > OWN_HEAD
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
     floor = np.flatnonzero(apart & (points[:, 2] <= settings.lowest))
     every = max(1, len(floor) // FLOOR_RETURNS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.view import RobotView
+from stretch_sim_cal.calibration.body.view import RobotView, nearest_range
 from stretch_sim_cal.geometry.transforms import exp, inverse, rotation_angle
 
 GATES = (0.15, 0.15, 0.12, 0.09, 0.07, 0.06, *[0.04] * 10)
@@ -19,6 +19,7 @@ GATES = (0.15, 0.15, 0.12, 0.09, 0.07, 0.06, *[0.04] * 10)
 RESTING = 2e-4  # m and rad, of a step
 FINE_STEPS = 3
 COARSE, FINE = 500, 4000  # points of each pose that are used while it converges, and in the last steps
+LOOKED_AT = 5 * FINE  # of each pose, from which these are taken
 MIN_POINTS = 200
 SURFACE_ERROR = 0.002  # m, 1 sigma, of the model's surfaces
 OWN_HEAD = 0.2  # m: nearer returns are of the collar around a lidar, which moves with nothing that is looked for
@@ -55,9 +56,9 @@ def register_returns(
     """
     thinned = []
     for cloud, seen_by, view in zip(clouds, lidars, views, strict=True):
-        distances = view.ahead(cloud, seen_by)[0]
-        apart = np.linalg.norm(cloud[:, None] - view.origins, axis=2).min(axis=1) > OWN_HEAD
-        chosen = _thinned(np.flatnonzero(apart & (np.abs(distances) < GATES[0])), FINE)
+        some = _thinned(np.flatnonzero(nearest_range(cloud, view.origins) > OWN_HEAD), LOOKED_AT)
+        cloud, seen_by = cloud[some], None if seen_by is None else seen_by[some]
+        chosen = _thinned(np.flatnonzero(np.abs(view.ahead(cloud, seen_by)[0]) < GATES[0]), FINE)
         thinned.append((cloud[chosen], None if seen_by is None else seen_by[chosen], view))
     points = np.concatenate([cloud for cloud, _, _ in thinned])
     if len(points) < MIN_POINTS:

@@ -12,7 +12,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST
 from stretch_sim_cal.calibration.body.registration import OWN_HEAD
 from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
-from stretch_sim_cal.calibration.body.view import RobotView
+from stretch_sim_cal.calibration.body.view import RobotView, nearest_range
 from stretch_sim_cal.geometry.voxels import voxel_keys
 
 PATCH = 0.03  # m, edge of the cells in which returns on the model are compared with it together
@@ -79,8 +79,7 @@ def compare(
     in_front = close & ((patch_medians > disagreement) | ((across > far) & (ahead > far)))
     behind = (ahead < -far) | (close & (patch_medians < -disagreement))
     # A lidar that is not quite where the description has it may start on the wrong side of its own collar.
-    ranges = np.linalg.norm(points[:, None] - view.origins, axis=2).min(axis=1)
-    behind &= ranges + ahead > OWN_HEAD
+    behind &= nearest_range(points, view.origins) + ahead > OWN_HEAD
 
     # Rays that miss the model, or pass well in front of it: how near are they in space?
     beside = above_floor & (ahead >= NEAR_RAY) & _around(points, footprint_from_link, index, reach)

@@ -11,6 +11,15 @@ from stretch_sim_cal.geometry.rays import RayTarget
 BLOCKED = 0.05  # m: a lidar that has the model this far in front of a point did not see it
 
 
+def nearest_range(points: np.ndarray, origins: np.ndarray) -> np.ndarray:
+    """Return the distance (N,) of points (N, 3) from the nearest of lidars at `origins` (L, 3)."""
+    squared = np.full(len(points), np.inf)
+    for origin in origins:
+        x, y, z = (points[:, axis] - origin[axis] for axis in range(3))
+        np.minimum(squared, x * x + y * y + z * z, out=squared)
+    return np.sqrt(squared)
+
+
 def robot_views(
     surfaces: Mapping[str, LinkSurface], poses: Sequence[Mapping[str, np.ndarray]], origins: np.ndarray
 ) -> "list[RobotView]":
