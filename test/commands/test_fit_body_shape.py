@@ -123,6 +123,32 @@ def test_a_torn_sample_is_named(dataset, capsys):
     assert "sample 2" in capsys.readouterr().err
 
 
+def with_points(dataset, change):
+    """Change the points of sample 1, in file and metadata alike."""
+    path = dataset / "sample_0001.npz"
+    arrays = change(dict(np.load(path)))
+    np.savez_compressed(path, **arrays)
+    counts = {f"num_{name}": len(arrays[name]) for name in ("points", "left", "right")}
+    edit(dataset, lambda m: m["samples"][1].update({k: v for k, v in counts.items() if k in m["samples"][1]}))
+
+
+def test_a_sample_without_points_is_named_and_the_model_stands_for_it(dataset, tmp_path, capsys):
+    with_points(dataset, lambda arrays: {name: array[:0] for name, array in arrays.items()})
+    assert main([str(dataset), "--out", str(tmp_path / "model.yaml"), "--fit-method", "circle"]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"sample 1 .*sample_0001.npz\): has no points", said) and "only 0 returns from the robot" in said
+
+
+def test_points_that_are_no_numbers_are_named_by_their_sample(dataset, tmp_path, capsys):
+    def spoiled(arrays):
+        arrays["points"][::3] = np.nan
+        return arrays
+
+    with_points(dataset, spoiled)
+    assert main([str(dataset), "--out", str(tmp_path / "model.yaml"), "--fit-method", "circle"]) == 0
+    assert re.search(r"sample 1 .*points are not finite and left out", capsys.readouterr().err)
+
+
 def test_a_joint_that_did_not_arrive_is_a_warning_that_names_sample_and_joint(dataset, tmp_path, capsys):
     edit(dataset, lambda m: m["samples"][1]["actual"].update(wrist_yaw=0.8))
     main([str(dataset), "--out", str(tmp_path / "model.yaml"), "--fit-method", "circle", "--evidence", "model"])
