@@ -15,7 +15,7 @@ EVEN = 0.007  # m: of denser returns one per cell of this edge is kept, so that 
 NEIGHBOURS, MOST_NEIGHBOURS = 8, 80  # of a return: at least, and at most as many as are used
 MOST_SMOOTHED = 6000
 GRAZING = 0.5  # cosine of incidence below which a return is moved straight to the plane
-MARGIN = 0.5  # of the range noise, by which a thing's hull is grown: noise and rounded edges take as much off
+MARGIN = 1.0  # of the range noise, by which a thing's hull is grown: averaging rounds its corners off by about as much
 
 
 def payload_surface(
