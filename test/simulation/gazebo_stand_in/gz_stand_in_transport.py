@@ -31,6 +31,7 @@ class Node:
     def subscribe_raw(self, topic, callback, _type, _options):
         connection, stream = _connect()
         connection.sendall(json.dumps({"do": "subscribe", "topic": topic}).encode() + b"\n")
+        stream.readline()
 
         def deliver():
             for line in stream:
