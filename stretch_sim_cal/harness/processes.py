@@ -29,7 +29,7 @@ class Process:
     arguments: tuple[str, ...] = ()
     ready_line: str | None = None
     stage: str | None = None
-    timeout: float = 180.0
+    timeout: float = 900.0  # s of wall time, against what hangs: a busy machine or Gazebo may take its time
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
