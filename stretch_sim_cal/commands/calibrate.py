@@ -65,8 +65,8 @@ class _Source:
 
     def pairs(self, limit: int, label: str):
         """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds."""
-        from stretch_sim_cal.ros.recorded import RecordedPairs
-        from stretch_sim_cal.ros.watchdog import Progress
+        from stretch_sim_cal.ros.listening.recorded import RecordedPairs
+        from stretch_sim_cal.ros.listening.watchdog import Progress
 
         topics = {"left": self.args.left_topic, "right": self.args.right_topic}
         frames = {"left": self.args.left_frame, "right": self.args.right_frame}
@@ -82,7 +82,7 @@ class _Source:
 def open_source(args: argparse.Namespace, recording) -> _Source:
     """Return what an open recording holds for a calibration. Raises `InputError` where something is missing."""
     from stretch_sim_cal.files import read_text
-    from stretch_sim_cal.ros.recorded import recorded_description, recorded_frames
+    from stretch_sim_cal.ros.listening.recorded import recorded_description, recorded_frames
 
     if not 0 <= args.max_time_difference < 10:
         raise InputError(f"--max-time-difference: {args.max_time_difference} s; give a number from 0 to 10")
@@ -134,7 +134,7 @@ def _align(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
     from stretch_sim_cal.ros.left_mount import LeftMountCheck
-    from stretch_sim_cal.ros.recorded import recorded_joints
+    from stretch_sim_cal.ros.listening.recorded import recorded_joints
 
     settings, check = AlignmentSettings(base_from_left=source.frames.base_from_left), LeftMountCheck()
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)

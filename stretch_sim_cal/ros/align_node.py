@@ -10,15 +10,15 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
-from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
-from stretch_sim_cal.ros.frames import FrameListener
-from stretch_sim_cal.ros.joint_listener import latest_joints
 from stretch_sim_cal.ros.left_mount import LeftMountCheck
+from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
+from stretch_sim_cal.ros.listening.frames import FrameListener
+from stretch_sim_cal.ros.listening.joints import latest_joints
+from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
 from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION, lidar_joints, record, roll_back, values_path_of
-from stretch_sim_cal.ros.watchdog import Watchdog
 
 COMMAND = NodeCommand(
     executable="ros_align_dual_lidar",

@@ -9,16 +9,16 @@ from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.ros.calibrated_clouds import placement, warn_without_broadcast, xyz
 from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
-from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.display.calibrated_clouds import placement, warn_without_broadcast, xyz
 from stretch_sim_cal.ros.identity import description_hash, robot_identity
-from stretch_sim_cal.ros.joint_listener import JointListener
+from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.listening.frames import FrameListener
+from stretch_sim_cal.ros.listening.joints import JointListener
+from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option, follow_changes
 from stretch_sim_cal.ros.visualize_node import DISPLAY_OPTIONS
-from stretch_sim_cal.ros.watchdog import Watchdog
 
 ZONE_OPTIONS = (
     Option("margin", 0.05, "m around the body in which returns are ignored", minimum=0.0, maximum=2.0, live=True),
@@ -126,8 +126,8 @@ class BodyShapeVisualizer:
         self._draws += 1
         if zones is None or (self._key(zones) == self._drawn and self._draws % REPEAT):
             return
-        from stretch_sim_cal.ros.markers import marker_array, polygon
-        from stretch_sim_cal.ros.zone_markers import zone_markers
+        from stretch_sim_cal.ros.display.markers import marker_array, polygon
+        from stretch_sim_cal.ros.display.zone_markers import zone_markers
 
         self._drawn = self._key(zones)
         stamp = self._context.node.get_clock().now().nanoseconds
@@ -151,7 +151,7 @@ class BodyShapeVisualizer:
         self._outside = outside
 
     def _sort(self, pair: CloudPair) -> None:
-        from stretch_sim_cal.ros.simulator.messages import cloud_message
+        from stretch_sim_cal.ros.messages import cloud_message
 
         zones = self.zones()
         if zones is None or not any(publisher.get_subscription_count() for publisher in self._clouds.values()):

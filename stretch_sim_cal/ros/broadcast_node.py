@@ -14,7 +14,7 @@ import numpy as np
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.ros.calibration_watch import FILE_OPTION, CalibrationWatch
-from stretch_sim_cal.ros.frames import LEFT_CALIBRATED_OPTION, FrameListener
+from stretch_sim_cal.ros.listening.frames import LEFT_CALIBRATED_OPTION, FrameListener
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
 
@@ -68,7 +68,7 @@ class Broadcaster:
             np.array_equal(transform, self._published[names]) for names, transform in frames.items()
         ):
             return
-        from stretch_sim_cal.ros.simulator.messages import transforms_message
+        from stretch_sim_cal.ros.messages import transforms_message
 
         new = frames.keys() - self._published.keys()
         for parent, child in self._published.keys() - frames.keys():

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
+from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
+from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
-from stretch_sim_cal.ros.watchdog import Watchdog
 
 COMMAND = NodeCommand(
     executable="ros_capture_clouds",

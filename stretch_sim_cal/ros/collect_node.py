@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stretch_sim_cal.recording.dataset import JOINTS
-from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION
-from stretch_sim_cal.ros.frames import LEFT_CALIBRATED_OPTION
+from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION
+from stretch_sim_cal.ros.listening.frames import LEFT_CALIBRATED_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
 

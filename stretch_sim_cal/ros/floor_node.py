@@ -13,8 +13,9 @@ from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, wi
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
-from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
+from stretch_sim_cal.ros.listening.frames import FrameListener
+from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
 from stretch_sim_cal.ros.parameters import Option
@@ -26,7 +27,6 @@ from stretch_sim_cal.ros.values import (
     roll_back,
     values_path_of,
 )
-from stretch_sim_cal.ros.watchdog import Watchdog
 
 COMMAND = NodeCommand(
     executable="ros_find_floor_calibration",

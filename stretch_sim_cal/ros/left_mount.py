@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import joint_positions
-from stretch_sim_cal.ros.joint_listener import commanded_joints
+from stretch_sim_cal.ros.listening.joints import commanded_joints
 from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 
 PAIRS = 3  # of clouds: more returns than the model is exact

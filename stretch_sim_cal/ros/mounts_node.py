@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.recording.dataset import JOINTS
-from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION
 from stretch_sim_cal.ros.collect_node import CollectCommand
-from stretch_sim_cal.ros.frames import LEFT_CALIBRATED_OPTION
+from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION
+from stretch_sim_cal.ros.listening.frames import LEFT_CALIBRATED_OPTION
 from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
 from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION
@@ -98,7 +98,7 @@ def calibrate(context: NodeContext) -> int:
 
 def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
     """Wait until TF has the mount: what is collected next is to be seen from there. Warns where it does not come."""
-    from stretch_sim_cal.ros.frames import FrameListener
+    from stretch_sim_cal.ros.listening.frames import FrameListener
 
     options, frames = context.options, FrameListener(context)
 

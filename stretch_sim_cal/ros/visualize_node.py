@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stretch_sim_cal.ros.calibrated_clouds import placement, warn_without_broadcast
 from stretch_sim_cal.ros.calibration_watch import FILE_OPTION, CalibrationWatch
-from stretch_sim_cal.ros.cloud_pairs import CLOUD_OPTIONS, CloudPair, CloudPairs
-from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.display.calibrated_clouds import placement, warn_without_broadcast
+from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, CloudPair, CloudPairs
+from stretch_sim_cal.ros.listening.frames import FrameListener
+from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option, follow_changes
-from stretch_sim_cal.ros.watchdog import Watchdog
 
 DISPLAY_OPTIONS = (
     FILE_OPTION,
@@ -65,7 +65,7 @@ class Visualizer:
         self._placement = placement(self._options, self._calibration, self._frames)
 
     def _show(self, pair: CloudPair) -> None:
-        from stretch_sim_cal.ros.simulator.messages import cloud_message
+        from stretch_sim_cal.ros.messages import cloud_message
 
         publishers = (self._combined, self._floor, self._off_floor)
         if not any(publisher.get_subscription_count() for publisher in publishers):

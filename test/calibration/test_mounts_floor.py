@@ -18,9 +18,9 @@ from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.harness.truth import Truth
 from stretch_sim_cal.harness.verdict import judge_floor
-from stretch_sim_cal.ros.calibrated_clouds import placement
 from stretch_sim_cal.ros.collection.checks import calibrated_placement
-from stretch_sim_cal.ros.frames import FrameTree
+from stretch_sim_cal.ros.display.calibrated_clouds import placement
+from stretch_sim_cal.ros.listening.frames import FrameTree
 
 DESCRIBED = from_xyz_rpy((0.04, 0.12, 1.5), np.radians([-174.0, -44.0, 42.0]))
 TRUE_LEFT = DESCRIBED @ from_xyz_rpy((0.004, -0.003, 0.005), np.radians([0.8, -0.4, 0.4]))  # 1 deg off

@@ -140,7 +140,7 @@ def main() -> None:
     from tf2_msgs.msg import TFMessage
 
     from stretch_sim_cal.recording.clouds import DRIVER_DTYPE, layout, message_bytes
-    from stretch_sim_cal.ros.simulator.messages import transforms_message
+    from stretch_sim_cal.ros.messages import transforms_message
 
     drivers = Drivers(**json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)

@@ -12,8 +12,8 @@ from stretch_sim_cal.geometry.shapes import ConvexPolygon, Ellipse, TaperedCapsu
 from stretch_sim_cal.recording.clouds import points_from_message
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros import body_shape_visualize_node
-from stretch_sim_cal.ros.joint_listener import commanded_joints
-from stretch_sim_cal.ros.simulator.messages import joint_state_message
+from stretch_sim_cal.ros.listening.joints import commanded_joints
+from stretch_sim_cal.ros.messages import joint_state_message
 
 pytestmark = pytest.mark.graph
 SEGMENTS = [f"arm_l{number}_joint" for number in range(1, 5)]
@@ -134,7 +134,7 @@ def test_joints_are_known_by_newer_and_older_names(positions, expected):
     ],
 )
 def test_the_drawn_stop_zone_lies_between_its_boundaries(shape):
-    from stretch_sim_cal.ros.zone_markers import zone_markers
+    from stretch_sim_cal.ros.display.zone_markers import zone_markers
 
     zones = Zones.around(shape, ZoneSettings(0.05, 0.1, 0.06, 1.6, -0.06))
     band = next(marker for marker in zone_markers(zones) if marker.ns == "stop_zone")

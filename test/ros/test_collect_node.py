@@ -21,7 +21,7 @@ from stretch_sim_cal.harness.truth import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.ros.collection.clearance import Sweep
-from stretch_sim_cal.ros.simulator.messages import transforms_message
+from stretch_sim_cal.ros.messages import transforms_message
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")

@@ -16,7 +16,7 @@ from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.domain import own_domain
 from stretch_sim_cal.harness.truth import load_truth
-from stretch_sim_cal.ros.simulator.messages import transforms_message
+from stretch_sim_cal.ros.messages import transforms_message
 
 ROBOT = (
     "--world", "empty_hall", "--sensor", "jt128_sparse",

@@ -8,9 +8,9 @@ import numpy as np
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.geometry.voxels import voxel_keys
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.collection.motion_state import JOINT_STATES, ArmState
 from stretch_sim_cal.ros.collection.settings import CollectionSettings
-from stretch_sim_cal.ros.motion_state import JOINT_STATES, ArmState
+from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
 
 BELOW_FLOOR = 0.5
 # Heights (m) up to which a point is floor, well below where an outline begins to count (0.06 m).

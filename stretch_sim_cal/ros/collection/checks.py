@@ -4,8 +4,8 @@ from typing import Any
 
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.ros.collection.capture import Placement
-from stretch_sim_cal.ros.frames import FrameListener
-from stretch_sim_cal.ros.motion import ACTION
+from stretch_sim_cal.ros.collection.motion import ACTION
+from stretch_sim_cal.ros.listening.frames import FrameListener
 
 MOVING_MODES = ("position", "navigation")
 # Wall time that a status topic, which some driver publishes, and a parameter get.

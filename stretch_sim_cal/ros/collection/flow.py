@@ -20,14 +20,14 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.ros.collection.capture import Captures, Placement
 from stretch_sim_cal.ros.collection.checks import calibrated_placement, check_driver, robot_description
 from stretch_sim_cal.ros.collection.clearance import Sweep
+from stretch_sim_cal.ros.collection.motion import ArmMotion
+from stretch_sim_cal.ros.collection.motion_state import ArmState
 from stretch_sim_cal.ros.collection.plan import Plan, Pose, Skipped, describe, plan_collection
 from stretch_sim_cal.ros.collection.settings import COMMANDED_NAMES, CollectionSettings, load_settings
-from stretch_sim_cal.ros.frames import FrameListener
 from stretch_sim_cal.ros.identity import robot_identity
-from stretch_sim_cal.ros.motion import ArmMotion
-from stretch_sim_cal.ros.motion_state import ArmState
+from stretch_sim_cal.ros.listening.frames import FrameListener
+from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_main import NodeContext
-from stretch_sim_cal.ros.watchdog import Watchdog
 
 # Seconds of the robot's time per pair of clouds, and per sample beside moving and settling.
 FRAME_PERIOD = 0.1

@@ -10,7 +10,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import serialize_message
 
 from stretch_sim_cal.recording.writer import RecordingWriter
-from stretch_sim_cal.ros.subscription import type_name
+from stretch_sim_cal.ros.listening.subscription import type_name
 
 
 class Publisher:

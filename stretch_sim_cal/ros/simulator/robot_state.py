@@ -11,7 +11,7 @@ from stretch_sim_cal.geometry.transforms import from_rotation_translation
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import local_motion
 from stretch_sim_cal.robot.model import Joint
-from stretch_sim_cal.ros.simulator.messages import joint_state_message, transforms_message
+from stretch_sim_cal.ros.messages import joint_state_message, transforms_message
 from stretch_sim_cal.ros.simulator.publishing import Publishers
 
 RATE = 60.0

@@ -14,10 +14,10 @@ from rosgraph_msgs.msg import Clock
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.recording.writer import RecordingWriter
 from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.simulator.faults import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
 from stretch_sim_cal.ros.simulator.lidars import LidarDrivers
-from stretch_sim_cal.ros.simulator.messages import time_message
 from stretch_sim_cal.ros.simulator.pacing import FactorMeter, Pace
 from stretch_sim_cal.ros.simulator.publishing import Publishers
 from stretch_sim_cal.ros.simulator.robot_state import RobotState

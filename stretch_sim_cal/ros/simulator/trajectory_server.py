@@ -11,6 +11,7 @@ from rclpy.action.server import ServerGoalHandle
 from rclpy.node import Node
 from rclpy.task import Future
 
+from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.simulator.following import Following, Progress
 from stretch_sim_cal.ros.simulator.goals import (
     GOAL_TOLERANCE_VIOLATED,
@@ -21,7 +22,6 @@ from stretch_sim_cal.ros.simulator.goals import (
     Waypoint,
     read_waypoints,
 )
-from stretch_sim_cal.ros.simulator.messages import time_message
 from stretch_sim_cal.simulation.joints import Joints
 
 ACTION = "/follow_joint_trajectory"

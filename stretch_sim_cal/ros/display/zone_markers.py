@@ -3,7 +3,7 @@
 from visualization_msgs.msg import Marker
 
 from stretch_sim_cal.calibration.zones import Zones
-from stretch_sim_cal.ros.markers import Colour, band, filled, line
+from stretch_sim_cal.ros.display.markers import Colour, band, filled, line
 
 BLUE, RED = Colour(0.24, 0.55, 1.0), Colour(0.9, 0.15, 0.15)
 BLUE_SHADE, RED_SHADE = Colour(0.24, 0.55, 1.0, 0.3), Colour(0.9, 0.15, 0.15, 0.3)

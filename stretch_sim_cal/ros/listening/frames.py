@@ -166,7 +166,7 @@ class FrameListener:
         from std_msgs.msg import String
         from tf2_msgs.msg import TFMessage
 
-        from stretch_sim_cal.ros.subscription import MatchedSubscription
+        from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
 
         self._context = context
         self._ignore = ignore or (lambda parent, child, transform: False)

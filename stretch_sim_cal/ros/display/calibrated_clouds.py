@@ -8,8 +8,8 @@ from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.clouds import fields_from_message
 from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
-from stretch_sim_cal.ros.cloud_pairs import CloudPair
-from stretch_sim_cal.ros.frames import FrameListener
+from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair
+from stretch_sim_cal.ros.listening.frames import FrameListener
 
 # Wall time in s in which the broadcaster's frame should have been heard.
 BROADCAST_GRACE = 3.0

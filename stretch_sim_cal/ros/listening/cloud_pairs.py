@@ -10,10 +10,10 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import points_from_message
-from stretch_sim_cal.ros.frames import complaint_about_frame
-from stretch_sim_cal.ros.pairing import MILLISECOND, SIDES, Pair, StampPairing
+from stretch_sim_cal.ros.listening.frames import complaint_about_frame
+from stretch_sim_cal.ros.listening.pairing import MILLISECOND, SIDES, Pair, StampPairing
+from stretch_sim_cal.ros.listening.watchdog import Progress, Watchdog
 from stretch_sim_cal.ros.parameters import Option
-from stretch_sim_cal.ros.watchdog import Progress, Watchdog
 
 DEFAULT_TOPICS = {"left": "/lidar_points_left", "right": "/lidar_points_right"}
 DEFAULT_FRAMES = {"left": "lidar_left_link", "right": "lidar_right_link"}
@@ -59,7 +59,7 @@ class CloudPairs:
                  on_pair: Callable[[CloudPair], None] | None = None):  # fmt: skip
         from sensor_msgs.msg import PointCloud2
 
-        from stretch_sim_cal.ros.subscription import MatchedSubscription
+        from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
 
         self._context = context
         self._watchdog = watchdog

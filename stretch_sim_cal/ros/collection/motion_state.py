@@ -21,7 +21,7 @@ class ArmState:
     def __init__(self, context: Any, model: RobotModel, watchdog: Any):
         from sensor_msgs.msg import JointState
 
-        from stretch_sim_cal.ros.subscription import MatchedSubscription
+        from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
 
         self._context = context
         self._model = model

@@ -10,7 +10,7 @@ import numpy as np
 from geometry_msgs.msg import Point, Point32, Polygon, PolygonStamped
 from visualization_msgs.msg import Marker, MarkerArray
 
-from stretch_sim_cal.ros.simulator.messages import time_message
+from stretch_sim_cal.ros.messages import time_message
 
 DIRECTIONS = 90
 

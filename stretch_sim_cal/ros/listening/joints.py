@@ -28,7 +28,7 @@ def latest_joints(context) -> dict[str, float]:
     """Return the positions (m, rad) by name, which change as messages come in; nobody minds where none does."""
     from sensor_msgs.msg import JointState
 
-    from stretch_sim_cal.ros.subscription import MatchedSubscription
+    from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
 
     positions: dict[str, float] = {}
     MatchedSubscription(
@@ -44,7 +44,7 @@ class JointListener:
     def __init__(self, context, watchdog):
         from sensor_msgs.msg import JointState
 
-        from stretch_sim_cal.ros.subscription import MatchedSubscription
+        from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
 
         self._watchdog = watchdog
         self._silence = f"no messages on {JOINT_STATES}"

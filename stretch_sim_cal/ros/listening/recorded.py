@@ -9,9 +9,14 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import points_from_message
 from stretch_sim_cal.recording.reader import Recording
-from stretch_sim_cal.ros.frames import FrameTree, complaint_about_frame, transform_of_message, tree_of_description
-from stretch_sim_cal.ros.joint_listener import JOINT_STATES
-from stretch_sim_cal.ros.pairing import SIDES, PairingCounts, StampPairing
+from stretch_sim_cal.ros.listening.frames import (
+    FrameTree,
+    complaint_about_frame,
+    transform_of_message,
+    tree_of_description,
+)
+from stretch_sim_cal.ros.listening.joints import JOINT_STATES
+from stretch_sim_cal.ros.listening.pairing import SIDES, PairingCounts, StampPairing
 
 CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 TF_TYPE = "tf2_msgs/msg/TFMessage"

@@ -1,0 +1,1 @@
+"""What goes out for RViz: calibrated clouds and markers."""

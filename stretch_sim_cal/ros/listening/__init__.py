@@ -1,0 +1,1 @@
+"""What comes in from ROS: clouds in pairs, joints, frames, and what is said where nothing comes."""
