@@ -199,7 +199,7 @@ BROKEN = {
     "three rows": ("right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0]]}", "4x4"),
     "ragged": ("right_to_left_transform: {data: [[1,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]}", "4x4"),
     "words": ("right_to_left_transform: {data: hello}", "4x4"),
-    "contains itself": ("right_to_left_transform: {data: &a [*a, *a, *a, *a]}", "4x4"),
+    "contains itself": ("right_to_left_transform: {data: &a [*a, *a, *a, *a]}", "aliases"),
     "no data": ("right_to_left_transform: {robot_id: x}", "has no 'data'"),
     "entry is a list": ("floor_model_params: [1, 2]", "has no 'data'"),
     "no normal": ("floor_model_params: {data: {distance: 1}}", "needs 'normal'"),
