@@ -16,6 +16,16 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def warn(text: object) -> None:
+    """Say on stderr, in one line, what the user should know of a result that stands."""
+    print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def refuse(text: object) -> None:
+    """Say on stderr, in one line, why there is no result."""
+    print(f"refused: {one_line(text)}", file=sys.stderr, flush=True)
+
+
 def run(action: Callable[[], int | None]) -> int:
     """Call `action` and return the exit code that its end stands for.
 

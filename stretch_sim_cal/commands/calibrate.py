@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
-from stretch_sim_cal.command import one_line
+from stretch_sim_cal.command import refuse, warn
 from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
 from stretch_sim_cal.errors import InputError, Refused
 
@@ -70,7 +70,6 @@ class _Source:
 
         topics = {"left": self.args.left_topic, "right": self.args.right_topic}
         frames = {"left": self.args.left_frame, "right": self.args.right_frame}
-        warn = lambda sentence: print(f"warning: {one_line(sentence)}", file=sys.stderr)  # noqa: E731
         pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn)
         with Progress(label, pairs.total) as progress:
             for pair in pairs:
@@ -174,11 +173,11 @@ def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source
         numbers = summaries.floor_numbers(result, np.eye(4) if footprint is None else footprint)
         lines = summaries.floor_lines(result, numbers)
     for warning in result.warnings:
-        print(f"warning: {one_line(warning)}", file=sys.stderr)
+        warn(warning)
     if not args.json:
         print("\n".join(lines))
     for reason in result.refusals:
-        print(f"refused: {one_line(reason)}", file=sys.stderr)
+        refuse(reason)
     if result.accepted and not args.json:
         print(f"accepted: {what} written to {args.out}")
     outcome[what] = summaries.plain(numbers) | {

@@ -6,7 +6,7 @@ import sys
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.summaries import plain
-from stretch_sim_cal.command import one_line
+from stretch_sim_cal.command import refuse, warn
 from stretch_sim_cal.errors import InputError, Refused
 
 OTHER_OPTIONS = ("only", "num_samples", "method", "floor_method")
@@ -41,11 +41,11 @@ def calibrate_from_poses(args: argparse.Namespace) -> int:
     result, robot = solve_mounts(args.recording, CalibrationFile.load_or_empty(args.out), settings, args.model)
     numbers = mount_numbers(result, robot.nominal)
     for warning in result.warnings:
-        print(f"warning: {one_line(warning)}", file=sys.stderr)
+        warn(warning)
     if not args.json:
         print("\n".join(mount_lines(result, numbers, proposed(result, robot, settings))))
     for reason in result.refusals:
-        print(f"refused: {one_line(reason)}", file=sys.stderr)
+        refuse(reason)
     if result.accepted:
         robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
         with_mounts(file, result, robot_id, robot.nominal["left"]).save(args.out)

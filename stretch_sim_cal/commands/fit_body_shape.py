@@ -174,7 +174,7 @@ def report(
 ) -> None:
     """Print what was fitted: lines for people, or JSON."""
     for line in warnings:
-        print(f"warning: {line}", file=sys.stderr)
+        command.warn(line)
     rows = [
         {"id": sample.id, "file": sample.file.name, "commanded": sample.commanded,
          "protrusion_mm": 1e3 * float(protrusion), "area": float(area)}

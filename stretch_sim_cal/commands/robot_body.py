@@ -6,7 +6,6 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.evidence import SeenRobot
 from stretch_sim_cal.calibration.body.grid import OutlinesAt
-from stretch_sim_cal.calibration.body.model_file import robot_hash
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
 from stretch_sim_cal.calibration.body.shape import JOINTS
 from stretch_sim_cal.errors import InputError
@@ -14,17 +13,16 @@ from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.dataset import Sample
 from stretch_sim_cal.robot.description import RobotModel
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, commanded_limits, joint_positions, lidar_links
+from stretch_sim_cal.robot.stretch import (
+    BASE_LINK,
+    COMMANDED_NAMES,
+    FOOTPRINT_LINK,
+    commanded_limits,
+    joint_positions,
+    lidar_links,
+)
 from stretch_sim_cal.robot.surfaces import robot_surfaces
-
-COMMANDED = {
-    "lift": "lift_joint",
-    "arm": "arm_joint",
-    "wrist_yaw": "wrist_yaw_joint",
-    "wrist_pitch": "wrist_pitch_joint",
-    "wrist_roll": "wrist_roll_joint",
-}
-"""The names that the trajectory action has for the joints of a dataset."""
+from stretch_sim_cal.ros.identity import description_hash
 
 
 class RobotBody:
@@ -38,11 +36,11 @@ class RobotBody:
         limits = commanded_limits(model)
         missing = [link for link in (BASE_LINK, FOOTPRINT_LINK) if link not in model.links]
         missing += ["lidars"] if len(lidar_links(model)) < 2 else []
-        missing += [name for name in COMMANDED.values() if name not in limits]
+        missing += [name for name in COMMANDED_NAMES.values() if name not in limits]
         if missing:
             raise InputError(f"robot '{model.name}': has no {', '.join(missing)}; a Stretch's description is needed")
         self.model = model
-        self.limits = {joint: limits[name] for joint, name in COMMANDED.items()}
+        self.limits = {joint: limits[name] for joint, name in COMMANDED_NAMES.items()}
         self.surfaces = {
             link: LinkSurface.of(surface.vertices, surface.faces)
             for link, surface in robot_surfaces(model).items()
@@ -57,10 +55,7 @@ class RobotBody:
             [(footprint_from_base_link @ base @ at_zero[link])[:3, 3] for link in lidar_links(model)]
         )
         """The lidars' places (L, 3) in base_footprint as the description has them, left first."""
-        self.hash = robot_hash(
-            {link: surface.vertices for link, surface in self.surfaces.items()},
-            {link: base @ at_zero[link] for link in self.surfaces},
-        )
+        self.hash = description_hash(model, self.surfaces)
 
     def transforms(self, positions: Mapping[str, float | np.ndarray]) -> dict[str, np.ndarray]:
         """Return footprint_from_link (..., 4, 4) of every link with a surface; positions are by description name."""
@@ -75,7 +70,9 @@ class RobotBody:
         if values is None and sample.joints:
             return dict(sample.joints)
         values = sample.actual if values is None else values
-        return dict(sample.joints) | joint_positions(self.model, {COMMANDED[joint]: values[joint] for joint in JOINTS})
+        return dict(sample.joints) | joint_positions(
+            self.model, {COMMANDED_NAMES[joint]: values[joint] for joint in JOINTS}
+        )
 
     def outside_limits(self, values: Mapping[str, float], tolerance: float = 1e-3) -> list[str]:
         """Return, as text, which of the values of `JOINTS` are outside the description's limits."""
@@ -90,7 +87,7 @@ class RobotBody:
 
         def outlines(sets: Sequence[np.ndarray]) -> list[np.ndarray]:
             poses = np.concatenate(sets)
-            commanded = dict(zip((COMMANDED[joint] for joint in JOINTS), poses.T, strict=True))
+            commanded = dict(zip((COMMANDED_NAMES[joint] for joint in JOINTS), poses.T, strict=True))
             frames = self.transforms(dict(others) | joint_positions(self.model, commanded))
             return robot.hulls(frames, [len(part) for part in sets])
 

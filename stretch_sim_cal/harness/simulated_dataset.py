@@ -17,12 +17,11 @@ from stretch_sim_cal.geometry.voxels import voxel_keys
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import ARM_JOINT, BASE_LINK, LIDAR_LINKS
+from stretch_sim_cal.robot.stretch import BASE_LINK, COMMANDED_NAMES, LIDAR_LINKS
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.sensor import DEVICES
 
-COMMANDED = {joint: ARM_JOINT if joint == "arm" else f"{joint}_joint" for joint in JOINTS}
 CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
 
 
@@ -82,7 +81,7 @@ class BodyDatasetRecorder:
         return convex_hull(np.concatenate(corners))
 
     def _place(self, pose: Mapping[str, float]) -> None:
-        self._simulator.joints.place({COMMANDED[joint]: value for joint, value in pose.items()})
+        self._simulator.joints.place({COMMANDED_NAMES[joint]: value for joint, value in pose.items()})
 
     def _capture(self, frames: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the pooled points in base_footprint and, the same ones, each lidar's in its own frame."""

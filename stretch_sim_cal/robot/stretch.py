@@ -31,6 +31,8 @@ COMMANDED_JOINTS = (
     GRIPPER_JOINT,
 )
 """The joint names that the trajectory action takes."""
+COMMANDED_NAMES = {name.removesuffix("_joint"): name for name in COMMANDED_JOINTS if name != GRIPPER_JOINT}
+"""The same for the joints of a dataset, by the short names that it has for them."""
 FINGER_JOINTS = (
     ("gripper_finger_left_joint", "gripper_finger_right_joint"),
     ("finger_left_joint", "finger_right_joint"),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stretch_sim_cal.calibration.body.model_file import robot_hash
+from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import default_robot_id
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
@@ -12,7 +13,7 @@ from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import BASE_LINK
-from stretch_sim_cal.robot.surfaces import robot_surfaces
+from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
 
 CONFIGURATIONS = ("stretch_user_params.yaml", "stretch_configuration_params.yaml")
 """Files of the robot's fleet folder that name its tool, the user's own before the factory's."""
@@ -24,10 +25,14 @@ def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, st
     return {"robot_id": default_robot_id(environment), "tool_id": _tool(environment)}
 
 
-def description_hash(model: RobotModel) -> str:
-    """Return the hash by which a body-shape model file knows this description. Raises `InputError` for one without
-    the links or meshes that it takes."""
-    surfaces = {link: surface for link, surface in robot_surfaces(model).items() if len(surface.faces)}
+def description_hash(model: RobotModel, surfaces: Mapping[str, LinkSurface | Surface] | None = None) -> str:
+    """Return the hash by which a body-shape model file knows this description.
+
+    `surfaces` are those of its links that have any; without them they are read. Raises `InputError` for a description
+    without the links or meshes that it takes.
+    """
+    if surfaces is None:
+        surfaces = {link: surface for link, surface in robot_surfaces(model).items() if len(surface.faces)}
     if BASE_LINK not in model.links:
         raise InputError(f"robot '{model.name}' has no {BASE_LINK}")
     at_zero = link_transforms(model, {})

@@ -1,14 +1,13 @@
 """How a calibration node ends: the result in words or JSON, then the file written, or every reason why not."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.summaries import plain
-from stretch_sim_cal.command import one_line
+from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.errors import Refused
 
 
@@ -28,7 +27,7 @@ def finish(
         print("\n".join(lines), flush=True)
     if not result.accepted:
         for reason in result.refusals:
-            print(f"refused: {one_line(reason)}", file=sys.stderr, flush=True)
+            refuse(reason)
     else:
         backup = updated().save(path)
         if not as_json:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stretch4_urdf
 import yaml
 
 from stretch_sim_cal.calibration import values_file
@@ -36,7 +37,6 @@ def test_joints_are_read_back_as_they_were_written(tmp_path):
 
 
 def test_the_vendors_description_takes_the_values_over(tmp_path, monkeypatch):
-    stretch4_urdf = pytest.importorskip("stretch4_urdf")
     from stretch_sim_cal.robot.description import parse_urdf
     from stretch_sim_cal.robot.kinematics import link_transform
 
@@ -63,7 +63,6 @@ def test_other_joints_and_unknown_keys_stay(tmp_path):
 
 
 def test_a_file_of_format_1_is_converted(tmp_path):
-    pytest.importorskip("stretch4_urdf")
     path = tmp_path / "values.yaml"
     old = {"xyz": "1 2 3", "rpy": "0 0 0", "parent": "a", "child": "b"}
     path.write_text(yaml.safe_dump({"robot_calibration": {"metadata": {"version": "1.0"}, "joints": {"camera": old}}}))
@@ -73,7 +72,6 @@ def test_a_file_of_format_1_is_converted(tmp_path):
 
 
 def test_without_the_vendors_package_the_same_is_written(tmp_path, monkeypatch):
-    pytest.importorskip("stretch4_urdf")
     when = "2026-11-21T12:00:00"
     theirs = values_file.values_text(tmp_path / "none.yaml", JOINTS, "se4-1", when, {"rmse": 0.01})
     monkeypatch.setattr(values_file, "_recorder", lambda old, path: values_file._record_joint)

@@ -14,7 +14,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.ros.collection.capture import cropped
 from stretch_sim_cal.ros.collection.clearance import Sweep
 from stretch_sim_cal.ros.collection.plan import plan_collection, samples_between
-from stretch_sim_cal.ros.collection.settings import COMMANDED_NAMES, load_settings
+from stretch_sim_cal.ros.collection.settings import load_settings
 
 SPEEDS = (0.1, 0.15, 0.8, 0.8, 0.8)
 MARGIN = 0.01
@@ -119,10 +119,12 @@ def test_the_demo_plan_of_the_real_robot_has_16_free_poses(model):
     touching = SelfCollision(model, 0.0, 0.0)
 
     def positions(pose):
-        return stretch.joint_positions(model, {COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)})
+        return stretch.joint_positions(
+            model, {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
+        )
 
     plan = plan_collection(
-        tuple(stretch.STOW[COMMANDED_NAMES[joint]] for joint in JOINTS),
+        tuple(stretch.STOW[stretch.COMMANDED_NAMES[joint]] for joint in JOINTS),
         [settings.grids[joint] for joint in JOINTS],
         [settings.speeds[joint] for joint in JOINTS],
         lambda pose: checker.is_free(positions(pose)),
@@ -139,7 +141,7 @@ def test_grids_come_from_the_models_limits_and_from_the_command_line(model):
     limits = stretch.commanded_limits(model)
     full = settings_of(model, "full")
     for joint in JOINTS:
-        limit = limits[COMMANDED_NAMES[joint]]
+        limit = limits[stretch.COMMANDED_NAMES[joint]]
         assert (full.grids[joint][0], full.grids[joint][-1]) == pytest.approx((limit.lower, limit.upper), abs=1e-8)
     mine = settings_of(model, grids={"arm": "count:3,from:0.1,to:0.3", "lift": "0.9, 0.3"}, frames=7)
     assert mine.grids["arm"] == pytest.approx((0.1, 0.2, 0.3))

@@ -23,7 +23,7 @@ from stretch_sim_cal.ros.collection.clearance import Sweep
 from stretch_sim_cal.ros.collection.motion import ArmMotion
 from stretch_sim_cal.ros.collection.motion_state import ArmState
 from stretch_sim_cal.ros.collection.plan import Plan, Pose, Skipped, describe, plan_collection
-from stretch_sim_cal.ros.collection.settings import COMMANDED_NAMES, CollectionSettings, load_settings
+from stretch_sim_cal.ros.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.ros.identity import robot_identity
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
@@ -110,7 +110,7 @@ def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writ
     others = {name: value for name, value in state.positions.items() if name in model.joints}
 
     def positions(pose: Pose) -> dict[str, float]:
-        commanded = {COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
+        commanded = {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
         return others | stretch.joint_positions(model, commanded)
 
     def explain(pose: Pose) -> str:

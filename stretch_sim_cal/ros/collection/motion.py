@@ -7,9 +7,9 @@ from typing import Any
 
 from stretch_sim_cal.errors import Refused, RunFailure
 from stretch_sim_cal.recording.dataset import JOINTS
+from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
 from stretch_sim_cal.ros.collection.motion_state import ArmState
 from stretch_sim_cal.ros.collection.plan import Pose, describe
-from stretch_sim_cal.ros.collection.settings import COMMANDED_NAMES
 
 ACTION = "/follow_joint_trajectory"
 STOP_SERVICE = "/stop_the_robot"

@@ -5,7 +5,7 @@ from typing import Any
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.ros.collection.settings import COMMANDED_NAMES
+from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
 
 JOINT_STATES = "/joint_states"
 # Changes up to this (m or rad) are noise of an encoder, not motion.

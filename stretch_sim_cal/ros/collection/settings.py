@@ -12,9 +12,8 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared, read_yaml
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.model import Limit
+from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
 
-# The joints of a dataset under the names that the trajectory action takes.
-COMMANDED_NAMES = {joint: f"{joint}_joint" for joint in JOINTS}
 MAX_VALUES = 200
 LIMIT_TOLERANCE = 1e-9
 NUMBERS = {"margin", "settle_time", "frames", "crop_radius", "crop_height", "cell", "floor_cell", "clearance"}
