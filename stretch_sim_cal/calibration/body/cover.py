@@ -5,6 +5,7 @@ left, the least that a linear program finds.
 """
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 from scipy.optimize import linprog
@@ -31,61 +32,70 @@ def covering(axes: Axes, shapes: list[Shape], hulls: Hulls, asked_for: Axes) -> 
     refined: area is added elsewhere where it can. Also returns how far the robot stuck out of the interpolated shapes
     at most (m), before and after.
     """
-    grid, places = grid_points(axes), _between(axes)
-    if not places:
+    grid = grid_points(axes)
+    between = _between(axes, SPACING)
+    if not between:
         return shapes, 0.0, 0.0
     asked = np.array([e in asked_for[0] and y in asked_for[1] for e, y in grid])
-    before, result = _missing(axes, shapes, places, hulls), list(shapes)
+    everywhere = _Places(axes, [*grid, *between], hulls)
+    before = everywhere.missing(shapes)[len(grid) :].max()
     if isinstance(shapes[0], TaperedCapsule):
-        result = _together(axes, shapes, places, hulls, asked)
-    everywhere = [*grid, *places]
-    result = _inflated(result, _weights(axes, everywhere), hulls(everywhere), np.where(asked, OWN_WEIGHT, 1.0))
-    result = [shape.grown_to_enclose(hull) for shape, hull in zip(result, hulls(grid), strict=True)]  # exactly, there
-    return result, float(before.max()), float(_missing(axes, result, everywhere, hulls).max())
+        shapes = _together(axes, shapes, everywhere, asked)
+    shapes = _inflated(shapes, everywhere, np.where(asked, OWN_WEIGHT, 1.0))
+    at_grid = everywhere.hulls[: len(grid)]
+    shapes = [shape.grown_to_enclose(hull) for shape, hull in zip(shapes, at_grid, strict=True)]  # exactly, there
+    return shapes, float(before), float(everywhere.missing(shapes).max())
 
 
-def _together(
-    axes: Axes, shapes: list[TaperedCapsule], places: list, hulls: Hulls, asked: np.ndarray
-) -> list[TaperedCapsule]:
+class _Places:
+    """Places (P of them, extension and yaw), the `weights` (P, G) of the grid points and the `hulls` (K, 2) there."""
+
+    def __init__(self, axes: Axes, places: Sequence[tuple[float, float]], hulls: Hulls):
+        self.places, self.weights, self.hulls = places, _weights(axes, places), hulls(places)
+
+    def missing(self, shapes: Sequence[Shape]) -> np.ndarray:
+        """Return how far the robot sticks out (P,) of the interpolated shape at each place, in m."""
+        return type(shapes[0]).protrusions(self.weights @ np.array([shape.vector for shape in shapes]), self.hulls)
+
+
+def _together(axes: Axes, shapes: list[TaperedCapsule], everywhere: _Places, asked: np.ndarray) -> list[TaperedCapsule]:
     """Return capsules fitted together where more than a little is missing.
 
-    They are held at the grid points and where they miss anything, and where that leaves something elsewhere, again.
+    They are held at the grid points, halfway between them, and, where that leaves something elsewhere, there, too.
     """
-    least, result = np.array([shape.area for shape in shapes]), list(shapes)
-    held = grid_points(axes)
+    least, result = np.array([shape.area for shape in shapes]), shapes
+    coarse = {*grid_points(axes), *_between(axes)}
+    held = np.array([place in coarse for place in everywhere.places])
     for _ in range(ROUNDS_TOGETHER):
-        missing = _missing(axes, result, places, hulls)
-        held = list(dict.fromkeys([*held, *(places[i] for i in np.flatnonzero(missing > NOTICED))]))
-        problem = GridProblem(_weights(axes, held), hulls(held), neighbours(axes), least, asked)
+        problem = GridProblem(
+            everywhere.weights[held], list(compress(everywhere.hulls, held)), neighbours(axes), least, asked
+        )
+        missing = everywhere.missing(result)
         if missing.max() <= DOUBTFUL and not problem.changes_too_fast(result):
             break
         result = fitted_together(result, problem)
+        held |= everywhere.missing(result) > NOTICED
     return result
 
 
-def _missing(axes: Axes, shapes: list[Shape], places: list, hulls: Hulls) -> np.ndarray:
-    """Return how far the robot sticks out (m) of the interpolated shape at each place."""
-    interpolated = _interpolated(shapes, _weights(axes, places))
-    return np.array([shape.protrusion(hull) for shape, hull in zip(interpolated, hulls(places), strict=True)])
-
-
-def _inflated(shapes: list[Shape], weights: csr_array, hulls: list[np.ndarray], cost: np.ndarray) -> list[Shape]:
+def _inflated(shapes: list[Shape], everywhere: _Places, cost: np.ndarray) -> list[Shape]:
     """Return the shapes inflated by the least (weighted by `cost`) that, interpolated, makes up for what is missing."""
-    result = list(shapes)
+    result = shapes
     for _ in range(ROUNDS):
-        missing = np.array([s.protrusion(hull) for s, hull in zip(_interpolated(result, weights), hulls, strict=True)])
+        missing = everywhere.missing(result)
         if missing.max() <= COVERED:
             break
-        least = linprog(cost, A_ub=-weights, b_ub=-1.02 * missing, bounds=(0, None), method="highs")
+        least = linprog(cost, A_ub=-everywhere.weights, b_ub=-1.02 * missing, bounds=(0, None), method="highs")
         result = [shape.inflated(float(by)) if by > 0 else shape for shape, by in zip(result, least.x, strict=True)]
     return result
 
 
-def _between(axes: Axes) -> list[tuple[float, float]]:
-    """Return the places, besides the grid points, that divide every step in two, and in more where it is long."""
+def _between(axes: Axes, spacing: tuple[float, float] = (np.inf, np.inf)) -> list[tuple[float, float]]:
+    """Return the places, besides the grid points, that divide every step in two, and in more where that is longer than
+    `spacing`."""
     parts = [
-        2 * np.ceil(np.diff(values) / (2 * spacing) - 1e-6).astype(int)
-        for values, spacing in zip(axes, SPACING, strict=True)
+        2 * np.maximum(np.ceil(np.diff(values) / (2 * most) - 1e-6), 1).astype(int)
+        for values, most in zip(axes, spacing, strict=True)
     ]
     finer = tuple(divided(values, part) for values, part in zip(axes, parts, strict=True))
     grid = set(grid_points(axes))
@@ -104,8 +114,3 @@ def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
                 rows.append(row)
                 columns.append(i * len(axes[1]) + j)
     return csr_array((entries, (rows, columns)), shape=(len(places), len(axes[0]) * len(axes[1])))
-
-
-def _interpolated(shapes: list[Shape], weights: csr_array) -> list[Shape]:
-    vectors = weights @ np.array([shape.vector for shape in shapes])
-    return [type(shapes[0]).from_vector(vector) for vector in vectors]

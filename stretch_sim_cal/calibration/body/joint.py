@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array, eye_array, hstack, vstack
 
 from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area, capsule_distance
 
@@ -134,10 +134,7 @@ class _Program:
         for _ in range(ROUNDS):
             watched = np.flatnonzero(self._watched & reachable)
             rows, limits = zip(self._corner_rows(watched, distances, gradients), *fixed, strict=True)
-            solution = linprog(
-                goal, A_ub=vstack(rows).tocsr(), b_ub=np.concatenate(limits),
-                bounds=self._bounds(numbers[self.free], trust), method="highs",
-            ).x  # fmt: skip
+            solution = _least(goal, vstack(rows), np.concatenate(limits), self._bounds(numbers[self.free], trust))
             if solution is None:
                 break
             found = solution
@@ -236,6 +233,19 @@ def moved_distances(hulls: Sequence[np.ndarray], pairs: np.ndarray) -> np.ndarra
     directions = np.stack([np.cos(angles), np.sin(angles)])
     reach = np.array([(hull @ directions).max(axis=0) for hull in hulls])
     return np.abs(reach[pairs[:, 0]] - reach[pairs[:, 1]]).max(axis=1, initial=0.0)
+
+
+def _least(goal: np.ndarray, rows: csr_array, limits: np.ndarray, bounds: np.ndarray) -> np.ndarray | None:
+    """Return the x (N,) of least `goal @ x` with `rows @ x <= limits` in bounds (N, 2), None where none was found.
+
+    By the dual program, whose multipliers are x: it has as few rows as x has numbers, and takes half the time.
+    """
+    each = eye_array(len(goal), format="csr")
+    from_above = np.isfinite(bounds[:, 1])
+    matrix = vstack([rows, each[from_above], -each]).T.tocsc()
+    cost = np.concatenate([limits, bounds[from_above, 1], -bounds[:, 0]])
+    dual = linprog(cost, A_eq=matrix, b_eq=-goal, bounds=(0, None), method="highs-ds", options={"presolve": False})
+    return None if dual.x is None else dual.eqlin.marginals
 
 
 def _numbers(capsules: Sequence[TaperedCapsule]) -> np.ndarray:

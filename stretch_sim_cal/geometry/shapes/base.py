@@ -1,6 +1,7 @@
 """What all shapes share, and two pieces of geometry that they use."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -70,6 +71,12 @@ class Shape(ABC):
     def protrusion(self, points: np.ndarray) -> float:
         """Return how far points (N, 2) reach outside at most; 0 where none does."""
         return float(max(0.0, self.signed_distance(points).max(initial=0.0)))
+
+    @classmethod
+    def protrusions(cls, vectors: np.ndarray, hulls: Sequence[np.ndarray]) -> np.ndarray:
+        """Return how far each of P hulls (K, 2), none of them empty, reaches outside the shape of its row of `vectors`
+        (P, V) at most, (P,)."""
+        return np.array([cls.from_vector(v).protrusion(hull) for v, hull in zip(vectors, hulls, strict=True)])
 
     def grown_to_enclose(self, points: np.ndarray) -> "Shape":
         """Return this shape, grown evenly where points (N, 2) reach outside."""

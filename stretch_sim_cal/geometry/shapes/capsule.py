@@ -25,6 +25,13 @@ class TaperedCapsule(Shape):
     def signed_distance(self, points):
         return capsule_distance(self.vector, np.asarray(points, dtype=float))[0]
 
+    @classmethod
+    def protrusions(cls, vectors, hulls):
+        """All in one, many times as fast as one by one."""
+        counts = np.array([len(hull) for hull in hulls])
+        distances = capsule_distance(np.repeat(vectors, counts, axis=0), np.concatenate(hulls))[0]
+        return np.maximum(np.maximum.reduceat(distances, np.cumsum(counts) - counts), 0.0)
+
     def support(self, directions):
         first = directions @ [self.x1, self.y1] + self.r1
         return np.maximum(first, directions @ [self.x2, self.y2] + self.r2)
