@@ -98,6 +98,50 @@ def test_a_payload_that_the_description_does_not_know_is_told_and_enclosed(tmp_p
     assert protrusion < 0.01 and ratio < 1.1
 
 
+def with_boxes(dataset, boxes, samples):
+    """Record again with things beside the robot, and put the samples (indices) of that in place of the dataset's."""
+    other = dataset.parent / "other"
+    record(other, lidar_left_error=MOUNT, payload=boxes)
+    theirs = yaml.safe_load((other / "metadata.yaml").read_text())["samples"]
+    for index in samples:
+        shutil.copy(other / theirs[index]["file"], dataset)
+    edit(dataset, lambda m: [m["samples"].__setitem__(index, theirs[index]) for index in samples])
+
+
+PERSON = PayloadBox("base_link", (0.3, 0.4, 1.4), (0.62, 0.1, 0.75))
+CHAIR = tuple(
+    PayloadBox("base_link", size, place)
+    for size, place in [((0.4, 0.4, 0.04), (-0.62, 0.52, 0.45)), ((0.04, 0.04, 0.4), (-0.45, 0.35, 0.23))]
+)
+
+
+@pytest.mark.parametrize(
+    "boxes, samples, message",
+    [
+        ((PERSON,), (1, 3), "sample 1 (sample_0001.npz), sample 3 (sample_0003.npz): returns near"),
+        (CHAIR, range(4), "stands beside the robot in all samples"),
+    ],
+    ids=["a person in half of the samples", "a chair in all of them"],
+)
+def test_what_only_stands_by_is_told_and_left_out(recorded, dataset, tmp_path, capsys, boxes, samples, message):
+    with_boxes(dataset, boxes, samples)
+    out = tmp_path / "model.yaml"
+    assert main([str(dataset), "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert any(message in line and "left out" in line for line in said.splitlines()), said
+    protrusion, ratio = judged(load_body_shape_model(out), dataset, recorded[1])
+    assert protrusion < 0.003 and ratio < 1.03
+
+
+def test_a_pose_that_is_missing_is_told_and_the_model_stands_for_it(recorded, dataset, tmp_path, capsys):
+    edit(dataset, lambda m: m["samples"].pop(2))
+    out = tmp_path / "model.yaml"
+    assert main([str(dataset), "--out", str(out)]) == 0
+    assert "no sample at arm 0.350 m, wrist_yaw 0.200 rad" in capsys.readouterr().err
+    protrusion, ratio = judged(load_body_shape_model(out), recorded[0], recorded[1])
+    assert protrusion < 0.003 and ratio < 1.03
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
