@@ -1,7 +1,8 @@
 """How well the body shape encloses the robot, beside the published fit on the same datasets.
 
     python benchmarks/body_shape.py                       # a few random grids of arm, yaw and lift
-    python benchmarks/body_shape.py --seeds 10 --sensor jt128
+    python benchmarks/body_shape.py --seeds 10 --sensor jt128_sparse
+    python benchmarks/body_shape.py --grid demo           # the demo's: yaws 80 deg apart, over the whole range
 
 Records datasets of the simulated Stretch 4 (mounts slightly off, 1 cm range noise, true calibration), fits a tapered
 capsule to each, and holds both fits against the true outline: protrusion at the samples' poses and at random poses
@@ -29,8 +30,10 @@ from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 BETWEEN = 60  # random poses between the grid points
 
 
-def grid(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return random values of arm extension (4), wrist yaw (2) and lift (2): 16 poses."""
+def grid(random: np.random.Generator, kind: str = "random") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return values of arm extension (4), wrist yaw (2) and lift (2), at random: 16 poses; or those of the demo."""
+    if kind == "demo":
+        return np.linspace(0.0, 0.52, 4), np.linspace(-1.1, 3.1, 4), np.array([0.5])
     arms = np.sort(random.uniform(0.0, 0.52, size=4))
     yaw = random.uniform(-0.8, 1.0)
     return (
@@ -40,13 +43,13 @@ def grid(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarra
     )
 
 
-def trial(seed: int, sensor: str) -> dict[str, float]:
+def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
     """Return the figures of one dataset: protrusions in mm, area ratios, seconds."""
     random = np.random.default_rng(seed)
     off = PoseError(tuple(random.normal(0, 0.002, 3)), tuple(random.normal(0, np.deg2rad(0.3), 3)))
     simulator = EmbeddedSimulator(SimulationSetup(world="empty_hall", sensor=sensor, seed=seed, lidar_left_error=off))
     recorder = BodyDatasetRecorder(simulator)
-    arms, yaws, lifts = grid(random)
+    arms, yaws, lifts = grid(random, kind)
     with tempfile.TemporaryDirectory() as folder:
         directory, file = Path(folder) / "data", Path(folder) / "model.yaml"
         recorder.record(
@@ -93,10 +96,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--sensor", default="jt128")
+    parser.add_argument("--grid", choices=["random", "demo"], default="random")
     args = parser.parse_args()
     results = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
-        r = trial(seed, args.sensor)
+        r = trial(seed, args.sensor, args.grid)
         results.append(r)
         print(
             f"seed {seed}: ours {r['ours_mm']:.2f} mm at grid points, {r['between_mm']:.2f} mm between, area ratio "
