@@ -75,9 +75,9 @@ class EvidenceGrid:
         new = [place for place in dict.fromkeys(_key(place) for place in places) if place not in self._hulls]
         known = self._outlines_at([self._union_of_poses(place) for place in new]) if new and self._outlines_at else None
         for index, place in enumerate(new):
-            parts = [self._samples[i].points for i in self._members(place)]
-            parts += [known[index]] if known is not None else []
-            self._hulls[place] = convex_hull(np.concatenate(parts)) if parts else np.empty((0, 2))
+            outline = known[index] if known is not None else np.empty((0, 2))
+            seen = [self._samples[i].points for i in self._members(place)]
+            self._hulls[place] = convex_hull(np.concatenate([outline, *seen])) if seen else outline
         return [self._hulls[_key(place)] for place in places]
 
     def _members(self, place: tuple[float, float]) -> np.ndarray:
