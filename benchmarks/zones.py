@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from stretch_sim_cal.calibration.zones import Zones
-from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule
+from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, circumscribed_polygon
 
 POINTS, RUNS = 230_400, 30
 CAPSULE = TaperedCapsule(0.0, 0.0, 0.23, 0.6, 0.05, 0.12)
@@ -18,7 +18,7 @@ SHAPES = {
     "tapered_capsule": CAPSULE,
     "ellipse": Ellipse(0.3, 0.0, 1.2, 0.6, 10.0),
     "circle": Circle(0.2, 0.0, 0.6),
-    "convex_polygon, 16 vertices": CAPSULE.circumscribed(16),
+    "convex_polygon, 16 vertices": circumscribed_polygon(CAPSULE, 16),
 }
 
 

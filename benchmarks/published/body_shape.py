@@ -8,8 +8,8 @@ longer side of the bounding box), which is also the answer where the solver fail
 import numpy as np
 from scipy.optimize import minimize
 
+from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area
-from stretch_sim_cal.geometry.shapes_hull import convex_hull
 
 CELL, HITS = 0.03, 20
 LOW, HIGH = np.array([-0.5, -0.5, 0.06]), np.array([1.5, 0.5, 1.6])  # m, the box that is taken for the robot

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from stretch_sim_cal.calibration.mounts.misfit import FRONT
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
 from stretch_sim_cal.geometry.voxels import voxel_keys
-from stretch_sim_cal.harness.plots import _png, plt
-from stretch_sim_cal.harness.report import image, write_page
+from stretch_sim_cal.harness.page import image, write_page
+from stretch_sim_cal.harness.plots import as_png, plt
 
 CELL = 0.04  # m, of the model's surface, in which residuals are averaged: single ones are noise
 ENOUGH = 5  # returns in a cell
@@ -51,7 +51,7 @@ def _drawn(parts: list[tuple[str, Residuals]]) -> bytes:
         axis.set_title(f"{title}\n{seen}", fontsize=10)
     axes[0].set_ylabel("z / m")
     figure.colorbar(colours, ax=axes, label="returns in front of the model (mean) / mm", shrink=0.6)
-    return _png(figure)
+    return as_png(figure)
 
 
 def _draw(axis: Axes, residuals: Residuals, across: int):

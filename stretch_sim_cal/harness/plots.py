@@ -19,7 +19,7 @@ ENOUGH_TO_DRAW = 100
 NOT_THE_ROBOT = 1.0  # m from base_link
 
 
-def _png(figure) -> bytes:
+def as_png(figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=110, bbox_inches="tight")
     plt.close(figure)
@@ -61,7 +61,7 @@ def clouds_before_and_after(left: np.ndarray, right_before: np.ndarray, right_af
             axes[row, column].set_xlabel("x / m")
     axes[0, 0].legend(markerscale=40, loc="upper right", framealpha=0.9)
     figure.tight_layout()
-    return _png(figure)
+    return as_png(figure)
 
 
 def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[float, np.ndarray]:
@@ -100,7 +100,7 @@ def floor_residuals(points: np.ndarray, cell: float = 0.1, reach: float = 4.0) -
     axis.set(
         xlabel="x / m", ylabel="y / m", title="floor residuals (10 cm cells with 10 returns or more; + is the robot)"
     )
-    return _png(figure)
+    return as_png(figure)
 
 
 def outlines(poses: list[dict], columns: int = 4) -> bytes:
@@ -127,4 +127,4 @@ def outlines(poses: list[dict], columns: int = 4) -> bytes:
         axis.set_aspect("equal")
     axes[0, 0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     figure.tight_layout()
-    return _png(figure)
+    return as_png(figure)

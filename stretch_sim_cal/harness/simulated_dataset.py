@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
+from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.shapes_hull import convex_hull
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.geometry.voxels import voxel_keys
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter

@@ -8,6 +8,7 @@ from typing import Any
 from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.shapes import circumscribed_polygon
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
 from stretch_sim_cal.ros.display.calibrated_clouds import placement, warn_without_broadcast, xyz
@@ -133,7 +134,7 @@ class BodyShapeVisualizer:
         stamp = self._context.node.get_clock().now().nanoseconds
         frame = self._placement.frame
         self._markers.publish(marker_array(zone_markers(zones), frame, stamp))
-        self._outline.publish(polygon(zones.minimum.circumscribed(OUTLINE_CORNERS).corners, frame, stamp))
+        self._outline.publish(polygon(circumscribed_polygon(zones.minimum, OUTLINE_CORNERS).corners, frame, stamp))
         self._warn_outside(self._joints.commanded)
 
     def _key(self, zones: Zones) -> tuple:

@@ -10,8 +10,8 @@ from stretch_sim_cal.calibration.body.evidence import SeenRobot, gather_evidence
 from stretch_sim_cal.calibration.body.outline import LOWEST, RobotOutline
 from stretch_sim_cal.calibration.body.returns import EvidenceSettings
 from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
+from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
-from stretch_sim_cal.geometry.shapes_hull import convex_hull
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
 
 BOX_ON_BASE = ("base_link", box((0.16, 0.2, 0.2), (0.0, 0.28, 0.22)))

@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.body.model_file import (
 )
 from stretch_sim_cal.calibration.body.shape import BodyShapeModel
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule
+from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, circumscribed_polygon
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
 
@@ -28,7 +28,7 @@ MODELS = {
     "tapered_capsule": model(tool="dw4", description_hash="abc"),
     "circle": model("circle", lambda a, y: Circle(a, y, 0.3)),
     "ellipse_min_enclosing": model("ellipse_min_enclosing", lambda a, y: Ellipse(a, 0.0, 1.0, 0.5, 10.0 * y)),
-    "convex_polygon": model("convex_polygon", lambda a, y: Circle(a, y, 0.3).circumscribed(8)),
+    "convex_polygon": model("convex_polygon", lambda a, y: circumscribed_polygon(Circle(a, y, 0.3), 8)),
 }
 
 

@@ -15,8 +15,8 @@ from stretch_sim_cal.calibration.body.shape import (
     fit_body_shape,
 )
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, TaperedCapsule
-from stretch_sim_cal.geometry.shapes_hull import convex_hull
 
 BASE = TaperedCapsule(0.0, 0.0, 0.21, -0.02, 0.0, 0.2).outline(60)
 COARSE = BodyShapeSettings(max_grid_points=20)  # enough for a hand that turns by a radian

@@ -5,14 +5,14 @@ import pytest
 
 from stretch_sim_cal.calibration.zones import BODY, DROP, NOTHING, OBSTACLE, Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule
+from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, circumscribed_polygon
 
 SHAPES = {
     "circle": Circle(0.1, 0.0, 0.3),
     "ellipse": Ellipse(0.2, 0.0, 1.0, 0.5, 20.0),
     "capsule": TaperedCapsule(0.0, 0.0, 0.215, 0.6, 0.1, 0.1),
     "swallowed capsule": TaperedCapsule(0.0, 0.0, 0.3, 0.05, 0.0, 0.1),
-    "polygon": TaperedCapsule(0.0, 0.0, 0.215, 0.6, 0.1, 0.1).circumscribed(12),
+    "polygon": circumscribed_polygon(TaperedCapsule(0.0, 0.0, 0.215, 0.6, 0.1, 0.1), 12),
 }
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.hulls import convex_hull, polygon_area
 from stretch_sim_cal.geometry.shapes import (
     Circle,
     ConvexPolygon,
@@ -11,8 +12,8 @@ from stretch_sim_cal.geometry.shapes import (
     TaperedCapsule,
     capsule_area,
     capsule_distance,
+    circumscribed_polygon,
 )
-from stretch_sim_cal.geometry.shapes_hull import convex_hull, polygon_area
 
 SHAPES = [
     Circle(0.3, -0.2, 0.4),
@@ -63,7 +64,7 @@ def test_support_and_tangent_polygon_bound_the_shape(shape):
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     outline = shape.outline(4000)
     np.testing.assert_allclose((outline @ directions.T).max(axis=0), shape.support(directions), atol=2e-3)
-    around = shape.circumscribed(16)
+    around = circumscribed_polygon(shape, 16)
     assert around.protrusion(outline) < 1e-9 and around.area < 1.2 * shape.area
 
 

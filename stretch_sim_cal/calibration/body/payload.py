@@ -16,8 +16,8 @@ from scipy.spatial import cKDTree
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.body.returns import Sighting
 from stretch_sim_cal.calibration.body.visibility import RangeImage
+from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
-from stretch_sim_cal.geometry.shapes_hull import convex_hull
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.geometry.voxels import voxel_keys
 

@@ -16,16 +16,19 @@ from stretch_sim_cal.calibration.body.grid import JOINTS, EvidenceGrid, Outlines
 from stretch_sim_cal.calibration.body.model import KINDS, BodyShapeModel
 from stretch_sim_cal.calibration.body.refine import fitted_on, grid_points, refined
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.shapes import Shape
-from stretch_sim_cal.geometry.shapes_capsule import capsule_minima, enclosing_capsule
-from stretch_sim_cal.geometry.shapes_enclosing import (
+from stretch_sim_cal.geometry.enclosing import (
+    capsule_minima,
+    common_normals,
     enclosing_algebraic_ellipse,
     enclosing_axis_aligned_ellipse,
+    enclosing_capsule,
     enclosing_circle,
     enclosing_ellipse,
-    spanning_hull,
+    enclosing_polygon,
+    polygon_with_normals,
 )
-from stretch_sim_cal.geometry.shapes_polygon import common_normals, enclosing_polygon, polygon_with_normals
+from stretch_sim_cal.geometry.hulls import spanning_hull
+from stretch_sim_cal.geometry.shapes import Shape
 
 __all__ = [
     "FIT_METHODS",

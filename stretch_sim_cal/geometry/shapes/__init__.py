@@ -9,7 +9,7 @@ from stretch_sim_cal.geometry.shapes.base import Shape, meeting_points
 from stretch_sim_cal.geometry.shapes.capsule import TaperedCapsule, capsule_area, capsule_distance
 from stretch_sim_cal.geometry.shapes.circle import Circle
 from stretch_sim_cal.geometry.shapes.ellipse import Ellipse
-from stretch_sim_cal.geometry.shapes.polygon import ConvexPolygon
+from stretch_sim_cal.geometry.shapes.polygon import ConvexPolygon, circumscribed_polygon
 
 __all__ = [
     "Circle",
@@ -19,5 +19,6 @@ __all__ = [
     "TaperedCapsule",
     "capsule_area",
     "capsule_distance",
+    "circumscribed_polygon",
     "meeting_points",
 ]

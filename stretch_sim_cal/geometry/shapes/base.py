@@ -83,14 +83,6 @@ class Shape(ABC):
         reach = self.protrusion(points)
         return self if reach == 0.0 else self.inflated(reach * (1 + 1e-12) + 1e-12)
 
-    def circumscribed(self, count: int) -> "Shape":
-        """Return the polygon of `count` evenly turned tangents around this shape."""
-        from stretch_sim_cal.geometry.shapes.polygon import ConvexPolygon  # which is a shape itself
-
-        angles = np.arange(count) * (2 * np.pi / count)
-        normals = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        return ConvexPolygon(meeting_points(normals, self.support(normals)))
-
 
 def meeting_points(normals: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return where each line `normal . p = offset` (K of them, cyclic) meets the one before it, (K, 2)."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.shapes.base import Shape, meeting_points
-from stretch_sim_cal.geometry.shapes_hull import convex_hull, polygon_area
+from stretch_sim_cal.geometry.hulls import convex_hull, polygon_area
+from stretch_sim_cal.geometry.shapes.base import Shape, meeting_points, turned
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,3 +116,9 @@ class ConvexPolygon(Shape):
             return self
         shifts = [np.roll(self.vertices, shift, axis=0) for shift in range(len(self.vertices))]
         return ConvexPolygon(min(shifts, key=lambda vertices: ((vertices - other.vertices) ** 2).sum()))
+
+
+def circumscribed_polygon(shape: Shape, count: int) -> ConvexPolygon:
+    """Return the polygon of `count` evenly turned tangents around a shape."""
+    normals = np.stack(turned(count), axis=1)
+    return ConvexPolygon(meeting_points(normals, shape.support(normals)))

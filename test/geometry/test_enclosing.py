@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 from scipy.optimize import differential_evolution
-
-from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, capsule_area, meeting_points
 from stretch_sim_cal.geometry.shapes_capsule import capsule_minima, enclosing_capsule
 from stretch_sim_cal.geometry.shapes_enclosing import (
     algebraic_ellipse,
@@ -14,8 +11,11 @@ from stretch_sim_cal.geometry.shapes_enclosing import (
     enclosing_circle,
     enclosing_ellipse,
 )
-from stretch_sim_cal.geometry.shapes_hull import convex_hull, polygon_area
 from stretch_sim_cal.geometry.shapes_polygon import enclosing_polygon
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.hulls import convex_hull, polygon_area
+from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, capsule_area, meeting_points
 
 FITS = {
     "circle": enclosing_circle,

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import minimize
 
+from stretch_sim_cal.geometry.enclosing.circle import enclosing_circle
+from stretch_sim_cal.geometry.hulls import spanning_hull
 from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area, capsule_distance
-from stretch_sim_cal.geometry.shapes_enclosing import enclosing_circle, spanning_hull
 
 DIRECTIONS = 24  # axis directions over the whole turn; the wider end is behind
 TAPERS = np.deg2rad([0.0, 4.0, 8.0, 13.0, 19.0, 26.0, 35.0, 47.0])  # half angles of the wedge

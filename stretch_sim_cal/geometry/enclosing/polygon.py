@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.hulls import spanning_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon, meeting_points
-from stretch_sim_cal.geometry.shapes_enclosing import spanning_hull
 
 EVEN_NORMALS = 48  # evenly turned side directions that are tried besides those of the hull's own longest sides
 HULL_NORMALS = 64

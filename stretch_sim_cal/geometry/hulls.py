@@ -3,6 +3,8 @@
 import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
+from stretch_sim_cal.errors import InputError
+
 
 def convex_hull(points: np.ndarray) -> np.ndarray:
     """Return the corners (K, 2) of the convex hull of points (N, 2), counterclockwise.
@@ -18,6 +20,17 @@ def convex_hull(points: np.ndarray) -> np.ndarray:
         centred = points - points.mean(axis=0)
         along = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
         return np.unique(points[[along.argmin(), along.argmax()]], axis=0)
+
+
+def spanning_hull(points: np.ndarray) -> np.ndarray:
+    """Return the convex hull (K, 2), K >= 3, of points (N, 2). Raises `InputError` where there is none with an area."""
+    points = np.asarray(points, dtype=float)
+    if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
+        raise InputError(f"points of shape {points.shape}: (N, 2) finite numbers were expected")
+    hull = convex_hull(points)
+    if len(hull) < 3:
+        raise InputError(f"{len(points)} points span no area; a shape needs three or more that are not on one line")
+    return hull
 
 
 def polygon_area(corners: np.ndarray) -> float:
