@@ -75,6 +75,9 @@ class EmbeddedSimulator:
         """Return when scan `tick` of a lidar begins, in s of simulated time; each device has a clock of its own."""
         return self._lidar(lidar).start_time(tick)
 
+    def listen(self, wanted: bool) -> None:
+        """Do nothing: scans are cast when they are asked for. (Gazebo casts them while somebody listens.)"""
+
     def scan(self, lidar: str, tick: int) -> np.ndarray:
         """Return scan `tick` of lidar "left" or "right" as points (M,) of `sensor.POINT_DTYPE` in the lidar's frame.
 

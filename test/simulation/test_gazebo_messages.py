@@ -23,7 +23,7 @@ def recorded() -> bytes:
 def test_a_recorded_cloud_is_read_with_its_stamp_and_frame(recorded):
     cloud = messages.packed_cloud(recorded)
     assert cloud.frame_id == "lidar_left_link"
-    assert cloud.stamp == messages.cloud_stamp(recorded) == 1182_900_000_000
+    assert cloud.stamp == messages.stamp(recorded) == 1182_900_000_000
     assert cloud.records.shape == (128, 900)
     assert cloud.records.dtype.itemsize == 18
     assert (cloud.records["ring"] == np.arange(128)[:, None]).all()

@@ -104,6 +104,53 @@ def test_joints_go_where_they_are_told(simulator):
         joints.command({"lift_joint": 3.0})
 
 
+def test_joints_come_back_from_their_limits(simulator):
+    joints = simulator.joints
+    for name, limit in joints.ranges.items():
+        for target in (limit.lower, limit.upper, 0.5 * (limit.lower + limit.upper)):
+            joints.command({name: target})
+            while joints.moving:
+                joints.step(0.025)
+            joints.step(0.025)
+            assert joints.missing({name: target}) == {}
+
+
+@pytest.mark.parametrize("gazebo", ["blocked_arm"], indirect=True)
+def test_a_joint_that_does_not_follow_is_told(gazebo, capsys):
+    with started(gazebo) as simulator:
+        simulator.joints.command({"arm_joint": 0.2})
+        for _ in range(30):
+            simulator.joints.step(0.1)
+    told = [line for line in capsys.readouterr().err.splitlines() if "Gazebo's arm_joint is at 0.15" in line]
+    assert len(told) == 1
+    assert "+0.05" in told[0]
+
+
+@pytest.mark.parametrize("gazebo", ["deaf_controller"], indirect=True)
+def test_a_command_that_nobody_hears_is_a_failure(gazebo):
+    with pytest.raises(RunFailure, match="nobody listens to /stretch/wrist_yaw_joint"), started(gazebo) as simulator:
+        for _ in range(10):
+            simulator.joints.step(0.1)
+
+
+def test_scans_are_cast_only_while_somebody_listens(gazebo):
+    def steps(count):
+        for _ in range(count):
+            simulator.joints.step(0.025)
+
+    with started(gazebo) as simulator:
+        steps(8)
+        assert simulator.scan("left", 0) is not None
+        simulator.listen(False)
+        steps(9)
+        assert simulator.scan("left", 3) is None
+        simulator.listen(True)
+        steps(15)
+        assert simulator.scan("left", 4) is None  # it had begun already
+        scan = simulator.scan("left", 6)
+        assert scan["timestamp"].min() == pytest.approx(simulator.start_time("left", 6), abs=1e-6)
+
+
 def test_nothing_survives_the_end(gazebo):
     held = importlib.import_module(gazebo.bindings).SUBSCRIBED
     before = len(held)
@@ -147,7 +194,7 @@ def test_what_gazebo_complains_of_and_goes_on_is_a_warning(gazebo):
         assert any("cannot find the mesh" in warning for warning in simulator.warnings)
 
 
-def test_gazebo_does_not_survive_a_killed_owner(gazebo, tmp_path):
+def test_neither_gazebo_nor_its_files_survive_a_killed_owner(gazebo, tmp_path):
     owner = subprocess.Popen([
         sys.executable, "-c",
         "import os, sys, time\n"
@@ -155,7 +202,7 @@ def test_gazebo_does_not_survive_a_killed_owner(gazebo, tmp_path):
         "from stretch_sim_cal.simulation.gazebo.server import Server, own_partition\n"
         "environment = own_partition()\n"
         "from stretch_sim_cal.files import find_shared\n"
-        f"Server({gazebo.program!r}, find_shared('worlds', 'single_wall', '.sdf'), Path({str(tmp_path)!r}) / 'log', environment)\n"
+        f"Server({gazebo.program!r}, find_shared('worlds', 'single_wall', '.sdf'), Path({str(tmp_path)!r}), environment)\n"
         "print(environment['GZ_PARTITION'], flush=True)\n"
         "time.sleep(60)\n",
     ], stdout=subprocess.PIPE, text=True)  # fmt: skip
@@ -164,6 +211,7 @@ def test_gazebo_does_not_survive_a_killed_owner(gazebo, tmp_path):
     owner.kill()
     owner.wait()
     assert wait_until(lambda: processes_of(partition) == [])
+    assert not tmp_path.exists()
     owner.stdout.close()
 
 

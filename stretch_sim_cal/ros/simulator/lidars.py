@@ -14,8 +14,14 @@ from stretch_sim_cal.ros.simulator.publishing import Publisher, Publishers
 class ScanSource(Protocol):
     """What the drivers need of a simulation."""
 
-    def scan(self, lidar: str, tick: int) -> np.ndarray:
-        """Return scan `tick` of lidar "left" or "right" (`clouds.DRIVER_DTYPE`) with the joints where they are."""
+    def listen(self, wanted: bool) -> None:
+        """Cast scans from now on, or do not need to."""
+
+    def scan(self, lidar: str, tick: int) -> np.ndarray | None:
+        """Return scan `tick` of lidar "left" or "right" (`clouds.DRIVER_DTYPE`) with the joints where they are.
+
+        None where it was not cast, because nobody listened when it began.
+        """
 
     def start_time(self, lidar: str, tick: int) -> float:
         """Return when that scan begins, in s of simulated time."""
@@ -55,6 +61,10 @@ class LidarDrivers:
         """Whether anybody takes clouds of at least one lidar."""
         return any(driver.publisher.is_heard for driver in self._drivers)
 
+    def listen(self) -> None:
+        """Let the simulation know whether anybody takes what it casts from now on."""
+        self._source.listen(self.are_heard)
+
     @property
     def published(self) -> dict[str, int]:
         """How many clouds each lidar has published."""
@@ -72,6 +82,8 @@ class LidarDrivers:
         start = self._source.start_time(driver.side, driver.tick)
         offset = self._faults.clock_offset(driver.side)
         scan = self._source.scan(driver.side, driver.tick)
+        if scan is None:
+            return
         if offset:
             scan["timestamp"] += offset
         message = cloud_message(scan, self._frames[driver.side], round((start + offset) * 1e9))

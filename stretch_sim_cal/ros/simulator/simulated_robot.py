@@ -87,6 +87,7 @@ class SimulatedRobot:
             os._exit(CRASH_EXIT_CODE)
         if self._faults.push is not None and not self._pushed:
             self._push_when_due(self._faults.push)
+        self.lidars.listen()
         self._simulation.joints.step(STEP * 1e-9)
         self._trajectories.step(self.now)
         self._publish()

@@ -7,6 +7,8 @@
     transport      the only module that imports Gazebo's Python bindings
     wire, messages protobuf's wire format, and the few gz.msgs that are needed
     joints         commanded joints over Gazebo's controllers
+    running        a world in a running Gazebo: these processes, its time and its joints
+    clouds         what a lidar publishes, while somebody wants it
     simulator      all of that with the face of the embedded simulator
 
 Messages are read and written as bytes: their fields have had the same numbers in all generations, so only the

@@ -36,7 +36,10 @@ class Orders:
             return {"answered": bool(answered), "message": base64.b64encode(message).decode()}
         if "publish" in order:
             for topic, message in order["publish"].items():
-                if not self._publisher(topic, order["type"]).publish_raw(base64.b64decode(message), order["type"]):
+                publisher = self._publisher(topic, order["type"])
+                if not publisher.has_connections():
+                    return {"error": f"nobody listens to {topic}"}
+                if not publisher.publish_raw(base64.b64decode(message), order["type"]):
                     return {"error": f"a message on {topic} was refused"}
             return {}
         return {

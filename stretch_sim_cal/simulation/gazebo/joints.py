@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from stretch_sim_cal import command
 from stretch_sim_cal.robot.model import Limit, RobotModel
 from stretch_sim_cal.robot.stretch import ARM_JOINT, ARM_SEGMENTS, GRIPPER_JOINT
 from stretch_sim_cal.simulation.gazebo.messages import JointStates
@@ -9,6 +10,8 @@ from stretch_sim_cal.simulation.joints import Joints
 
 # Lets Gazebo lead its joints to positions (by the description's names), for some s, and says where they are then.
 Drive = Callable[[Mapping[str, float], float], JointStates]
+# s of simulated time: a joint is within two steps where it was led to, if nothing is in its way.
+PATIENCE = 1.0
 
 
 class GazeboJoints:
@@ -21,10 +24,14 @@ class GazeboJoints:
     arrival_tolerance = 5e-4
     """How far (m, rad) a joint may be from its target when it counts as arrived: physics ends nowhere exactly."""
 
-    def __init__(self, model: RobotModel, states: JointStates, drive: Drive):
+    def __init__(
+        self, model: RobotModel, states: JointStates, drive: Drive, complain: Callable[[str], None] = command.warn
+    ):
         self._planned = Joints(model)
         self._states = states
         self._drive = drive
+        self._complain = complain
+        self._rested = 0.0
 
     @property
     def ranges(self) -> dict[str, Limit]:
@@ -73,11 +80,22 @@ class GazeboJoints:
         self._planned.step(duration)
         targets = self._planned.joint_positions
         self._states = self._drive({name: targets[name] for name in sorted(self.movable)}, duration)
+        self._notice_stragglers(duration)
 
     def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
         """Return how far (m, rad) each commanded joint is from its target, for those that have not arrived."""
         gaps = {name: target - self._commanded(name) for name, target in targets.items()}
         return {name: gap for name, gap in gaps.items() if abs(gap) > self.arrival_tolerance}
+
+    def _notice_stragglers(self, duration: float) -> None:
+        """Complain, once for every rest of the planned motion, of joints that are not where they were led to."""
+        before, self._rested = self._rested, 0.0 if self.moving else self._rested + duration
+        if before < PATIENCE <= self._rested:
+            for name, gap in self.missing(self._planned.positions).items():
+                self._complain(
+                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from where it was led {PATIENCE:g} s "
+                    "ago: something is in its way, or its controller does not lead it"
+                )
 
     def _commanded(self, name: str) -> float:
         positions = self._states.positions

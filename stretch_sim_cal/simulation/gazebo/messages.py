@@ -59,8 +59,8 @@ def packed_cloud(message: bytes) -> PackedCloud:
     return PackedCloud(stamp, frame_id, _records(layout, data))
 
 
-def cloud_stamp(message: bytes) -> int:
-    """Return the stamp, in ns of simulated time, of a serialised PointCloudPacked without looking at its points."""
+def stamp(message: bytes) -> int:
+    """Return the time, in ns of simulated time, in the header of a serialised PointCloudPacked or Model."""
     return next((_header(value)[0] for number, value in fields(message) if number == 1), 0)
 
 

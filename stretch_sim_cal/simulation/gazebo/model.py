@@ -20,6 +20,8 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 SENSOR_TYPES = {"cpu": "lidar", "gpu": "gpu_lidar"}
 # m. Gazebo starts its rays at <min> and so looks through what is nearer; the collars around the lidars begin at 0.03.
 RAY_START = 0.01
+# What SDFormat and Gazebo's physics take for no limit.
+NO_LIMIT = 1e16
 
 
 def gazebo_description(
@@ -29,7 +31,8 @@ def gazebo_description(
 
     The head and the collars around the lidars are replaced by what the embedded simulator casts rays against: the
     head's visual without the lidars' housings, so that a lidar does not look at its own inside, and everything else is
-    seen, by the CPU lidar (collision shapes) and by gpu_lidar (visuals) alike.
+    seen, by the CPU lidar (collision shapes) and by gpu_lidar (visuals) alike. Joints have no limits there: commands
+    keep within them.
     """
     text = simulated_description(
         setup.lidar_left_error.matrix,
@@ -41,6 +44,7 @@ def gazebo_description(
         gazebo=lidar_arguments(sensor, lidar) | {"fixed_base": fixed_base},
     )
     robot = parse_xml(text, "description for Gazebo")
+    _lift_limits(robot)
     transforms = link_transforms(geometry.model, {}, [HEAD_LINK, *TRUE_LIDAR_LINKS])
     resting = geometry.resting()
     for link in (HEAD_LINK, *TRUE_LIDAR_LINKS):
@@ -67,6 +71,16 @@ def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
         "lidar_farthest": sensor.range_max,
         "lidar_noise": 0.0,
     }
+
+
+def _lift_limits(robot: ElementTree.Element) -> None:
+    """Take the joints' limits of position and velocity away.
+
+    Gazebo's physics (DART before 6.16) does not let a velocity-led joint go that has come to a limit of its position, nor
+    slow down one that has come to that of its velocity: dartsim/dart#1683 and #2422.
+    """
+    for limit in robot.iterfind("joint/limit"):
+        limit.attrib.update(lower=repr(-NO_LIMIT), upper=repr(NO_LIMIT), velocity=repr(NO_LIMIT))
 
 
 def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:

@@ -19,16 +19,17 @@ def own_partition() -> dict[str, str]:
 
 
 class Server:
-    """A running Gazebo. `program` is `gz`, `world` an SDF file, `log` receives its output."""
+    """A running Gazebo. `program` is `gz`, `world` an SDF file; `folder` receives its output, and is removed with all
+    that it holds when this process tells Gazebo to end, or dies."""
 
-    def __init__(self, program: str, world: Path, log: Path, environment: dict[str, str], window: bool = False):
+    def __init__(self, program: str, world: Path, folder: Path, environment: dict[str, str], window: bool = False):
         self._world = world
-        self._log = log
+        self._log = folder / "gz.log"
         self._exit_code: int | None = None
         command = [program, "sim", *([] if window else ["-s"]), "-v", "2", str(world)]
-        with open(log, "wb") as output:
+        with open(self._log, "wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", KEEPER, *command], stdin=subprocess.PIPE, stdout=output, stderr=output,
+                [sys.executable, "-m", KEEPER, str(folder), *command], stdin=subprocess.PIPE, stdout=output, stderr=output,
                 env=dict(os.environ) | environment,
             )  # fmt: skip
 

@@ -7,48 +7,36 @@
 Simulated time begins when the robot stands stowed in its world and both lidars have been heard.
 """
 
-import os
 import shutil
 import tempfile
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.stretch import STOW
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
+from stretch_sim_cal.simulation.gazebo.clouds import NOT_CAST, Clouds
 from stretch_sim_cal.simulation.gazebo.installation import Installation, find_gazebo
 from stretch_sim_cal.simulation.gazebo.joints import GazeboJoints
 from stretch_sim_cal.simulation.gazebo.model import gazebo_description
-from stretch_sim_cal.simulation.gazebo.server import Server, own_partition
-from stretch_sim_cal.simulation.gazebo.transport import Commander, Subscriptions, load_bindings
-from stretch_sim_cal.simulation.gazebo.world import STEP, gazebo_world
+from stretch_sim_cal.simulation.gazebo.running import RunningWorld
+from stretch_sim_cal.simulation.gazebo.world import gazebo_world
 from stretch_sim_cal.simulation.sensor import DEVICES
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 ROBOT = "stretch"
-JOINT_STATES = "/stretch/joint_states"
-KEPT_CLOUDS = 10
-# Of wall time, in s: against a Gazebo that stands still; a slow one is waited for.
-START_TIMEOUT = 90.0
-SILENCE_TIMEOUT = 60.0
-# Gazebo repeats clock and joint states a thousand times a second, also while it stands; on a busy machine Python is
-# late with so many, and by ever more.
-REPEATED_PER_SECOND = 250
+FOLDER = "stretch_sim_cal_gazebo_"
 # Of simulated time, in s.
 WARM_UP = 3.0
+STOW_TIME = 20.0
 LIDAR_NOTES = {
     "cpu": "sees collision shapes, its channels are evenly spaced, intensities are 0",
     "gpu": "sees visuals, is less exact on slanted surfaces, its channels are evenly spaced",
 }
-STOW_TIME = 20.0
 
 
 class GazeboSimulator:
@@ -79,14 +67,8 @@ class GazeboSimulator:
         self.true_description = self._described.true_description
         self.notes: list[str] = []
         self._complaints: list[str] = []
-        self._folder = Path(tempfile.mkdtemp(prefix="stretch_sim_cal_gazebo_"))
-        self._heard = threading.Condition()
-        self._time = 0
-        self._joints_heard: bytes | None = None
-        self._clouds: dict[str, deque[tuple[int, bytes]]] = {device: deque(maxlen=KEPT_CLOUDS) for device in DEVICES}
-        self._server: Server | None = None
-        self._commander: Commander | None = None
-        self._subscriptions: Subscriptions | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+        self._world: RunningWorld | None = None
         try:
             self._start(installation, bindings, window)
         except BaseException:
@@ -114,20 +96,22 @@ class GazeboSimulator:
         """Return when Gazebo takes scan `tick` of a lidar, in s; all its rays are cast at that instant."""
         return (self._first_scan[lidar] - self._origin) * 1e-9 + tick * self.period
 
-    def scan(self, lidar: str, tick: int) -> np.ndarray:
+    def listen(self, wanted: bool) -> None:
+        """Have scans cast from now on, or not. They are at the beginning; a scan costs Gazebo a third of a second."""
+        for clouds in self._clouds.values():
+            clouds.listen(wanted)
+
+    def scan(self, lidar: str, tick: int) -> np.ndarray | None:
         """Return scan `tick` of lidar "left" or "right" as points (M,) of `sensor.POINT_DTYPE` in the lidar's frame.
 
-        Its time has to have passed; only the latest scans are kept. Raises `RunFailure` where it has not come.
+        None where nobody listened when it began, or only just. Its time has to have passed; only the latest scans are
+        kept. Raises `RunFailure` where the lidar is silent.
         """
         if lidar not in self._clouds:
             raise InputError(f"lidar '{lidar}': use one of {', '.join(DEVICES)}")
-        wanted = self._first_scan[lidar] + round(tick * self.period * 1e9)
-        tolerance = 0.5e9 * self.period
-
-        def found() -> bytes | None:
-            return next((raw for stamp, raw in self._clouds[lidar] if abs(stamp - wanted) < tolerance), None)
-
-        raw = self._wait(found, f"lidar {lidar} has not published its scan of {wanted * 1e-9:.3f} s", SILENCE_TIMEOUT)
+        raw = self._clouds[lidar].taken_at(self._first_scan[lidar] + round(tick * self.period * 1e9))
+        if raw == NOT_CAST:
+            return None
         cloud = messages.packed_cloud(raw)
         points = messages.driver_points(cloud, self.start_time(lidar, tick), self.period, self.sensor.range_min)
         return self._with_noise(points, np.random.default_rng([self.setup.seed, DEVICES.index(lidar), tick]))
@@ -153,167 +137,65 @@ class GazeboSimulator:
 
     def close(self) -> None:
         """End Gazebo and remove what was written for it; a second call does nothing."""
-        if self._commander is not None:
-            self._commander.close()
-            self._commander = None
-        if self._server is not None:
-            note = self._server.stop()
+        if self._world is not None:
+            note = self._world.close()
             self.notes += [note] if note else []
-            self._server = None
-        if self._subscriptions is not None:
-            self._subscriptions.close()
-            self._subscriptions = None
+            self._world = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, installation: Installation, bindings: ModuleType | None, window: bool) -> None:
-        partition = own_partition()
-        os.environ.update(partition)  # the transport reads it when its first node is made
-        self._world, text = gazebo_world(self.setup.world, self.lidar)
+        name, text = gazebo_world(self.setup.world, self.lidar)
         world_file, robot_file = self._folder / "world.sdf", self._folder / "robot.urdf"
         world_file.write_text(text, encoding="utf-8")
         robot_file.write_text(
             gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder),
             encoding="utf-8",
         )
-        self._server = Server(installation.program, world_file, self._folder / "gz.log", partition, window)
-        self._commander = Commander(installation.bindings, partition, installation.python_path)
-        self._await_server()
-        self._subscriptions = Subscriptions(bindings or load_bindings(installation.bindings, installation.python_path))
-        clock = f"/world/{self._world}/clock"
-        self._subscriptions.subscribe(clock, "gz.msgs.Clock", self._hear_clock, REPEATED_PER_SECOND)
-        self._subscriptions.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints, REPEATED_PER_SECOND)
-        for device in DEVICES:
-            topic = f"/lidar_points_{device}/points"
-            self._subscriptions.subscribe(topic, "gz.msgs.PointCloudPacked", self._hear_cloud(device))
-        self._spawn(robot_file)
+        self._world = RunningWorld(installation, bindings, name, world_file, self._folder, window)
+        self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in DEVICES}
+        self.listen(True)
+        self._world.spawn(ROBOT, robot_file)
         self._warm_up()
         self._stow()
-        self._complaints = [f"Gazebo says: {line}" for line in self._server.complaints()]
-
-    def _await_server(self) -> None:
-        """Wait until the world answers, and pause it."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline:
-            self._server.check("loading its world")
-            if self._control(messages.world_control(), timeout=1.0):
-                return
-        raise RunFailure(
-            f"Gazebo runs, but its world '{self._world}' has not answered within {START_TIMEOUT:.0f} s: "
-            + self._server.last_words()
-        )
-
-    def _spawn(self, robot_file: Path) -> None:
-        service = f"/world/{self._world}/create"
-        request = messages.entity_factory(ROBOT, str(robot_file))
-        answer = self._commander.call(service, request, "gz.msgs.EntityFactory", "gz.msgs.Boolean", timeout=30.0)
-        if answer is None:
-            raise RunFailure(f"Gazebo's service {service} has not answered: {self._server.last_words()}")
-        if not messages.boolean(answer):
-            raise RunFailure(
-                f"Gazebo does not accept the robot's description (data=false): {self._server.last_words()}"
-            )
+        self._begin_time()
+        self._complaints = self._world.complaints
 
     def _warm_up(self) -> None:
         """Let time pass until joints, controllers and lidars are there."""
-        while self._time < WARM_UP * 1e9:
-            self._advance(self.period)
-            controllers = self._commander.connected(self._controllers(), "gz.msgs.Double")
-            if self._states is not None and controllers and all(self._clouds.values()):
+        world, silent = self._world, list(DEVICES)
+        while world.time < WARM_UP * 1e9:
+            world.advance(self.period)
+            controllers = world.controllers_listen(sorted(self._described.joints.movable))
+            silent = [device for device in DEVICES if self._clouds[device].newest is None]
+            if world.states is not None and controllers and not silent:
                 return
-        silent = [device for device in DEVICES if not self._clouds[device]]
-        if self._states is None:
-            raise RunFailure(f"the robot has not appeared in Gazebo: {self._server.last_words()}")
+        if world.states is None:
+            raise world.failure("the robot has not appeared in Gazebo")
         if silent:
-            raise RunFailure(
+            hint = ", which is what a machine without a renderer looks like (try xvfb-run, or --lidar cpu)"
+            raise world.failure(
                 f"Gazebo's {self.lidar} lidar {' and '.join(silent)} has not published within {WARM_UP:g} s"
-                + (
-                    ", which is what a machine without a renderer looks like (try xvfb-run, or --lidar cpu)"
-                    if self.lidar == "gpu"
-                    else ""
-                )
-                + f": {self._server.last_words()}"
+                + (hint if self.lidar == "gpu" else "")
             )
-        raise RunFailure(f"Gazebo's joint controllers do not listen: {self._server.last_words()}")
+        raise world.failure("Gazebo's joint controllers do not listen")
 
     def _stow(self) -> None:
-        joints = GazeboJoints(self._described.geometry.model, self._states, self._drive)
+        joints = GazeboJoints(self._described.geometry.model, self._world.states, self._world.lead)
         pose = {name: value for name, value in STOW.items() if name in joints.ranges}
         joints.command(pose)
-        deadline = self._time + STOW_TIME * 1e9
+        deadline = self._world.time + STOW_TIME * 1e9
         while joints.moving or joints.missing(pose):
-            if self._time > deadline:
+            if self._world.time > deadline:
                 late = ", ".join(f"{name} by {gap:+.4f}" for name, gap in joints.missing(pose).items())
-                raise RunFailure(
-                    f"Gazebo's joints do not reach the stowed pose, missing {late}: {self._server.last_words()}"
-                )
+                raise self._world.failure(f"Gazebo's joints do not reach the stowed pose, missing {late}")
             joints.step(self.period)
         self.joints = joints
-        # Scans are counted from the next one on, for each lidar by its own clock.
+
+    def _begin_time(self) -> None:
+        """Count time from now on, and scans from the next one, for each lidar by its own beat."""
         period = round(self.period * 1e9)
-        self._origin = self._time
+        self._origin = self._world.time
         self._first_scan = {
-            device: clouds[-1][0] + period * -(-(self._origin - clouds[-1][0]) // period)
+            device: clouds.newest + period * -(-(self._origin - clouds.newest) // period)
             for device, clouds in self._clouds.items()
         }
-
-    def _controllers(self) -> list[str]:
-        return [f"/stretch/{joint}" for joint in sorted(self._described.joints.movable)]
-
-    def _drive(self, targets: Mapping[str, float], duration: float) -> messages.JointStates:
-        commands = {f"/stretch/{joint}": messages.double(target) for joint, target in targets.items()}
-        self._commander.publish(commands, "gz.msgs.Double")
-        self._advance(duration)
-        return self._states
-
-    def _advance(self, duration: float) -> None:
-        """Let Gazebo take its steps of physics, and wait for the clock to say that it has."""
-        steps = round(duration / STEP)
-        due = self._time + round(steps * STEP * 1e9)
-        if not self._control(messages.world_control(steps), timeout=SILENCE_TIMEOUT):
-            self._server.check("simulating")
-            raise RunFailure(f"Gazebo does not accept a step of its world: {self._server.last_words()}")
-        self._wait(
-            lambda: True if self._time >= due else None,
-            f"Gazebo's clock has not come to {due * 1e-9:.3f} s",
-            SILENCE_TIMEOUT,
-        )
-
-    def _control(self, request: bytes, timeout: float) -> bool:
-        service = f"/world/{self._world}/control"
-        answer = self._commander.call(service, request, "gz.msgs.WorldControl", "gz.msgs.Boolean", timeout)
-        return answer is not None and messages.boolean(answer)
-
-    def _wait(self, ready: Callable[[], Any], complaint: str, timeout: float) -> Any:
-        """Return what `ready` gives as soon as it gives something, looked at whenever a message has come."""
-        deadline = time.monotonic() + timeout
-        with self._heard:
-            while (result := ready()) is None:
-                self._server.check("simulating")
-                if time.monotonic() > deadline:
-                    raise RunFailure(f"{complaint} within {timeout:.0f} s: {self._server.last_words()}")
-                self._heard.wait(0.5)
-            return result
-
-    def _hear_clock(self, message: bytes) -> None:
-        now = messages.clock_time(message)
-        with self._heard:
-            self._time = now
-            self._heard.notify_all()
-
-    @property
-    def _states(self) -> messages.JointStates | None:
-        return None if self._joints_heard is None else messages.joint_states(self._joints_heard)
-
-    def _hear_joints(self, message: bytes) -> None:
-        with self._heard:
-            self._joints_heard = message  # one comes with every step of physics: read when it is wanted
-            self._heard.notify_all()
-
-    def _hear_cloud(self, device: str) -> Callable[[bytes], None]:
-        def hear(message: bytes) -> None:
-            stamp = messages.cloud_stamp(message)
-            with self._heard:
-                self._clouds[device].append((stamp, message))
-                self._heard.notify_all()
-
-        return hear

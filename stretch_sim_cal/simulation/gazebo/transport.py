@@ -61,11 +61,15 @@ class Subscriptions:
             raise RunFailure(f"Gazebo's transport refuses a subscription to {topic} ({message_type})")
         self._topics.append(topic)
 
+    def unsubscribe(self, topic: str) -> None:
+        """Let go of the callback of a topic."""
+        self._node.unsubscribe(topic)
+        self._topics.remove(topic)
+
     def close(self) -> None:
         """Let go of all callbacks."""
-        for topic in self._topics:
-            self._node.unsubscribe(topic)
-        self._topics.clear()
+        for topic in list(self._topics):
+            self.unsubscribe(topic)
 
 
 class Commander:
@@ -87,7 +91,7 @@ class Commander:
         return base64.b64decode(answer["message"]) if answer["answered"] else None
 
     def publish(self, messages: Mapping[str, bytes], message_type: str) -> None:
-        """Publish a serialised message on each topic."""
+        """Publish a serialised message on each topic. Raises `RunFailure` where one of them has no subscriber."""
         self._exchange(
             {"publish": {topic: _text(message) for topic, message in messages.items()}, "type": message_type}
         )

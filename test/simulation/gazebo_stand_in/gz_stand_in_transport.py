@@ -23,6 +23,7 @@ class AdvertiseMessageOptions:
 class Node:
     def __init__(self):
         self._open = None
+        self._subscriptions = {}
 
     def request_raw(self, service, message, _request_type, _answer_type, _timeout):
         answer = self._exchange("request", service, message)
@@ -35,14 +36,18 @@ class Node:
 
         def deliver():
             for line in stream:
+                if topic not in SUBSCRIBED:
+                    return
                 callback(base64.b64decode(json.loads(line)["message"]), None)
 
-        threading.Thread(target=deliver, daemon=True).start()
         SUBSCRIBED.append(topic)
+        self._subscriptions[topic] = connection
+        threading.Thread(target=deliver, daemon=True).start()
         return True
 
     def unsubscribe(self, topic):
         SUBSCRIBED.remove(topic)
+        self._subscriptions.pop(topic).shutdown(socket.SHUT_RDWR)
         return True
 
     def advertise(self, topic, message_class, _options):
