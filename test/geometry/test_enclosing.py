@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 from scipy.optimize import differential_evolution
-from stretch_sim_cal.geometry.shapes_capsule import capsule_minima, enclosing_capsule
-from stretch_sim_cal.geometry.shapes_enclosing import (
-    algebraic_ellipse,
-    enclosing_algebraic_ellipse,
-    enclosing_axis_aligned_ellipse,
-    enclosing_circle,
-    enclosing_ellipse,
-)
-from stretch_sim_cal.geometry.shapes_polygon import enclosing_polygon
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.enclosing import (
+    algebraic_ellipse,
+    capsule_minima,
+    enclosing_algebraic_ellipse,
+    enclosing_axis_aligned_ellipse,
+    enclosing_capsule,
+    enclosing_circle,
+    enclosing_ellipse,
+    enclosing_polygon,
+)
 from stretch_sim_cal.geometry.hulls import convex_hull, polygon_area
 from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, capsule_area, meeting_points
 
