@@ -121,7 +121,7 @@ def with_values_between(poses: np.ndarray) -> np.ndarray:
         for joint in range(poses.shape[1]):
             filled = _filled_along(filled, joint, steps[joint])
         if len(filled) <= max(MAX_POSES, len(poses)):
-            return filled
+            return np.unique(filled, axis=0)  # in an order in which what carries others moves seldom
         steps = steps * 1.5
 
 

@@ -59,29 +59,40 @@ class RobotOutline:
         """
         transforms = {link: np.reshape(footprint_from_link[link], (-1, 4, 4)) for link in self.surfaces}
         count = max((len(poses) for poses in transforms.values()), default=0)
+        ends = np.cumsum([count] if sizes is None else sizes)
+        starts = np.concatenate([[0], ends[:-1]])
         still, moving = [np.empty((0, 2))], [[] for _ in range(count)]
         for link, poses in transforms.items():
             if len(poses) == 1 or np.ptp(poses, axis=0).max() == 0.0:
                 still += self._link_corners(self.surfaces[link], poses[:1])
             else:
-                for pose, corners in zip(moving, self._link_corners(self.surfaces[link], poses), strict=True):
-                    pose.append(corners)
+                new = _elsewhere_than_before(poses, starts)
+                for index, corners in zip(new, self._link_corners(self.surfaces[link], poses[new]), strict=True):
+                    moving[index].append(corners)
         base = convex_hull(np.concatenate(still))
-        ends = np.cumsum([count] if sizes is None else sizes)
-        sets = [moving[end - size : end] for end, size in zip(ends, np.diff(ends, prepend=0), strict=True)]
+        sets = [moving[start:end] for start, end in zip(starts, ends, strict=True)]
         return [convex_hull(np.concatenate([base, *(part for pose in poses for part in pose)])) for poses in sets]
 
     def _link_corners(self, surface: LinkSurface, transforms: np.ndarray) -> list[np.ndarray]:
         """Return for each pose points (M, 2) whose hull is that of the link's projection."""
-        posed = np.einsum("nij,vj->nvi", transforms[:, :3, :3], surface.corners) + transforms[:, None, :3, 3]
-        low, high = posed[..., 2].min(axis=1), posed[..., 2].max(axis=1)
+        posed = transforms[:, :3, :3] @ surface.corners.T + transforms[:, :3, 3:]  # (N, 3, M)
+        low, high = posed[:, 2].min(axis=1), posed[:, 2].max(axis=1)
         whole = (low >= self.lowest) & (high <= self.highest)
         cut = ~whole & (high >= self.lowest) & (low <= self.highest)
-        parts = [corners if inside else corners[:0] for corners, inside in zip(posed[..., :2], whole, strict=True)]
+        parts = [corners.T if inside else np.empty((0, 2)) for corners, inside in zip(posed[:, :2], whole, strict=True)]
         for index in np.flatnonzero(cut):
             moved = surface.vertices @ transforms[index, :3, :3].T + transforms[index, :3, 3]
             parts[index] = convex_hull(between_heights(moved[surface.faces], self.lowest, self.highest))
         return parts
+
+
+def _elsewhere_than_before(poses: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the indices of poses (N, 4, 4) unlike the one before, and of those that a set starts with: in the others
+    the link adds nothing."""
+    new = np.ones(len(poses), dtype=bool)
+    new[1:] = (poses[1:] != poses[:-1]).any(axis=(1, 2))
+    new[starts] = True
+    return np.flatnonzero(new)
 
 
 def between_heights(triangles: np.ndarray, lowest: float, highest: float) -> np.ndarray:
