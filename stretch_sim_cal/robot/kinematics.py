@@ -214,9 +214,7 @@ def _compose(first: Motion, second: Motion) -> Motion:
 
 
 def _product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    if first.ndim == 2 or second.ndim == 2 and np.array_equal(second, np.eye(3)):
-        return first @ second if first.ndim == 2 else first
-    return np.einsum("...ij,...jk->...ik", first, second)
+    return first if second.ndim == 2 and np.array_equal(second, np.eye(3)) else first @ second
 
 
 def _from_roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:

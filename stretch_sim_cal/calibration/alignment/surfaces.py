@@ -136,7 +136,7 @@ def _normals(points: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """Return normals (M, 3) that face the lidar, and planarity (M,), from the nearest points around each."""
     around = points[_neighbours(points, NORMAL_NEIGHBOURS)]
     centred = around - around.mean(axis=1, keepdims=True)
-    variances, axes = np.linalg.eigh(np.einsum("mki,mkj->mij", centred, centred) / NORMAL_NEIGHBOURS)
+    variances, axes = np.linalg.eigh(centred.transpose(0, 2, 1) @ centred / NORMAL_NEIGHBOURS)
     normals = axes[:, :, 0]
     normals = normals * np.where(np.einsum("mi,mi->m", normals, rays) > 0, -1.0, 1.0)[:, None]
     return normals, variances[:, 0] / np.maximum(variances[:, 1], 1e-12)

@@ -65,7 +65,8 @@ def _neighbour_planes(
     neighbours = cloud[np.where(there, index, 0)]
     mean = np.einsum("nk,nkx->nx", there, neighbours) / np.maximum(there.sum(axis=1), 1)[:, None]
     centred = neighbours - mean[:, None]
-    return there.sum(axis=1), mean, np.linalg.eigh(np.einsum("nk,nki,nkj->nij", there, centred, centred))[1][:, :, 0]
+    spread = (centred * there[:, :, None]).transpose(0, 2, 1) @ centred
+    return there.sum(axis=1), mean, np.linalg.eigh(spread)[1][:, :, 0]
 
 
 def _grown(points: np.ndarray, margin: float) -> np.ndarray:
