@@ -143,7 +143,7 @@ def calibration_nodes(
         options = stages["mounts"]
         parameters = _ros(**time, **options)
         arguments = (str(files.mounts_dataset), "--yes", *parameters)
-        processes.append(Process("mounts", "ros_calibrate_lidar_mounts", arguments, stage="mounts", timeout=300.0))
+        processes.append(Process("mounts", "ros_calibrate_lidar_mounts", arguments, stage="mounts"))
     if "body_shape" in stages:
         options = stages["body_shape"]
         processes += [
