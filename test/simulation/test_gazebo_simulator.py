@@ -3,6 +3,7 @@
 The stand-in speaks Gazebo's protocol with our own ray caster behind it, so these tests say nothing of Gazebo itself.
 """
 
+import dataclasses
 import importlib
 import os
 import subprocess
@@ -149,6 +150,13 @@ def test_scans_are_cast_only_while_somebody_listens(gazebo):
         assert simulator.scan("left", 4) is None  # it had begun already
         scan = simulator.scan("left", 6)
         assert scan["timestamp"].min() == pytest.approx(simulator.start_time("left", 6), abs=1e-6)
+
+
+def test_a_lidar_whose_scans_fall_between_gazebo_s_steps_is_refused(gazebo, tmp_path):
+    text = SETUP.sensor.read_text().replace("rate: 10.0", "rate: 15.0")
+    (tmp_path / "odd.yaml").write_text(text)
+    with pytest.raises(InputError, match="15 Hz.*multiple of 0.025 s"):
+        GazeboSimulator(dataclasses.replace(SETUP, sensor=tmp_path / "odd.yaml"), installation=gazebo)
 
 
 def test_nothing_survives_the_end(gazebo):

@@ -24,27 +24,21 @@ class Orders:
         self._publishers: dict[str, Any] = {}
 
     def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to one order."""
-        if "service" in order:
-            answered, message = self._node.request_raw(
-                order["service"],
-                base64.b64decode(order["message"]),
-                order["type"],
-                order["answer_type"],
-                order["timeout_ms"],
-            )
-            return {"answered": bool(answered), "message": base64.b64encode(message).decode()}
-        if "publish" in order:
-            for topic, message in order["publish"].items():
-                publisher = self._publisher(topic, order["type"])
-                if not publisher.has_connections():
-                    return {"error": f"nobody listens to {topic}"}
-                if not publisher.publish_raw(base64.b64decode(message), order["type"]):
-                    return {"error": f"a message on {topic} was refused"}
-            return {}
-        return {
-            "connected": all([self._publisher(topic, order["type"]).has_connections() for topic in order["connected"]])
-        }
+        """Return the answer to one order: to look who listens, or to publish messages and then call a service."""
+        if "connected" in order:
+            publishers = [self._publisher(topic, order["type"]) for topic in order["connected"]]
+            return {"connected": all([publisher.has_connections() for publisher in publishers])}
+        for topic, message in order["publish"].items():
+            publisher = self._publisher(topic, order["publish_type"])
+            if not publisher.has_connections():
+                return {"error": f"nobody listens to {topic}"}
+            if not publisher.publish_raw(base64.b64decode(message), order["publish_type"]):
+                return {"error": f"a message on {topic} was refused"}
+        answered, message = self._node.request_raw(
+            order["service"], base64.b64decode(order["message"]), order["type"], order["answer_type"],
+            order["timeout_ms"],
+        )  # fmt: skip
+        return {"answered": bool(answered), "message": base64.b64encode(message).decode()}
 
     def _publisher(self, topic: str, message_type: str) -> Any:
         if topic not in self._publishers:

@@ -114,24 +114,22 @@ class RunningWorld:
 
         All targets are sent every time, so that none can be lost for longer than a step.
         """
-        commands = {_command_topic(joint): messages.double(target) for joint, target in targets.items()}
-        self._commander.publish(commands, "gz.msgs.Double")
-        self.advance(duration)
-        due = self._time
+        due = self.advance(duration, targets)
         self.wait(
             lambda: self._states if self._states[0] >= due else None,
             f"Gazebo has not told its joints' states of {due * 1e-9:.3f} s",
         )
         return self.states
 
-    def advance(self, duration: float) -> None:
-        """Let Gazebo take its steps of physics for `duration` s, and wait for the clock to say that it has."""
+    def advance(self, duration: float, targets: Mapping[str, float] | None = None) -> int:
+        """Let Gazebo take its steps of physics for `duration` s, and return the simulated time, in ns, when it has."""
         steps = round(duration / STEP)
         due = self._time + round(steps * STEP * 1e9)
-        if not self._control(messages.world_control(steps), timeout=SILENCE_TIMEOUT):
+        if not self._control(messages.world_control(steps), SILENCE_TIMEOUT, targets):
             self._server.check("simulating")
             raise self.failure("Gazebo does not accept a step of its world")
         self.wait(lambda: True if self._time >= due else None, f"Gazebo's clock has not come to {due * 1e-9:.3f} s")
+        return due
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
         """Return what `ready` gives as soon as it gives something, looked at whenever a message has come."""
@@ -158,13 +156,16 @@ class RunningWorld:
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline:
             self._server.check("loading its world")
-            if self._control(messages.world_control(), timeout=1.0):
+            if self._control(messages.world_control(), 1.0):
                 return
         raise self.failure(f"Gazebo runs, but its world '{self._name}' has not answered within {START_TIMEOUT:.0f} s")
 
-    def _control(self, request: bytes, timeout: float) -> bool:
-        service = f"/world/{self._name}/control"
-        answer = self._commander.call(service, request, "gz.msgs.WorldControl", "gz.msgs.Boolean", timeout)
+    def _control(self, request: bytes, timeout: float, targets: Mapping[str, float] | None = None) -> bool:
+        commands = {_command_topic(joint): messages.double(target) for joint, target in (targets or {}).items()}
+        answer = self._commander.call(
+            f"/world/{self._name}/control", request, "gz.msgs.WorldControl", "gz.msgs.Boolean", timeout,
+            commands, "gz.msgs.Double",
+        )  # fmt: skip
         return answer is not None and messages.boolean(answer)
 
     def _hear_clock(self, message: bytes) -> None:

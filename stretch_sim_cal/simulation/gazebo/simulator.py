@@ -24,8 +24,8 @@ from stretch_sim_cal.simulation.gazebo.installation import Installation, find_ga
 from stretch_sim_cal.simulation.gazebo.joints import GazeboJoints
 from stretch_sim_cal.simulation.gazebo.model import gazebo_description
 from stretch_sim_cal.simulation.gazebo.running import RunningWorld
-from stretch_sim_cal.simulation.gazebo.world import gazebo_world
-from stretch_sim_cal.simulation.sensor import DEVICES
+from stretch_sim_cal.simulation.gazebo.world import STEP, gazebo_world
+from stretch_sim_cal.simulation.sensor import DEVICES, Sensor
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 ROBOT = "stretch"
@@ -63,6 +63,7 @@ class GazeboSimulator:
         # What is true is computed in one place for both simulators; no ray is cast for it.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor
+        _check_rate(self.sensor)
         self.nominal_description = self._described.nominal_description
         self.true_description = self._described.true_description
         self.notes: list[str] = []
@@ -199,3 +200,12 @@ class GazeboSimulator:
             device: clouds.newest + period * -(-(self._origin - clouds.newest) // period)
             for device, clouds in self._clouds.items()
         }
+
+
+def _check_rate(sensor: Sensor) -> None:
+    steps = sensor.period / STEP
+    if round(steps) < 1 or abs(steps - round(steps)) > 1e-6:
+        raise InputError(
+            f"the sensor's rate of {sensor.rate:g} Hz: in Gazebo the time from scan to scan has to be a multiple of "
+            f"{STEP:g} s, as at 5, 8, 10, 20 or 40 Hz; use the embedded simulator for others"
+        )

@@ -82,19 +82,20 @@ class Commander:
             env=dict(os.environ) | dict(environment), start_new_session=True,
         )  # fmt: skip
 
-    def call(self, service: str, request: bytes, request_type: str, answer_type: str, timeout: float) -> bytes | None:
-        """Return a service's serialised answer, or None where there was none within `timeout` s."""
+    def call(
+        self, service: str, request: bytes, request_type: str, answer_type: str, timeout: float,
+        publish: Mapping[str, bytes] | None = None, publish_type: str = "",
+    ) -> bytes | None:  # fmt: skip
+        """Return a service's serialised answer, or None where there was none within `timeout` s.
+
+        Before, a message is published on each topic of `publish`. Raises `RunFailure` where one has no subscriber.
+        """
         answer = self._exchange({
-            "service": service, "message": _text(request), "type": request_type, "answer_type": answer_type,
-            "timeout_ms": round(1e3 * timeout),
+            "publish": {topic: _text(message) for topic, message in (publish or {}).items()},
+            "publish_type": publish_type, "service": service, "message": _text(request), "type": request_type,
+            "answer_type": answer_type, "timeout_ms": round(1e3 * timeout),
         })  # fmt: skip
         return base64.b64decode(answer["message"]) if answer["answered"] else None
-
-    def publish(self, messages: Mapping[str, bytes], message_type: str) -> None:
-        """Publish a serialised message on each topic. Raises `RunFailure` where one of them has no subscriber."""
-        self._exchange(
-            {"publish": {topic: _text(message) for topic, message in messages.items()}, "type": message_type}
-        )
 
     def connected(self, topics: list[str], message_type: str) -> bool:
         """Advertise topics and return whether every one has a subscriber: a message published before that is lost."""

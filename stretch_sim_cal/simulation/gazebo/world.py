@@ -7,8 +7,9 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.urdf import parse_xml
 
-# s of physics: nothing collides and the joints are led by velocity, so that finer steps change nothing but the cost.
-STEP = 0.005
+# s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
+# change nothing but the cost.
+STEP = 0.025
 SYSTEMS = {
     "gz-sim-physics-system": "gz::sim::systems::Physics",
     "gz-sim-user-commands-system": "gz::sim::systems::UserCommands",
