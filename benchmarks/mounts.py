@@ -2,12 +2,13 @@
 
     python benchmarks/mounts.py --seeds 10                                  # an exact model
     python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1     # every link's surface misplaced at random
-    python benchmarks/mounts.py --seeds 10 --bolts-mm 0.7 --bolts-deg 0.07  # every link bolted askew, with what it holds
+    python benchmarks/mounts.py --seeds 10 --bolts-mm 1 --bolts-deg 0.1     # every link bolted askew, with what it holds
     python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
 node runs, and prints one line per seed and a summary. NEES: squared error in units of the covariance, 6 on average
-where that is honest.
+where that is honest. `optimum_rms`: what an estimate has that is told beforehand how far links are off in that trial;
+`said`: the standard deviations of the results, all axes together.
 """
 
 import argparse
@@ -19,7 +20,8 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import SIDES, Tie, as_right_to_left
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, MountsResult, Tie, as_right_to_left, spread
+from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
 from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, joint_positions, nominal_description
@@ -42,7 +44,8 @@ ALIGNMENT_POSITION, ALIGNMENT_ANGLE = 3e-4, np.radians(0.01)  # one sigma per ax
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One seed's outcome: errors (mm, deg) and NEES by side, s of computing, whether it was accepted."""
+    """One seed's outcome: errors (mm, deg) and NEES by side, s of computing, whether it was accepted, joints' offsets,
+    the `optimum` (4,) and the standard `deviations` (2, 2) in m and rad."""
 
     seed: int
     translation_mm: tuple[float, float]
@@ -51,6 +54,8 @@ class Trial:
     seconds: float
     accepted: bool
     offsets: dict[str, float]
+    optimum: np.ndarray
+    deviations: list[tuple[float, float]]
 
 
 def random_error(random: np.random.Generator, distance: float, angle: float) -> np.ndarray:
@@ -61,24 +66,51 @@ def random_error(random: np.random.Generator, distance: float, angle: float) -> 
     return from_rotation_translation(rotation, distance * directions[0])
 
 
-def misplaced(surface: LinkSurface, random: np.random.Generator, distance: float, angle: float) -> LinkSurface:
-    """Return a link's surface moved at random, `distance` (m) and `angle` (rad) one sigma per axis, about its centre."""
-    twist = random.normal(size=6) * np.repeat([distance, angle], 3)
+def random_twist(random: np.random.Generator, distance: float, angle: float, by: str) -> np.ndarray:
+    """Return a twist (6,): `distance` (m) and `angle` (rad) are one sigma per axis, or by `length` what it has in all."""
+    if by == "axis":
+        return random.normal(size=6) * np.repeat([distance, angle], 3)
+    return log(random_error(random, distance, angle))
+
+
+def misplaced(surface: LinkSurface, twist: np.ndarray) -> LinkSurface:
+    """Return a link's surface moved by a twist (6,) about its centre."""
     centre = surface.corners.mean(axis=0)
     moved = exp(twist)
     vertices = (surface.vertices - centre) @ moved[:3, :3].T + centre + moved[:3, 3]
     return LinkSurface.of(vertices, surface.faces)
 
 
-def misbuilt(robot: MountedRobot, random: np.random.Generator, distance: float, angle: float) -> dict[str, PoseError]:
-    """Return errors of the joints that hold links, `distance` (m) and `angle` (rad) one sigma per axis."""
+def misbuilt(
+    robot: MountedRobot, random: np.random.Generator, distance: float, angle: float, by: str
+) -> dict[str, PoseError]:
+    """Return errors of the joints that hold links."""
     held = [link for link in robot.surfaces if link not in (BASE_LINK, HEAD_LINK)] if distance or angle else []
-    return {
-        robot.model.parent_joint(link).name: PoseError(
-            tuple(map(float, distance * random.normal(size=3))), tuple(map(float, angle * random.normal(size=3)))
+    errors = {}
+    for link in held:
+        twist = random_twist(random, distance, angle, by)
+        errors[robot.model.parent_joint(link).name] = PoseError(
+            tuple(map(float, twist[:3])), tuple(map(float, twist[3:]))
         )
-        for link in held
-    }
+    return errors
+
+
+def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, args: argparse.Namespace) -> np.ndarray:
+    """Return the rms errors (m, rad) of the left and the right lidar that no linear estimate from these returns falls
+    below, that knows how far links are off, but not in which direction."""
+    unknowns = Unknowns(robot.surfaces, settings)
+    share = np.sqrt(1 / 3) if args.by == "length" else 1.0
+    off = [
+        np.repeat([max(1e-3 * share * mm, 1e-7), max(np.radians(share * deg), 1e-7)], 3)
+        for mm, deg in ((args.bolts_mm, args.bolts_deg), (args.model_mm, args.model_deg))
+    ]
+    true = np.concatenate([*(np.tile(one, len(unknowns.links)) for one in off), np.full(len(unknowns.joints), 1e-7)])
+    information = result.information.copy()
+    rest = np.arange(MOUNTS, unknowns.size)
+    information[rest, rest] += true**-2 - 1.0 / model_variances(unknowns.size, settings)[MOUNTS:]
+    covariance = np.linalg.inv(information)
+    return np.ravel([spread(covariance[own, own], result.base_from_lidar[side]) for side in SIDES
+                     for own in [unknowns.of_side(side)]])  # fmt: skip
 
 
 def run_trial(seed: int, args: argparse.Namespace) -> Trial:
@@ -90,11 +122,11 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     robot = MountedRobot(load_model(nominal_description()))
     setup = SimulationSetup(
         seed=seed, lidar_left_error=pose_errors[0], lidar_right_error=pose_errors[1],
-        joint_errors=misbuilt(robot, random, 1e-3 * args.bolts_mm, np.radians(args.bolts_deg)),
+        joint_errors=misbuilt(robot, random, 1e-3 * args.bolts_mm, np.radians(args.bolts_deg), args.by),
     )  # fmt: skip
     simulator = EmbeddedSimulator(setup, sensor)
     surfaces = {
-        link: misplaced(surface, random, 1e-3 * args.model_mm, np.radians(args.model_deg))
+        link: misplaced(surface, random_twist(random, 1e-3 * args.model_mm, np.radians(args.model_deg), args.by))
         for link, surface in robot.surfaces.items()
     }
     samples = []
@@ -119,6 +151,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     return Trial(
         seed, tuple(1e3 * distance for distance, _ in found), tuple(float(np.degrees(angle)) for _, angle in found),
         tuple(nees), seconds, result.accepted, {offset.joint: offset.value for offset in result.joint_offsets},
+        optimum(result, robot, settings, args), [result.spread_of(side) for side in SIDES],
     )  # fmt: skip
 
 
@@ -127,11 +160,16 @@ def summary(trials: list[Trial]) -> dict[str, float]:
     translations, rotations, nees = (
         np.ravel([getattr(t, key) for t in trials]) for key in ("translation_mm", "rotation_deg", "nees")
     )
+    best, said = (np.mean([np.reshape(getattr(t, key), (2, 2)) for t in trials], axis=(0, 1)) for key in
+                  ("optimum", "deviations"))  # fmt: skip
     converged = [max(t.translation_mm) < 5.0 and max(t.rotation_deg) < 0.5 for t in trials]
     return {
         "seeds": len(trials),
         "median_mm": float(np.median(translations)), "p95_mm": float(np.quantile(translations, 0.95)),
         "median_deg": float(np.median(rotations)), "p95_deg": float(np.quantile(rotations, 0.95)),
+        "rms_mm": float(np.sqrt(np.mean(translations**2))), "rms_deg": float(np.sqrt(np.mean(rotations**2))),
+        "optimum_rms_mm": 1e3 * float(best[0]), "optimum_rms_deg": float(np.degrees(best[1])),
+        "said_mm": 1e3 * float(said[0]), "said_deg": float(np.degrees(said[1])),
         "mean_nees": float(np.mean(nees)), "converged": float(np.mean(converged)),
         "accepted": float(np.mean([t.accepted for t in trials])), "cpu_seconds": float(np.mean([t.seconds for t in trials])),
     }  # fmt: skip
@@ -148,12 +186,14 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=5, help="per pose (default: %(default)s)")
     parser.add_argument("--start-mm", type=float, default=15.0, help="error of each mount (default: %(default)s)")
     parser.add_argument("--start-deg", type=float, default=1.5, help="error of each mount (default: %(default)s)")
-    parser.add_argument("--model-mm", type=float, default=0.0, help="how far surfaces are off, one sigma per axis")
-    parser.add_argument("--model-deg", type=float, default=0.0, help="how far surfaces are turned, one sigma per axis")
+    parser.add_argument("--model-mm", type=float, default=0.0, help="how far every link's surface is off")
+    parser.add_argument("--model-deg", type=float, default=0.0, help="how far every link's surface is turned")
     parser.add_argument("--bolts-mm", type=float, default=0.0, help="how far links are bolted off, with all they hold")
+    parser.add_argument("--bolts-deg", type=float, default=0.0, help="how far links are bolted askew")
     parser.add_argument(
-        "--bolts-deg", type=float, default=0.0, help="how far links are bolted askew, one sigma per axis"
-    )
+        "--by", choices=("axis", "length"), default="axis",
+        help="whether that is one sigma of each axis, or what every link is off by in all (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--uncertainty-mm", type=float, default=1.0, help="what the calibration is told of that (default: %(default)s)"
     )

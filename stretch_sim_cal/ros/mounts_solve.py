@@ -9,7 +9,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import mounted_joints, tie_of
-from stretch_sim_cal.calibration.mounts.method import GATE, calibrate_mounts
+from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts
 from stretch_sim_cal.calibration.mounts.misfit import residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
@@ -89,7 +89,7 @@ class MountedRobot:
         positions = {joint: value for joint, value in joints.items() if joint in self.model.joints}
         here = self._base_from(positions)
         motions = {joint: self._motion(positions, here, joint) for joint in offsets}
-        return MountSample(name, left, right, here, motions, self._held_by)
+        return MountSample(name, left, right, here, motions, self._held_by, self._held_at(positions))
 
     def pose(self, name: str, commanded: Mapping[str, float]) -> MountSample:
         """Return a pose by commanded joint values, without anything seen in it."""
@@ -114,6 +114,14 @@ class MountedRobot:
             link = joint.parent
             if link in self.surfaces:
                 yield link
+
+    def _held_at(self, positions: Mapping[str, float]) -> dict[str, np.ndarray]:
+        """Return base_link_from_joint (4, 4), before its motion, of the joint that holds each link but base_link."""
+        joints = {link: self.model.parent_joint(link) for link in self.surfaces if link != BASE_LINK}
+        parents = self._base_from(positions, [joint.parent for joint in joints.values() if joint is not None])
+        return {
+            link: parents[joint.parent] @ joint.parent_from_joint for link, joint in joints.items() if joint is not None
+        }
 
     def _motion(
         self, positions: Mapping[str, float], here: Mapping[str, np.ndarray], joint: str
@@ -165,7 +173,7 @@ def solve_mounts(
 def residuals_at(dataset: Dataset, robot: MountedRobot, poses: Mapping[str, np.ndarray]) -> Residuals:
     """Return how the returns of a dataset lie about the model with the lidars at poses (4, 4) by side."""
     models = posed(samples_of(dataset, robot, ()), robot.surfaces, {})
-    return residuals_of(models, poses, GATE * MountSettings().range_noise)
+    return residuals_of(models, poses, SEEN * MountSettings().range_noise)
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:

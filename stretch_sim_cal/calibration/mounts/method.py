@@ -2,8 +2,7 @@
 
 Coarse to fine: a search from several starts by rays against the model's surfaces, then Gauss-Newton with all returns
 that are not near an edge. With the twelve numbers of both lidars every link's own small misplacement is estimated,
-held by what is known of the model: for the result as closely as the returns say that this robot is built, for the
-covariance as loosely as it is believed to be.
+held as closely as the returns say that this robot is built.
 Assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that most
 returns near the model come from it. Poses are base_link_from_lidar.
 """
@@ -26,15 +25,18 @@ from stretch_sim_cal.calibration.mounts.system import (
     add_priors,
     add_tie,
     noise_weights,
+    remainders,
     tukey,
 )
 from stretch_sim_cal.errors import InputError
 
 FINE_STEPS = 4
-GATE = 3.5  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
+GATE = 6.0  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
+SEEN = 3.5  # sigma of the range noise, for pictures
 NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of something that is fixed to it
 GRAZING = 0.15  # cosine of incidence; below it a range says little of the surface
 EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # how far beside a ray the model has to be the same, first and then
+MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray with them on the next part
 FINE_POINTS = 400_000  # over both lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
@@ -59,39 +61,36 @@ def calibrate_mounts(
     offsets = dict.fromkeys(settings.joint_offsets, 0.0)
     models = posed(list(samples), surfaces, offsets)
     found = search(models, dict(nominal), tie, settings)
-    poses = found.poses
+    poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
     for step in range(FINE_STEPS):
         clouds = clouds if clouds and step > 1 else _clouds(models, poses, step)
         matches = _matches(models, clouds, poses, settings, EDGE_ANGLES[min(step, 1)])
-        if step > 0:
-            matches = {
-                key: found.chosen(consistent(found, models[key[1]], unknowns, settings))
-                for key, found in matches.items()
-            }
-        information, gradient = _system(unknowns, models, matches, poses, nominal, tie, offsets, settings)
+        matches, left = _without_patches(unknowns, models, matches, links, settings, patches=step > 0)
+        noise = noise_of([left[key] / matches[key].incidence for key in matches], settings)
+        information, gradient = _system(unknowns, models, matches, left, noise, poses, nominal, tie, offsets, settings)
         build = as_built(information, gradient, unknowns, settings, MOST_OUT if step > 1 else 0)
-        solution = build.solution
-        poses = {side: moved(poses[side], solution[unknowns.of_side(side)]) for side in SIDES}
-        steps = solution[unknowns.first_joint :]
+        poses = {side: moved(poses[side], build.solution[unknowns.of_side(side)]) for side in SIDES}
+        links = np.concatenate(
+            [np.zeros(MOUNTS), build.solution[MOUNTS : unknowns.first_joint], np.zeros(len(offsets))]
+        )
+        steps = build.solution[unknowns.first_joint :]
         if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
             offsets = {joint: offsets[joint] + float(by) for joint, by in zip(offsets, steps, strict=True)}
             models = posed(list(samples), surfaces, offsets)
-    covariance = np.linalg.inv(information)
-    believed = covariance @ gradient
+    covariance = build.covariance
     misfits = link_misfits(unknowns, matches, build, settings)
-    covariance += np.outer(solution - believed, solution - believed)  # errors are those about what is written
     counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
-    along = np.concatenate([m.along for m in matches.values()])
+    along = np.concatenate([left[key] / matches[key].incidence for key in matches])
     directions = directions_of(poses, covariance, settings)
     joints = joint_offsets(unknowns, offsets, covariance, settings)
-    drawn = residuals_of(models, poses, GATE * settings.range_noise)
+    drawn = residuals_of(models, poses, SEEN * settings.range_noise)
     return MountsResult(
         poses, covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
         sum(counts.values()), len(samples), directions, joints, misfits, drawn, information,
         warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, tie, settings.offsets_asked_for),
         refusals(counts, directions, poses, nominal, MIN_POINTS, settings),
-        {"noise_mm": 1e3 * noise_of(matches, settings), "search_cost": found.cost, "starts": float(len(found.costs))}
+        {"noise_mm": 1e3 * noise, "bolts_share": build.bolts, "surfaces_share": build.surfaces, "search_cost": found.cost, "starts": float(len(found.costs))}
         | {f"points_{side}": float(count) for side, count in counts.items()},
     )  # fmt: skip
 
@@ -140,19 +139,36 @@ def _matches(
         for index, model in enumerate(models):
             cloud = clouds[side][index]
             matches = model.match(cloud, poses[side], gate, GRAZING)
-            found[side, index] = matches.chosen(model.inside(matches, cloud, poses[side], edge_angle))
+            matches = matches.chosen(model.inside(matches, cloud, poses[side], edge_angle, MARGIN))
+            found[side, index] = matches.chosen(model.alone(matches, poses[side]))
     return found
 
 
+def _without_patches(
+    unknowns: Unknowns, models: Sequence[PosedSample], matches: Mapping[tuple[str, int], Matches], links: np.ndarray,
+    settings: MountSettings, patches: bool,
+) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:  # fmt: skip
+    """Return the matches, where `patches` is set without those of patches that lie off the surface as a whole, and
+    what of their distances (M,) is left with the links where they are thought to be."""
+    kept, left = {}, {}
+    for (side, index), found in matches.items():
+        distances = remainders(unknowns, side, models[index], found, links)
+        fits = np.ones(len(distances), dtype=bool)
+        if patches:
+            fits = consistent(found, distances, models[index], unknowns, settings)
+        kept[side, index], left[side, index] = found.chosen(fits), distances[fits]
+    return kept, left
+
+
 def _system(
-    unknowns: Unknowns, models: Sequence[PosedSample], matches: Mapping[tuple[str, int], Matches], poses: Poses,
-    nominal: Poses, tie: Tie | None, offsets: Mapping[str, float], settings: MountSettings,
+    unknowns: Unknowns, models: Sequence[PosedSample], matches: Mapping[tuple[str, int], Matches],
+    left: Mapping[tuple[str, int], np.ndarray], noise: float, poses: Poses, nominal: Poses, tie: Tie | None,
+    offsets: Mapping[str, float], settings: MountSettings,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Return information (n, n) and gradient (n,) of all that is known, at the present poses."""
     information, gradient = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
-    noise = noise_of(matches, settings)
     for (side, index), found in matches.items():
-        weights = noise_weights(found, noise) * tukey(found.along / noise, TUKEY)
+        weights = noise_weights(found, noise) * tukey(left[side, index] / found.incidence / noise, TUKEY)
         add_matches(information, gradient, unknowns, side, models[index], found, weights)
     state = np.zeros(unknowns.size)
     state[unknowns.first_joint :] = list(offsets.values())

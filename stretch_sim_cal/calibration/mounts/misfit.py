@@ -19,17 +19,21 @@ FRONT = 0.04  # m in front of the model, which no noise explains
 DRAWN = 80_000
 
 
-def noise_of(matches: Mapping[tuple[str, int], Matches], settings: MountSettings) -> float:
-    """Return the noise along the ray (m) that the returns show, by their median; the settings' bounds it."""
-    along = [found.along for found in matches.values() if len(found.indices)]
-    if not along:
+def noise_of(along: Sequence[np.ndarray], settings: MountSettings) -> float:
+    """Return the noise along the ray (m) that the returns show, by the median of what is left of them, arrays (M,); the
+    settings' bounds it."""
+    left = np.concatenate([np.empty(0), *along])
+    if not len(left):
         return settings.range_noise
-    noise = 1.4826 * float(np.median(np.abs(np.concatenate(along))))
+    noise = 1.4826 * float(np.median(np.abs(left)))
     return float(np.clip(noise, settings.range_noise / 4, 2 * settings.range_noise))
 
 
-def consistent(matches: Matches, sample: PosedSample, unknowns: Unknowns, settings: MountSettings) -> np.ndarray:
-    """Return a mask (M,) of the matches in patches whose median lies on the surface, as far as model and noise go.
+def consistent(
+    matches: Matches, left: np.ndarray, sample: PosedSample, unknowns: Unknowns, settings: MountSettings
+) -> np.ndarray:
+    """Return a mask (M,) of the matches in patches whose median lies on the surface, as far as model and noise go; `left`
+    (M,) is how far they are from it where the link is thought to be.
 
     What is fixed to a surface and no thicker than the noise moves all returns of its patch, and none by much.
     """
@@ -41,9 +45,9 @@ def consistent(matches: Matches, sample: PosedSample, unknowns: Unknowns, settin
         own = matches.links == index
         keys[own] = (voxel_keys(sample.in_link(unknowns.links, index, matches.hits[own], True), PATCH) << 6) + index
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    order = np.lexsort((matches.distances, patch))
+    order = np.lexsort((left, patch))
     starts = np.cumsum(counts) - counts
-    medians = matches.distances[order][starts + counts // 2]
+    medians = left[order][starts + counts // 2]
     noise = np.bincount(patch, settings.range_noise * matches.incidence) / counts
     centres = np.array(
         [sample.in_base(unknowns.links, i, unknowns.centres[link]) for i, link in enumerate(unknowns.links)]
@@ -57,16 +61,19 @@ def consistent(matches: Matches, sample: PosedSample, unknowns: Unknowns, settin
 def link_misfits(
     unknowns: Unknowns, matches: Mapping[tuple[str, int], Matches], build: Build, settings: MountSettings
 ) -> list[LinkMisfit]:
-    """Return for every link that was seen how it seems misplaced, worst first."""
+    """Return for every link that was seen how it seems misplaced, worst first; in sigma of what is believed, or of how
+    this robot is built where that is more."""
     seen = np.zeros(len(unknowns.links))
     for found in matches.values():
         seen += np.bincount(found.links, minlength=len(seen))
     believed = np.sqrt(model_variances(unknowns.size, settings))
     misfits = []
     for index in np.flatnonzero(seen):
-        parts = (unknowns.of_link(index), unknowns.of_surface(index))
-        sigmas = max(float(np.abs(build.solution[part] / believed[part]).max()) for part in parts)
-        motion = sum(build.solution[part] for part in parts)
+        parts = [(unknowns.of_link(index), build.bolts), (unknowns.of_surface(index), build.surfaces)]
+        sigmas = max(
+            float(np.abs(build.solution[part] / believed[part]).max()) / max(share, 1.0) for part, share in parts
+        )
+        motion = sum(build.solution[part] for part, _ in parts)
         misfits.append(LinkMisfit(unknowns.links[index], motion, sigmas, int(seen[index]), index in build.standing_out))
     return sorted(misfits, key=lambda misfit: -misfit.sigmas)
 

@@ -18,6 +18,7 @@ OWN = 0.10  # m
 REACH = 2.2  # m: nothing of a robot is further from its lidars
 AROUND = 0.15  # m around the model's box in which returns are looked at
 EDGE = 0.006  # m: by how much a neighbouring ray's hit may leave the plane of the ray's own
+BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: where it is left, and where a surface of another link is too close
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,21 @@ class PosedSample:
             normals[kept], incidence[kept], links[kept], kept,
         )  # fmt: skip
 
-    def inside(self, matches: Matches, cloud: np.ndarray, base_from_lidar: np.ndarray, angle: float) -> np.ndarray:
-        """Return a mask (M,) of the matches whose neighbours, `angle` (rad) beside the ray, meet the same plane."""
+    def inside(
+        self, matches: Matches, cloud: np.ndarray, base_from_lidar: np.ndarray, angle: float, margin: float
+    ) -> np.ndarray:
+        """Return a mask (M,) of the matches whose neighbours, `angle` (rad) or `margin` (m) beside the ray, whichever is
+        more, meet the same plane."""
         _, directions, _ = _rays(cloud[matches.indices], base_from_lidar)
         lidar = base_from_lidar[:3, 3]
         across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
         across /= np.linalg.norm(across, axis=1)[:, None]
+        ranges = np.linalg.norm(matches.hits - lidar, axis=1)
+        slopes = np.maximum(angle, margin / ranges)[:, None]
         keep = np.ones(len(directions), dtype=bool)
         for side_step in (across, -across, (up := np.cross(directions, across)), -up):
             where = np.flatnonzero(keep)
-            beside = directions[where] + angle * side_step[where]
+            beside = directions[where] + slopes[where] * side_step[where]
             beside /= np.linalg.norm(beside, axis=1)[:, None]
             origins = lidar + OWN * beside
             ahead, _, links, _ = self._view.seen_from(origins).ahead(origins + beside, np.arange(len(beside)))
@@ -94,6 +100,15 @@ class PosedSample:
             off = np.abs(((hits - matches.hits[where]) * matches.normals[where]).sum(axis=1))
             keep[where] = np.isfinite(ahead) & (links == matches.links[where]) & (off < EDGE)
         return keep
+
+    def alone(self, matches: Matches, base_from_lidar: np.ndarray) -> np.ndarray:
+        """Return a mask (M,) of the matches whose rays meet no other link just behind: where two surfaces are as close
+        as links may be off, as of a tube in a tube, nobody knows which of both was seen."""
+        directions = matches.hits - base_from_lidar[:3, 3]
+        directions /= np.linalg.norm(directions, axis=1)[:, None]
+        behind = matches.hits + BEYOND * directions
+        ahead, _, links, _ = self._view.seen_from(behind).ahead(behind + directions, np.arange(len(behind)))
+        return (1.0 + ahead > CLOSE) | (links == matches.links)
 
     def in_link(self, links: list[str], index: int, vectors: np.ndarray, is_point: bool) -> np.ndarray:
         """Return points or directions (M, 3) of base_link in the frame of one link."""

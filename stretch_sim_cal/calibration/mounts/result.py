@@ -21,8 +21,9 @@ class MountSample:
 
     `left` and `right` (N, 3) are returns in their lidar's own frame, of any number of frames; `base_from_link` (4, 4)
     says where the links are at the joint values of the pose. `joint_motions` gives for each joint whose zero may be
-    off the twists (6,), per m or rad of the joint, of the links that it moves; `held_by` for each link those between it
-    and base_link: where one of them is misplaced, all that it holds is misplaced with it.
+    off the twists (6,), per m or rad of the joint, of the links that it moves. `held_at` (4, 4) says for each link that
+    is bolted to another where, in base_link: its joint's origin, before the joint moves; `held_by` names for each link
+    those between it and base_link: where one of them is bolted on askew, all that it holds is askew with it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class MountSample:
     base_from_link: Mapping[str, np.ndarray]
     joint_motions: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     held_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    held_at: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class MountSettings:
     """Lengths in m, angles in rad.
 
     `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on what
-    holds it; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
+    holds it, as one thinks beforehand; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
     `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are they part of the result. `mount_position` and `mount_angle` say the same of the mounts.
     A direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
     above `refuse_factor` times that in a refusal.

@@ -1,12 +1,14 @@
 """The normal equations of the mounts: both lidars, every link's own small misplacement, and joint zeros.
 
 A link may be off in two ways: bolted askew to what holds it, which moves all that it holds in turn, and with a surface
-that is not where its frame has it, which moves nothing else. Either is a twist (6,) about the centre of its surface, in
-its own frame, the same in all samples. They are estimated with the mounts, held by the model's uncertainty, and not of
-interest themselves: so returns of one link are not taken for more than the link's place is known.
+that is not where its frame has it, which moves nothing else. Both are twists (6,), the same in all samples: the bolts'
+in the frame of the joint as it is fixed to what holds it, so that a lift that is askew moves along an axis that is
+askew; the surface's about its centre in the link's own frame. base_link is bolted to nothing: it is what all is told in.
+They are estimated with the mounts, held by the model's uncertainty, and not of interest themselves: so returns of one
+link are not taken for more than the link's place is known.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -54,30 +56,60 @@ def add_matches(
     the rotations are those of the rays' hits: with the returns' own, their noise would correlate with the distances'
     and bias the rotations.
     """
-    lidar = unknowns.of_side(side)
-    joint_columns = [unknowns.first_joint + i for i in range(len(unknowns.joints))]
-    for index in np.unique(matches.links):
-        link = unknowns.links[index]
-        chosen = matches.links == index
-        feet, normals = matches.hits[chosen], matches.normals[chosen]
-        holding = [index, *(unknowns.links.index(other) for other in sample.sample.held_by.get(link, ()))]
-        misplaced = [_moved_by(unknowns, holder, sample, feet, normals) for holder in holding]
-        motions = [sample.sample.joint_motions.get(joint, {}).get(link, np.zeros(6)) for joint in unknowns.joints]
-        turned = np.hstack([normals, np.cross(feet, normals)])
-        jacobian = np.hstack([turned, *misplaced, misplaced[0]] + [-(turned @ motion)[:, None] for motion in motions])
-        columns = np.r_[(lidar, *map(unknowns.of_link, holding), unknowns.of_surface(index), joint_columns)].astype(int)
+    for chosen, columns, jacobian in _rows(unknowns, side, sample, matches):
         weighted = weights[chosen][:, None] * jacobian
         information[np.ix_(columns, columns)] += jacobian.T @ weighted
         gradient[columns] -= weighted.T @ matches.distances[chosen]
 
 
-def _moved_by(
-    unknowns: Unknowns, holder: int, sample: PosedSample, feet: np.ndarray, normals: np.ndarray
+def remainders(
+    unknowns: Unknowns, side: str, sample: PosedSample, matches: Matches, expected: np.ndarray
 ) -> np.ndarray:
-    """Return how distances from surfaces at `feet` (M, 3) change (M, 6) with a link's twist about its centre."""
-    arms = sample.in_link(unknowns.links, holder, feet, True) - unknowns.centres[unknowns.links[holder]]
-    own_normals = sample.in_link(unknowns.links, holder, normals, False)
-    return -np.hstack([own_normals, np.cross(arms, own_normals)])
+    """Return what of the distances (M,) is left with the twists `expected` (size,): a return is not odd because its
+    link is elsewhere, but because it is not where the others of its link are."""
+    left = np.array(matches.distances)
+    if np.any(expected):
+        for chosen, columns, jacobian in _rows(unknowns, side, sample, matches):
+            left[chosen] += jacobian @ expected[columns]
+    return left
+
+
+def _rows(
+    unknowns: Unknowns, side: str, sample: PosedSample, matches: Matches
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield for each link in sight which matches are of it (mask), and by which columns (C,) and jacobian (N, C) they
+    tell of the unknowns."""
+    for index in np.unique(matches.links):
+        chosen = matches.links == index
+        yield (
+            chosen,
+            *_jacobian(unknowns, side, sample, unknowns.links[index], matches.hits[chosen], matches.normals[chosen]),
+        )
+
+
+def _jacobian(
+    unknowns: Unknowns, side: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how distances from a link's surface at `feet` (M, 3) change with which unknowns: columns, (M, columns)."""
+    index = unknowns.links.index(link)
+    turned = np.hstack([normals, np.cross(feet, normals)])
+    columns, parts = [unknowns.of_side(side), unknowns.of_surface(index)], [turned]
+    parts.append(-_by_twist(sample.base_from_link[link], unknowns.centres[link], feet, normals))
+    for holder in (link, *sample.sample.held_by.get(link, ())):
+        if holder in sample.sample.held_at:
+            columns.append(unknowns.of_link(unknowns.links.index(holder)))
+            parts.append(-_by_twist(sample.sample.held_at[holder], np.zeros(3), feet, normals))
+    for number, joint in enumerate(unknowns.joints):
+        columns.append(slice(unknowns.first_joint + number, unknowns.first_joint + number + 1))
+        parts.append(-(turned @ sample.sample.joint_motions.get(joint, {}).get(link, np.zeros(6)))[:, None])
+    return np.concatenate([np.arange(part.start, part.stop) for part in columns]), np.hstack(parts)
+
+
+def _by_twist(base_from_frame: np.ndarray, centre: np.ndarray, feet: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """Return how far points at `feet` (M, 3) move along `normals` with a twist about `centre` in a frame's axes (M, 6)."""
+    rotation, origin = base_from_frame[:3, :3], base_from_frame[:3, 3]
+    own_normals = normals @ rotation
+    return np.hstack([own_normals, np.cross((feet - origin) @ rotation - centre, own_normals)])
 
 
 def add_priors(
