@@ -200,7 +200,7 @@ def report(
         print(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
     if fit.protrusion_between is not None:
         before, after = (1e3 * value for value in fit.protrusion_between)
-        print(f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm before they were inflated)")
+        print(f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)")
     grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
     print(f"wrote {out}: {model.shape_fitting_method}, {grid}")
 
