@@ -91,25 +91,20 @@ def _jacobian(
     unknowns: Unknowns, side: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how distances from a link's surface at `feet` (M, 3) change with which unknowns: columns, (M, columns)."""
-    index = unknowns.links.index(link)
-    turned = np.hstack([normals, np.cross(feet, normals)])
-    columns, parts = [unknowns.of_side(side), unknowns.of_surface(index)], [turned]
-    parts.append(-_by_twist(sample.base_from_link[link], unknowns.centres[link], feet, normals))
+    by_twist = np.hstack(
+        [normals, np.cross(feet, normals)]
+    )  # of what is seen, in base_link; of the surface the reverse
+    surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), unknowns.centres[link])
+    columns = [unknowns.of_side(side), unknowns.of_surface(unknowns.links.index(link))]
+    parts = [by_twist, -by_twist @ adjoint(surface)]
     for holder in (link, *sample.sample.held_by.get(link, ())):
         if holder in sample.sample.held_at:
             columns.append(unknowns.of_link(unknowns.links.index(holder)))
-            parts.append(-_by_twist(sample.sample.held_at[holder], np.zeros(3), feet, normals))
+            parts.append(-by_twist @ adjoint(sample.sample.held_at[holder]))
     for number, joint in enumerate(unknowns.joints):
         columns.append(slice(unknowns.first_joint + number, unknowns.first_joint + number + 1))
-        parts.append(-(turned @ sample.sample.joint_motions.get(joint, {}).get(link, np.zeros(6)))[:, None])
+        parts.append(-(by_twist @ sample.sample.joint_motions.get(joint, {}).get(link, np.zeros(6)))[:, None])
     return np.concatenate([np.arange(part.start, part.stop) for part in columns]), np.hstack(parts)
-
-
-def _by_twist(base_from_frame: np.ndarray, centre: np.ndarray, feet: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """Return how far points at `feet` (M, 3) move along `normals` with a twist about `centre` in a frame's axes (M, 6)."""
-    rotation, origin = base_from_frame[:3, :3], base_from_frame[:3, 3]
-    own_normals = normals @ rotation
-    return np.hstack([own_normals, np.cross((feet - origin) @ rotation - centre, own_normals)])
 
 
 def add_priors(
