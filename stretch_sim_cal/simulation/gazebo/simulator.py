@@ -93,6 +93,11 @@ class GazeboSimulator:
         """The time from one scan to the next, in s."""
         return self.sensor.period
 
+    @property
+    def time(self) -> float:
+        """The simulated time in s."""
+        return (self._world.time - self._origin) * 1e-9
+
     def start_time(self, lidar: str, tick: int) -> float:
         """Return when Gazebo takes scan `tick` of a lidar, in s; all its rays are cast at that instant."""
         return (self._first_scan[lidar] - self._origin) * 1e-9 + tick * self.period
