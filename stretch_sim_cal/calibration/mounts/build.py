@@ -19,7 +19,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
 
-SHARES = np.geomspace(3.0, 0.15, 9)  # of what is believed, one sigma, of all bolts and of all surfaces
+SHARES = np.geomspace(3.0, 0.05, 10)  # of what is believed, one sigma, of all bolts and of all surfaces
 DOUBT = 2.0  # one sigma of a share's logarithm beforehand: by a factor of 7 links may be better, or worse
 STANDS_OUT = 4.0  # the share of a link that is let go
 GAIN = 12.0  # by which twice the logarithm of the evidence has to grow for that, many links being tried
