@@ -36,6 +36,9 @@ class EmbeddedSimulator:
     Raises `InputError` for worlds, sensors and payloads that cannot be used.
     """
 
+    idle_factor = 4.0
+    """How many times as fast as real time simulated time may pass while nobody waits for anything but time."""
+
     def __init__(self, setup: SimulationSetup, sensor: Sensor | None = None):
         self.setup = setup
         self.sensor = sensor or load_sensor(setup.sensor)

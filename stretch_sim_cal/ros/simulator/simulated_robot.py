@@ -33,11 +33,10 @@ REPORT_EVERY = 10.0
 LOOK_EVERY = 0.02
 
 # "As fast as possible" is bounded, because messages beyond what a consumer written in Python can take are lost work:
-# with clouds (paired, decoded, used), while joints move (states, frames and clock only), and while nobody waits for
-# anything but time, where more would only take the processor from those who compute.
+# with clouds (paired, decoded, used), and while joints move (states, frames and clock only). While nobody waits for
+# anything but time, more than the simulation's `idle_factor` would only take the processor from those who compute.
 BOUND_WITH_CLOUDS = 3.0
 BOUND_MOVING = 20.0
-BOUND_IDLE = 4.0
 CLOCK_RATE = 100.0  # per second of wall time, at most
 
 
@@ -78,7 +77,7 @@ class SimulatedRobot:
         """How fast simulated time may pass at present where no factor is asked for."""
         if self.lidars.are_heard:
             return BOUND_WITH_CLOUDS
-        return BOUND_MOVING if self._trajectories.is_moving else BOUND_IDLE
+        return BOUND_MOVING if self._trajectories.is_moving else self._simulation.idle_factor
 
     def step(self) -> None:
         """Let one step of simulated time pass."""

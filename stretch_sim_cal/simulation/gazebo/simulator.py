@@ -48,6 +48,9 @@ class GazeboSimulator:
     what it is asked for, with its own words. `installation` and `bindings` take the place of what is installed.
     """
 
+    idle_factor = 1.0
+    """As of `EmbeddedSimulator`; that Gazebo's time passes takes more of the processor."""
+
     def __init__(
         self,
         setup: SimulationSetup,
