@@ -5,6 +5,7 @@ left, the least that a linear program finds.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress
 
 import numpy as np
@@ -22,6 +23,7 @@ ROUNDS = 8
 NOTICED = 1e-4  # m: where no more than this is missing, capsules that are fitted together are not held
 SPACING = (0.03, np.deg2rad(5.0))  # m of extension, rad of yaw: the robot is held against the shapes this closely
 ROUNDS_TOGETHER = 3
+TRUSTS = (0.1, 0.2, 0.05)  # m
 OWN_WEIGHT = 20.0  # of the inflation of a grid point that was asked for, against one that was added
 
 
@@ -59,21 +61,33 @@ class _Places:
 
 
 def _together(axes: Axes, shapes: list[TaperedCapsule], everywhere: _Places, asked: np.ndarray) -> list[TaperedCapsule]:
-    """Return capsules fitted together where more than a little is missing.
+    """Return capsules fitted together where more than a little is missing: with the first of `TRUSTS` that encloses
+    the robot and leaves none of those asked for too large, else the cheapest."""
+    least = np.array([shape.area for shape in shapes])
+    every = GridProblem(everywhere.weights, everywhere.hulls, neighbours(axes), least, asked)
+    found = []
+    for trust in TRUSTS:
+        found.append(_together_from(axes, shapes, everywhere, every, trust))
+        if everywhere.missing(found[-1]).max() <= DOUBTFUL and not every.too_large(found[-1]):
+            return found[-1]
+    return min(found, key=every.cost)
+
+
+def _together_from(
+    axes: Axes, shapes: list[TaperedCapsule], everywhere: _Places, every: GridProblem, trust: float
+) -> list[TaperedCapsule]:
+    """Return capsules fitted together, found from the smallest ones with steps that begin with `trust` (m).
 
     They are held at the grid points, halfway between them, and, where that leaves something elsewhere, there, too.
     """
-    least, result = np.array([shape.area for shape in shapes]), shapes
+    result = shapes
     coarse = {*grid_points(axes), *_between(axes)}
     held = np.array([place in coarse for place in everywhere.places])
     for _ in range(ROUNDS_TOGETHER):
-        problem = GridProblem(
-            everywhere.weights[held], list(compress(everywhere.hulls, held)), neighbours(axes), least, asked
-        )
-        missing = everywhere.missing(result)
-        if missing.max() <= DOUBTFUL and not problem.changes_too_fast(result):
+        if everywhere.missing(result).max() <= DOUBTFUL and not every.changes_too_fast(result):
             break
-        result = fitted_together(result, problem)
+        problem = replace(every, weights=everywhere.weights[held], hulls=list(compress(everywhere.hulls, held)))
+        result = fitted_together(result, problem, trust)
         held |= everywhere.missing(result) > NOTICED
     return result
 

@@ -17,6 +17,7 @@ kept stay as they are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import linprog
@@ -29,8 +30,8 @@ STILL = 0.004  # m, by which they may always change
 MOST_AREA = 1.015  # of a capsule that was asked for, against the smallest one
 ADDED = 0.3  # the weight of a grid point's area that was added, against one that was asked for
 OUTSIDE, CHANGE, AREA = range(3)
-PRICES = (300.0, 10.0, 150.0)  # of a metre outside, a metre of change and the smallest area
-TRUST, LEAST_TRUST = 0.03, 5e-4  # m
+PRICES = (1000.0, 10.0, 50.0)  # of a metre outside, a metre of change and the smallest area
+TRUST, LEAST_TRUST = 0.1, 5e-4  # m
 STEPS = 16
 LITTLE = 2e-3  # of the cost of a capsule: a step that gains less is the last
 KEPT = 3e-4  # m: corners that are outside by less are not worth moving capsules for
@@ -52,24 +53,67 @@ class GridProblem:
     least: np.ndarray
     asked_for: np.ndarray
 
-    @property
+    @cached_property
     def most_change(self) -> np.ndarray:
         """How far (E,) the numbers of capsules may differ from one grid point to the next, in m."""
         return MOST_CHANGE * moved_distances(self.hulls[: len(self.least)], self.neighbours) + STILL
+
+    @cached_property
+    def share(self) -> np.ndarray:
+        """What a m^2 of each capsule (G,) costs."""
+        return np.where(self.asked_for, 1.0, ADDED) / self.least
+
+    @cached_property
+    def corners(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The corners (C, 2) of all hulls, the place (C,) that each is of, and the first one (P,) of each place."""
+        counts = np.array([len(hull) for hull in self.hulls])
+        return np.concatenate(self.hulls), np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
 
     def changes_too_fast(self, capsules: Sequence[TaperedCapsule]) -> bool:
         """Return whether any number changes by more than it may."""
         return bool((_changes(_numbers(capsules), self.neighbours) > self.most_change + KEPT).any())
 
+    def too_large(self, capsules: Sequence[TaperedCapsule]) -> bool:
+        """Return whether any capsule that was asked for has more area than it may."""
+        ratios = np.array([capsule.area for capsule in capsules]) / self.least
+        return bool((ratios[self.asked_for] > MOST_AREA + LITTLE).any())
 
-def fitted_together(capsules: Sequence[TaperedCapsule], problem: GridProblem) -> list[TaperedCapsule]:
-    """Return capsules for all grid points, found from those given (the same objects where nothing is to be changed)."""
+    def distances(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distances (C,) of all corners from the capsules (G, 6) at their places, and their gradients."""
+        corners, place, _ = self.corners
+        return capsule_distance((self.weights @ numbers)[place], corners)
+
+    def outside(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the distance (P,) of the outermost corner of each place, negative where all are inside."""
+        return np.maximum.reduceat(self.distances(numbers)[0], self.corners[2])
+
+    def cost(self, capsules: Sequence[TaperedCapsule] | np.ndarray) -> float:
+        """Return what capsules (or their numbers, (G, 6)) cost: their areas, and the prices of what is not kept."""
+        numbers = capsules if isinstance(capsules, np.ndarray) else _numbers(capsules)
+        areas = np.array([capsule_area(vector)[0] for vector in numbers])
+        change = _changes(numbers, self.neighbours) - self.most_change
+        area = (areas / self.least - MOST_AREA)[self.asked_for]
+        missed = sum(
+            price * float(np.maximum(values, 0.0).sum())
+            for price, values in zip(PRICES, (self.outside(numbers), change, area), strict=True)
+        )
+        return float(self.share @ areas) + missed
+
+
+def fitted_together(
+    capsules: Sequence[TaperedCapsule], problem: GridProblem, trust: float = TRUST
+) -> list[TaperedCapsule]:
+    """Return capsules for all grid points, found from those given (the same objects where nothing is to be changed).
+
+    The first steps move no number by more than `trust` (m). There are many local minima; with another it may lead to
+    another.
+    """
     numbers = _numbers(capsules)
     program = _Program(problem, numbers)
-    cost, trust = program.cost(numbers), TRUST
+    cost = problem.cost(numbers)
     for _ in range(STEPS):
         candidate = program.step(numbers, trust)
-        gain = cost - program.cost(candidate)
+        gain = cost - problem.cost(candidate)
         if gain > 0:
             numbers, cost = candidate, cost - gain
             if gain < LITTLE * len(program.free):
@@ -90,14 +134,10 @@ class _Program:
 
     def __init__(self, problem: GridProblem, numbers: np.ndarray):
         self._problem = problem
-        counts = np.array([len(hull) for hull in problem.hulls])
-        self._place = np.repeat(np.arange(len(counts)), counts)
-        self._corners = np.concatenate(problem.hulls)
-        self._starts = np.cumsum(counts) - counts
+        self._place = problem.corners[1]
         self._most_change = problem.most_change
-        self._share = np.where(problem.asked_for, 1.0, ADDED) / problem.least
-        self._watched = np.zeros(len(self._corners), dtype=bool)
-        self._slacks = (len(counts), len(problem.neighbours), len(problem.least))
+        self._watched = np.zeros(len(self._place), dtype=bool)
+        self._slacks = (len(problem.hulls), len(problem.neighbours), len(problem.least))
         self.free = self._worth_moving(numbers)
         moving = np.zeros(len(problem.least), dtype=bool)
         moving[self.free] = True
@@ -107,28 +147,18 @@ class _Program:
         steps = _picked(first, len(numbers)) - _picked(second, len(numbers))
         self._change_by_free = steps.tocsr()[:, self.free].tocsr()
 
-    def cost(self, numbers: np.ndarray) -> float:
-        """Return what capsules (G, 6) cost: their areas, and the prices of what is not kept."""
-        areas = np.array([capsule_area(vector)[0] for vector in numbers])
-        outside = np.maximum.reduceat(self._distances(numbers)[0], self._starts)
-        change = _changes(numbers, self._problem.neighbours) - self._most_change
-        area = (areas / self._problem.least - MOST_AREA)[self._problem.asked_for]
-        missed = sum(
-            price * float(np.maximum(values, 0.0).sum())
-            for price, values in zip(PRICES, (outside, change, area), strict=True)
-        )
-        return float(self._share @ areas) + missed
-
     def step(self, numbers: np.ndarray, trust: float) -> np.ndarray:
         """Return the capsules (G, 6) that are best by the linear program about the present ones.
 
         Few corners are ever touched: the program is solved for those, and again with the ones that it brings outside.
         """
         areas, by_numbers = (np.array(v) for v in zip(*(capsule_area(z) for z in numbers[self.free]), strict=True))
-        distances, gradients = self._distances(numbers)
+        distances, gradients = self._problem.distances(numbers)
         reachable = distances > -REACH * trust
         self._watched |= self._outermost(distances, gradients, distances > -CLOSE)
-        goal = np.concatenate([(self._share[self.free, None] * by_numbers).ravel(), np.repeat(PRICES, self._slacks)])
+        goal = np.concatenate(
+            [(self._problem.share[self.free, None] * by_numbers).ravel(), np.repeat(PRICES, self._slacks)]
+        )
         fixed = [self._change_rows(numbers), self._area_rows(areas, by_numbers)]
         found = np.zeros(len(goal))
         for _ in range(ROUNDS):
@@ -149,7 +179,7 @@ class _Program:
 
     def _worth_moving(self, numbers: np.ndarray) -> np.ndarray:
         """Return the capsules (indices) that something at or beside is not kept, and the ones next to them."""
-        outside = np.maximum.reduceat(self._distances(numbers)[0], self._starts) > KEPT
+        outside = self._problem.outside(numbers) > KEPT
         wrong = (self._problem.weights[outside] > 0).sum(axis=0) > 0
         first, second = self._problem.neighbours.T
         hasty = _changes(numbers, self._problem.neighbours) > self._most_change
@@ -157,9 +187,6 @@ class _Program:
         beside = wrong.copy()
         beside[first[wrong[second]]] = beside[second[wrong[first]]] = True
         return np.flatnonzero(beside)
-
-    def _distances(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return capsule_distance((self._problem.weights @ numbers)[self._place], self._corners)
 
     def _foreseen(self, found: np.ndarray, gradients: np.ndarray) -> np.ndarray:
         """Return by how much a solution changes the distances of all corners, less what it pays for."""
