@@ -27,6 +27,7 @@ from stretch_sim_cal.geometry.enclosing import (
     enclosing_polygon,
     polygon_with_normals,
 )
+from stretch_sim_cal.geometry.enclosing.capsule import STARTS
 from stretch_sim_cal.geometry.hulls import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape
 
@@ -41,6 +42,7 @@ __all__ = [
     "fit_body_shape",
 ]
 FIT_METHODS = tuple(KINDS)
+FEW_STARTS = 1  # of the search for a capsule at a grid point that was added, besides the capsules next to it
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def fit_body_shape(
         raise InputError("no samples: a body shape needs one or more")
     grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at)
 
+    asked_for = set(grid_points(grid.axes))
     normals = None
     if settings.method == "convex_polygon":
         normals = common_normals(
@@ -128,7 +131,7 @@ def fit_body_shape(
             if normals is not None:
                 return [polygon_with_normals(hull, normals)]
             if settings.method == "tapered_capsule":
-                return capsule_minima(hull, neighbours, count=1) if neighbours else capsule_minima(hull)
+                return capsule_minima(hull, neighbours, FEW_STARTS if neighbours and place not in asked_for else STARTS)
             return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
         except InputError as error:
             raise InputError(f"arm {place[0]:.3f} m, wrist_yaw {place[1]:.3f} rad: {error}") from error
