@@ -103,7 +103,8 @@ def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(descriptio
     meshes = {
         tag: [mesh.get("filename") for mesh in head.iterfind(f"{tag}/geometry/mesh")] for tag in ("visual", "collision")
     }
-    assert meshes["visual"] == meshes["collision"] == [(folder / "head_link.stl").as_uri()]
+    assert meshes["collision"] == [(folder / "head_link.stl").as_uri()]
+    assert meshes["visual"] == [(folder / "head_link_visual.stl").as_uri()]
     mesh = trimesh.load(folder / "head_link.stl")
     model = parse_urdf(description)
     transforms = link_transforms(model, {}, [HEAD_LINK, *LIDAR_LINKS])
@@ -111,6 +112,15 @@ def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(descriptio
         vertices = apply(inverse(transforms[link]) @ transforms[HEAD_LINK], np.asarray(mesh.vertices))
         inside = (np.hypot(vertices[:, 0], vertices[:, 1]) < 0.9 * HOUSING_RADIUS) & (np.abs(vertices[:, 2]) < 0.02)
         assert not inside.any()
+
+
+@pytest.mark.parametrize("link", [HEAD_LINK, "lidar_left_true_link"])
+def test_a_renderer_sees_the_head_and_the_collars_from_both_sides(description, folder, link):
+    """It does not draw the backs of triangles, and it is those of its collar that a lidar looks at."""
+    seen, solid = (trimesh.load(folder / f"{link}{name}.stl", process=False) for name in ("_visual", ""))
+    assert len(seen.faces) == 2 * len(solid.faces)
+    count = len(solid.faces)
+    assert seen.face_normals[:count] == pytest.approx(-seen.face_normals[count:], abs=1e-6)
 
 
 @pytest.mark.parametrize("lidar, system", [("cpu", "gz-sim-cpu-lidar-system"), ("gpu", "gz-sim-sensors-system")])

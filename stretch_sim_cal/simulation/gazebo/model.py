@@ -84,11 +84,17 @@ def _lift_limits(robot: ElementTree.Element) -> None:
 
 
 def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:
-    for tag in ("visual", "collision"):
+    """Give a link one surface as collision shape and as visual, in files `file` and beside it.
+
+    A renderer does not draw what it looks at from behind, as the lidars do at the collars around them: the visual has
+    every triangle twice, once for each side.
+    """
+    both_sides = np.concatenate([surface.faces, surface.faces[:, ::-1]])
+    shapes = {"visual": (both_sides, file.with_stem(f"{file.stem}_visual")), "collision": (surface.faces, file)}
+    for tag, (faces, path) in shapes.items():
         for element in link.findall(tag):
             link.remove(element)
-    # STL: OBJ without normals has been seen to crash Gazebo's server.
-    trimesh.Trimesh(surface.vertices, surface.faces, process=False).export(file, file_type="stl")
-    for tag in ("visual", "collision"):
+        # STL: OBJ without normals has been seen to crash Gazebo's server.
+        trimesh.Trimesh(surface.vertices, faces, process=False).export(path, file_type="stl")
         geometry = ElementTree.SubElement(ElementTree.SubElement(link, tag), "geometry")
-        ElementTree.SubElement(geometry, "mesh", filename=file.resolve().as_uri())
+        ElementTree.SubElement(geometry, "mesh", filename=path.resolve().as_uri())
