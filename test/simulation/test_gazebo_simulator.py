@@ -153,6 +153,14 @@ def test_a_lidar_whose_scans_fall_between_gazebo_s_steps_is_refused(gazebo, tmp_
         GazeboSimulator(dataclasses.replace(SETUP, sensor=tmp_path / "odd.yaml"), installation=gazebo)
 
 
+def test_a_rendering_lidar_needs_no_display(gazebo, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    harmonic = dataclasses.replace(gazebo, has_cpu_lidar=False)
+    with started(harmonic) as simulator:
+        assert simulator.lidar == "gpu"
+        assert "sees visuals" in simulator.warnings[0]
+
+
 def test_nothing_survives_the_end(gazebo):
     held = importlib.import_module(gazebo.bindings).SUBSCRIBED
     before = len(held)

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,8 +27,8 @@ REPEATED_PER_SECOND = 250
 class RunningWorld:
     """The world `name` of the file `world` in a Gazebo of its own, which stands still but for the steps that it takes.
 
-    `folder` is for its output, and is removed when this process dies. Every method raises `RunFailure`, with Gazebo's
-    own words, where Gazebo does not do what it is asked for. `close` ends Gazebo.
+    `folder` is for its output, and is removed when this process dies; `options` are of `gz sim`. Every method raises
+    `RunFailure`, with Gazebo's own words, where Gazebo does not do what it is asked for. `close` ends Gazebo.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RunningWorld:
         name: str,
         world: Path,
         folder: Path,
-        window: bool,
+        options: Sequence[str] = ("-s",),
     ):
         self._name = name
         self._heard = threading.Condition()
@@ -48,7 +48,7 @@ class RunningWorld:
         self._subscriptions: Subscriptions | None = None
         partition = own_partition()
         os.environ.update(partition)  # the transport reads it when its first node is made
-        self._server = Server(installation.program, world, folder, partition, window)
+        self._server = Server(installation.program, world, folder, partition, options)
         try:
             self._commander = Commander(installation.bindings, partition, installation.python_path)
             self._await_server()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from stretch_sim_cal.errors import RunFailure
@@ -19,14 +20,15 @@ def own_partition() -> dict[str, str]:
 
 
 class Server:
-    """A running Gazebo. `program` is `gz`, `world` an SDF file; `folder` receives its output, and is removed with all
+    """A running Gazebo. `program` is `gz`, `world` an SDF file, `options` are of `gz sim`; `folder` receives its output, and is removed with all
     that it holds when this process tells Gazebo to end, or dies."""
 
-    def __init__(self, program: str, world: Path, folder: Path, environment: dict[str, str], window: bool = False):
+    def __init__(
+        self, program: str, world: Path, folder: Path, environment: dict[str, str], options: Sequence[str] = ("-s",)
+    ):
         self._world = world
         self._log = folder / "gz.log"
-        self._exit_code: int | None = None
-        command = [program, "sim", *([] if window else ["-s"]), "-v", "2", str(world)]
+        command = [program, "sim", *options, "-v", "2", str(world)]
         with open(self._log, "wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", KEEPER, str(folder), *command], stdin=subprocess.PIPE, stdout=output, stderr=output,

@@ -7,6 +7,7 @@
 Simulated time begins when the robot stands stowed in its world and both lidars have been heard.
 """
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -160,7 +161,7 @@ class GazeboSimulator:
             gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder),
             encoding="utf-8",
         )
-        self._world = RunningWorld(installation, bindings, name, world_file, self._folder, window)
+        self._world = RunningWorld(installation, bindings, name, world_file, self._folder, self._options(window))
         self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in DEVICES}
         self.listen(True)
         self._world.spawn(ROBOT, robot_file)
@@ -168,6 +169,12 @@ class GazeboSimulator:
         self._stow()
         self._begin_time()
         self._complaints = self._world.complaints
+
+    def _options(self, window: bool) -> list[str]:
+        """Return the options of `gz sim`: without a display it renders by EGL."""
+        if window:
+            return []
+        return ["-s", "--headless-rendering"] if self.lidar == "gpu" and not os.environ.get("DISPLAY") else ["-s"]
 
     def _warm_up(self) -> None:
         """Let time pass until joints, controllers and lidars are there."""
@@ -181,7 +188,7 @@ class GazeboSimulator:
         if world.states is None:
             raise world.failure("the robot has not appeared in Gazebo")
         if silent:
-            hint = ", which is what a machine without a renderer looks like (try xvfb-run, or --lidar cpu)"
+            hint = ", which is what a machine without a renderer looks like (try Mesa and xvfb-run, or --lidar cpu)"
             raise world.failure(
                 f"Gazebo's {self.lidar} lidar {' and '.join(silent)} has not published within {WARM_UP:g} s"
                 + (hint if self.lidar == "gpu" else "")
