@@ -9,8 +9,9 @@ from stretch_sim_cal.simulation.gazebo.world import STEP
 
 KEPT = 10
 NOT_CAST = b""
-# Of wall time, in s: how long a lidar may take to notice that somebody listens, before its next scan is given up.
-FIRST_CLOUD = 1.0
+# Of wall time, in s: how long a scan is waited for that should be there. A lidar may take a while to notice that somebody
+# listens, and a rendering one leaves a scan out now and then.
+PATIENCE = 2.0
 TOLERANCE = round(0.5e9 * STEP)  # ns: scans off the lidar's beat, as at the beginning, are no scans
 
 
@@ -37,31 +38,32 @@ class Clouds:
             return
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         self._last: int | None = None
-        self._since, self._wall_since = self._world.time, time.monotonic()
+        self._since, self._wall_heard = self._world.time, time.monotonic()
         self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
 
     def taken_at(self, stamp: int) -> bytes:
-        """Wait for the cloud of that time, in ns, which has to have passed; `NOT_CAST` where nobody listened then.
-
-        Raises `RunFailure` where the lidar is silent.
+        """Wait for the cloud of that time, in ns, which has to have passed; `NOT_CAST` where nobody listened then, or
+        where it does not come. Raises `RunFailure` where the lidar is silent for long.
         """
+        asked = time.monotonic()
         return self._world.wait(
-            lambda: self._look(stamp), f"{self._topic} has not brought its scan of {stamp * 1e-9:.3f} s"
+            lambda: self._look(stamp, asked), f"{self._topic} has not brought its scan of {stamp * 1e-9:.3f} s"
         )
 
-    def _look(self, stamp: int) -> bytes | None:
+    def _look(self, stamp: int, asked: float) -> bytes | None:
         """Return the cloud, `NOT_CAST` where it is not going to come, None while it may."""
         for taken, message in self._kept:
             if abs(taken - stamp) <= TOLERANCE:
                 return message
         if stamp < self._since or not self._listening or self._last is not None and self._last >= stamp:
             return NOT_CAST
-        unnoticed = self._last is None and FIRST_CLOUD < time.monotonic() - self._wall_since < SILENCE_TIMEOUT
-        return NOT_CAST if unnoticed else None
+        now = time.monotonic()
+        left_out = now - asked > PATIENCE and now - self._wall_heard < SILENCE_TIMEOUT
+        return NOT_CAST if left_out else None
 
     def _hear(self, message: bytes) -> None:
         stamp = messages.stamp(message)
         # The first one is off the beat, and may be of rays that were cast for those who listened before.
         if self._last is not None:
             self._kept.append((stamp, message))
-        self._last = stamp
+        self._last, self._wall_heard = stamp, time.monotonic()
