@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -215,10 +216,10 @@ def test_neither_gazebo_nor_its_files_survive_a_killed_owner(gazebo, tmp_path):
         f"Server({gazebo.program!r}, find_shared('worlds', 'single_wall', '.sdf'), Path({str(tmp_path)!r}), environment)\n"
         "print(environment['GZ_PARTITION'], flush=True)\n"
         "time.sleep(60)\n",
-    ], stdout=subprocess.PIPE, text=True)  # fmt: skip
+    ], stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
     partition = owner.stdout.readline().strip()
     assert wait_until(lambda: len(processes_of(partition)) >= 2)
-    owner.kill()
+    os.killpg(owner.pid, signal.SIGKILL)  # with all of its group, as a harness may
     owner.wait()
     assert wait_until(lambda: processes_of(partition) == [])
     assert not tmp_path.exists()

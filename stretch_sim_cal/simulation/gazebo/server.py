@@ -32,7 +32,7 @@ class Server:
         with open(self._log, "wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", KEEPER, str(folder), *command], stdin=subprocess.PIPE, stdout=output, stderr=output,
-                env=dict(os.environ) | environment,
+                env=dict(os.environ) | environment, start_new_session=True,  # lives on when our group is killed
             )  # fmt: skip
 
     @property
