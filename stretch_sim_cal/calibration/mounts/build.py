@@ -6,8 +6,9 @@ bolted askew moves all that it holds and a surface only itself, and better than 
 seen and all of them from either lidar. No single pair of shares is believed: the result is the mean over all, each
 with its evidence (the links integrated out; D. MacKay, Bayesian interpolation, 1992) and with what one thinks of it
 beforehand, and the covariance holds what is open within each of them and between them. What is seen in all poses alike,
-base and mast, cannot show how far it is off itself: it is taken to be built as the rest is.
-A single link that stands out among the others is let go alone.
+base and mast, cannot show how far it is off itself: it is taken to be built as the rest is. Zeros of joints that nobody
+asked for are as good as the bolts are.
+A single link, or zero, that stands out among the others is let go alone.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
 
-SHARES = np.geomspace(3.0, 0.05, 10)  # of what is believed, one sigma, of all bolts and of all surfaces
+SHARES = np.geomspace(3.0, 0.02, 12)  # of what is believed, one sigma, of all bolts and of all surfaces
 DOUBT = 2.0  # one sigma of a share's logarithm beforehand: by a factor of 7 links may be better, or worse
 STANDS_OUT = 4.0  # the share of a link that is let go
 GAIN = 12.0  # by which twice the logarithm of the evidence has to grow for that, many links being tried
@@ -53,7 +54,7 @@ def as_built(
         if _best(other) < _best(found) + GAIN:
             break
         out, found = tried, other
-    return system.mean(found, sorted({group % len(unknowns.links) for group in out}))
+    return system.mean(found, sorted({group % system.count for group in out if group < 2 * system.count}))
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,21 @@ def _best(found: list[_Held]) -> float:
 
 
 class _System:
-    """The unknowns that returns tell of. Those of links come in groups of six, all links as bolted, then all surfaces,
-    each group with a share of what is believed."""
+    """The unknowns that returns tell of. Those of `count` links come in groups of six, all links as bolted, then all
+    surfaces, each group with a share of what is believed; then zeros, each a group."""
 
     def __init__(self, information, gradient, unknowns: Unknowns, settings: MountSettings):
         believed = model_variances(unknowns.size, settings)
-        self._is_link = np.zeros(unknowns.size, dtype=bool)
-        self._is_link[MOUNTS : unknowns.first_joint] = True
-        unseen = self._is_link & (information.diagonal() * np.where(self._is_link, believed, 1.0) < 1.0 + 1e-9)
+        index = np.arange(unknowns.size)
+        is_zero = index >= unknowns.first_joint
+        built = (index >= MOUNTS) & ~(is_zero & settings.offsets_asked_for)
+        unseen = built & (information.diagonal() * np.where(built, believed, 1.0) < 1.0 + 1e-9)
         self._told = np.flatnonzero(~unseen)
-        self._is_link, self._believed = self._is_link[self._told], believed[self._told]
-        self._group = (self._told - MOUNTS) // 6
+        self._built, self._believed = built[self._told], believed[self._told]
+        self.count = len(unknowns.links)
+        group = np.where(is_zero, 2 * self.count + index - unknowns.first_joint, (index - MOUNTS) // 6)
+        self._group = group[self._told]
         self._information, self._gradient = information[np.ix_(self._told, self._told)], gradient[self._told]
-        self._count = len(unknowns.links)
         self._all_believed = believed
 
     def over_shares(self, out: list[int]) -> list[_Held]:
@@ -96,8 +99,8 @@ class _System:
         """Return the group that explains most when it is let go beside `out`, all others being held as in `held`."""
         variances = self._variances(held.bolts, held.surfaces, out)
         covariance = cho_solve(held.factor, np.eye(len(self._gradient)))
-        gains = np.full(2 * self._count, -np.inf)
-        for group in set(self._group[self._is_link]) - set(out):
+        gains = np.full(self._group.max() + 1, -np.inf)
+        for group in set(self._group[self._built]) - set(out):
             gains[group] = self._gain(self._group == group, variances, held.solution, covariance)
         return int(np.argmax(gains))
 
@@ -126,15 +129,16 @@ class _System:
         return float(explained - np.linalg.slogdet(loosened)[1] - np.log(loose / variances[own]).sum())
 
     def _variances(self, bolts: float, surfaces: float, out: list[int]) -> np.ndarray:
-        """Return the variances of the links' unknowns with these shares; of the others as believed."""
-        shares = np.where(self._group < self._count, bolts, surfaces)
+        """Return the variances of what is built with these shares; of the others as believed."""
+        is_surface = (self._group >= self.count) & (self._group < 2 * self.count)
+        shares = np.where(is_surface, surfaces, bolts)
         shares[np.isin(self._group, out)] = STANDS_OUT
-        return self._believed * np.where(self._is_link, shares**2, 1.0)
+        return self._believed * np.where(self._built, shares**2, 1.0)
 
     def _held(self, bolts: float, surfaces: float, out: list[int]) -> _Held:
-        variances = self._variances(bolts, surfaces, out)[self._is_link]
+        variances = self._variances(bolts, surfaces, out)[self._built]
         information = self._information.copy()
-        links = np.flatnonzero(self._is_link)
+        links = np.flatnonzero(self._built)
         information[links, links] += 1.0 / variances - 1.0 / self._believed[links]
         try:
             factor = cho_factor(information, lower=True)
