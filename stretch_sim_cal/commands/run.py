@@ -5,6 +5,9 @@ import json
 import sys
 from pathlib import Path
 
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.simulation.gazebo.installation import LIDARS
+
 NAME = "run"
 HELP = "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold the results against the truth."
 EXAMPLE = "stretch-sim-cal run furnished_room long_corridor"
@@ -22,6 +25,11 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)"
     )
     parser.add_argument("--simulator", choices=("embedded", "gazebo"), default="embedded")
+    parser.add_argument(
+        "--lidar",
+        choices=LIDARS,
+        help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu where it is there)",
+    )
     parser.add_argument("--seed", type=int, help="another seed than the scenario's")
     parser.add_argument(
         "--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
@@ -36,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Run every scenario; the exit code is 0 if all met their expectation, else the worst one's."""
     from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 
+    if args.lidar and args.simulator != "gazebo":
+        raise InputError("--lidar: only Gazebo has several lidars; add --simulator gazebo")
     # All scenarios are read before the first one runs: a typing error in the last must not cost the time of the others.
     scenarios = [
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor) for name in args.scenarios
@@ -58,8 +68,9 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     stream = sys.stderr if args.json else sys.stdout
     print(f"{scenario.name}: {scenario.description}", file=stream, flush=True)
     verdict = run_scenario(
-        scenario, folder, args.simulator, echo=lambda name, line: _show(name, line, args.verbose, stream)
-    )
+        scenario, folder, args.simulator, ("--lidar", args.lidar) if args.lidar else (),
+        echo=lambda name, line: _show(name, line, args.verbose, stream),
+    )  # fmt: skip
     write_text(folder / "result.json", json.dumps(verdict.as_json(), indent=1) + "\n")
     report = write_report(verdict, folder)
     for stage in verdict.stages.values():

@@ -14,10 +14,10 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 SIMULATORS = ("embedded", "gazebo")
-LIDARS = ("auto", "gpu", "cpu")
 POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
 
 OPTIONS = (

@@ -77,6 +77,11 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path, capsys):
     assert (folder / "thesis.tex").read_text() == "years of work"
 
 
+def test_a_lidar_that_only_gazebo_has_is_refused_before_anything_runs(tmp_path, capsys):
+    assert main(["run", "furnished_room_sparse", "--lidar", "gpu", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
