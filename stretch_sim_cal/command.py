@@ -3,7 +3,8 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from stretch_sim_cal.errors import StretchSimCalError
 
@@ -24,6 +25,16 @@ def warn(text: object) -> None:
 def refuse(text: object) -> None:
     """Say on stderr, in one line, why there is no result."""
     print(f"refused: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def tell(result: Any, lines: Sequence[str]) -> None:
+    """Say what a calibration found: its warnings, the `lines` on stdout, its refusals."""
+    for warning in result.warnings:
+        warn(warning)
+    if lines:
+        print("\n".join(lines))
+    for reason in result.refusals:
+        refuse(reason)
 
 
 def run(action: Callable[[], int | None]) -> int:

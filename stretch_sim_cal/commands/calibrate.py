@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
-from stretch_sim_cal.command import refuse, warn
+from stretch_sim_cal.command import tell, warn
 from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
 from stretch_sim_cal.errors import InputError, Refused
 
@@ -172,12 +172,7 @@ def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source
         footprint = source.frames.footprint_from_base
         numbers = summaries.floor_numbers(result, np.eye(4) if footprint is None else footprint)
         lines = summaries.floor_lines(result, numbers)
-    for warning in result.warnings:
-        warn(warning)
-    if not args.json:
-        print("\n".join(lines))
-    for reason in result.refusals:
-        refuse(reason)
+    tell(result, [] if args.json else lines)
     if result.accepted and not args.json:
         print(f"accepted: {what} written to {args.out}")
     outcome[what] = summaries.plain(numbers) | {

@@ -6,7 +6,7 @@ import sys
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.summaries import plain
-from stretch_sim_cal.command import refuse, warn
+from stretch_sim_cal.command import tell
 from stretch_sim_cal.errors import InputError, Refused
 
 OTHER_OPTIONS = ("only", "num_samples", "method", "floor_method")
@@ -40,12 +40,7 @@ def calibrate_from_poses(args: argparse.Namespace) -> int:
     settings = mount_settings(link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets)
     result, robot = solve_mounts(args.recording, CalibrationFile.load_or_empty(args.out), settings, args.model)
     numbers = mount_numbers(result, robot.nominal)
-    for warning in result.warnings:
-        warn(warning)
-    if not args.json:
-        print("\n".join(mount_lines(result, numbers, proposed(result, robot, settings))))
-    for reason in result.refusals:
-        refuse(reason)
+    tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings)))
     if result.accepted:
         robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
         with_mounts(file, result, robot_id, robot.nominal["left"]).save(args.out)

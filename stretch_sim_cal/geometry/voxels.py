@@ -30,6 +30,13 @@ def group_means(
     return group_sums(group, num_groups, values * weights[:, None]) / np.where(totals > 0, totals, 1.0)[:, None]
 
 
+def group_medians(group: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the median (M,) of `values` (N,) over each group, the upper of both in the middle; none of the M groups, which
+    have `counts` (M,) rows, is empty."""
+    order = np.lexsort((values, group))
+    return values[order][np.cumsum(counts) - counts + counts // 2]
+
+
 def voxel_means(points: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean point (M, 3) of every occupied voxel, in the order of the keys, and its number of points (M,)."""
     _, group, counts = np.unique(voxel_keys(points, size), return_inverse=True, return_counts=True)

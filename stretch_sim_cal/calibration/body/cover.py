@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from stretch_sim_cal.calibration.body.joint import GridProblem, fitted_together
+from stretch_sim_cal.calibration.body.joint import GridProblem, capsule_numbers, fitted_together
 from stretch_sim_cal.calibration.body.model import interpolation
 from stretch_sim_cal.calibration.body.refine import Axes, Hulls, divided, grid_points, neighbours
 from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule
@@ -70,7 +70,7 @@ def _together(axes: Axes, shapes: list[TaperedCapsule], everywhere: _Places, ask
         found.append(_together_from(axes, shapes, everywhere, every, trust))
         if everywhere.missing(found[-1]).max() <= DOUBTFUL and not every.too_large(found[-1]):
             return found[-1]
-    return min(found, key=every.cost)
+    return min(found, key=lambda capsules: every.cost(capsule_numbers(capsules)))
 
 
 def _together_from(
@@ -83,12 +83,14 @@ def _together_from(
     result = shapes
     coarse = {*grid_points(axes), *_between(axes)}
     held = np.array([place in coarse for place in everywhere.places])
+    missing = everywhere.missing(result)
     for _ in range(ROUNDS_TOGETHER):
-        if everywhere.missing(result).max() <= DOUBTFUL and not every.changes_too_fast(result):
+        if missing.max() <= DOUBTFUL and not every.changes_too_fast(result):
             break
         problem = replace(every, weights=everywhere.weights[held], hulls=list(compress(everywhere.hulls, held)))
         result = fitted_together(result, problem, trust)
-        held |= everywhere.missing(result) > NOTICED
+        missing = everywhere.missing(result)
+        held |= missing > NOTICED
     return result
 
 

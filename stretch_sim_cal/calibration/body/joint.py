@@ -31,7 +31,7 @@ MOST_AREA = 1.015  # of a capsule that was asked for, against the smallest one
 ADDED = 0.3  # the weight of a grid point's area that was added, against one that was asked for
 OUTSIDE, CHANGE, AREA = range(3)
 PRICES = (1000.0, 10.0, 50.0)  # of a metre outside, a metre of change and the smallest area
-TRUST, LEAST_TRUST = 0.1, 5e-4  # m
+LEAST_TRUST = 5e-4  # m
 STEPS = 16
 LITTLE = 2e-3  # of the cost of a capsule: a step that gains less is the last
 KEPT = 3e-4  # m: corners that are outside by less are not worth moving capsules for
@@ -64,14 +64,14 @@ class GridProblem:
         return np.where(self.asked_for, 1.0, ADDED) / self.least
 
     @cached_property
-    def corners(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The corners (C, 2) of all hulls, the place (C,) that each is of, and the first one (P,) of each place."""
-        counts = np.array([len(hull) for hull in self.hulls])
-        return np.concatenate(self.hulls), np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
+    def corners(self) -> tuple[np.ndarray, np.ndarray]:
+        """The corners (C, 2) of all hulls, and the place (C,) that each is of."""
+        counts = [len(hull) for hull in self.hulls]
+        return np.concatenate(self.hulls), np.repeat(np.arange(len(counts)), counts)
 
     def changes_too_fast(self, capsules: Sequence[TaperedCapsule]) -> bool:
         """Return whether any number changes by more than it may."""
-        return bool((_changes(_numbers(capsules), self.neighbours) > self.most_change + KEPT).any())
+        return bool((_changes(capsule_numbers(capsules), self.neighbours) > self.most_change + KEPT).any())
 
     def too_large(self, capsules: Sequence[TaperedCapsule]) -> bool:
         """Return whether any capsule that was asked for has more area than it may."""
@@ -80,16 +80,15 @@ class GridProblem:
 
     def distances(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the distances (C,) of all corners from the capsules (G, 6) at their places, and their gradients."""
-        corners, place, _ = self.corners
+        corners, place = self.corners
         return capsule_distance((self.weights @ numbers)[place], corners)
 
     def outside(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the distance (P,) of the outermost corner of each place, negative where all are inside."""
-        return np.maximum.reduceat(self.distances(numbers)[0], self.corners[2])
+        """Return how far corners are outside (P,) at each place at most."""
+        return TaperedCapsule.protrusions(self.weights @ numbers, self.hulls)
 
-    def cost(self, capsules: Sequence[TaperedCapsule] | np.ndarray) -> float:
-        """Return what capsules (or their numbers, (G, 6)) cost: their areas, and the prices of what is not kept."""
-        numbers = capsules if isinstance(capsules, np.ndarray) else _numbers(capsules)
+    def cost(self, numbers: np.ndarray) -> float:
+        """Return what capsules (G, 6) cost: their areas, and the prices of what is not kept."""
         areas = np.array([capsule_area(vector)[0] for vector in numbers])
         change = _changes(numbers, self.neighbours) - self.most_change
         area = (areas / self.least - MOST_AREA)[self.asked_for]
@@ -100,15 +99,13 @@ class GridProblem:
         return float(self.share @ areas) + missed
 
 
-def fitted_together(
-    capsules: Sequence[TaperedCapsule], problem: GridProblem, trust: float = TRUST
-) -> list[TaperedCapsule]:
+def fitted_together(capsules: Sequence[TaperedCapsule], problem: GridProblem, trust: float) -> list[TaperedCapsule]:
     """Return capsules for all grid points, found from those given (the same objects where nothing is to be changed).
 
     The first steps move no number by more than `trust` (m). There are many local minima; with another it may lead to
     another.
     """
-    numbers = _numbers(capsules)
+    numbers = capsule_numbers(capsules)
     program = _Program(problem, numbers)
     cost = problem.cost(numbers)
     for _ in range(STEPS):
@@ -135,7 +132,6 @@ class _Program:
     def __init__(self, problem: GridProblem, numbers: np.ndarray):
         self._problem = problem
         self._place = problem.corners[1]
-        self._most_change = problem.most_change
         self._watched = np.zeros(len(self._place), dtype=bool)
         self._slacks = (len(problem.hulls), len(problem.neighbours), len(problem.least))
         self.free = self._worth_moving(numbers)
@@ -182,7 +178,7 @@ class _Program:
         outside = self._problem.outside(numbers) > KEPT
         wrong = (self._problem.weights[outside] > 0).sum(axis=0) > 0
         first, second = self._problem.neighbours.T
-        hasty = _changes(numbers, self._problem.neighbours) > self._most_change
+        hasty = _changes(numbers, self._problem.neighbours) > self._problem.most_change
         wrong[first[hasty]] = wrong[second[hasty]] = True
         beside = wrong.copy()
         beside[first[wrong[second]]] = beside[second[wrong[first]]] = True
@@ -215,7 +211,7 @@ class _Program:
         """Two rows for each number of each pair: it grows, or falls, by no more than allowed."""
         first, second = self._problem.neighbours[self._pairs].T
         now = (numbers[first] - numbers[second]).ravel()
-        allowed = np.repeat(self._most_change[self._pairs], 6)
+        allowed = np.repeat(self._problem.most_change[self._pairs], 6)
         weights = self._change_by_free.tocoo()
         number = np.arange(6)
         sides = []
@@ -275,7 +271,8 @@ def _least(goal: np.ndarray, rows: csr_array, limits: np.ndarray, bounds: np.nda
     return None if dual.x is None else dual.eqlin.marginals
 
 
-def _numbers(capsules: Sequence[TaperedCapsule]) -> np.ndarray:
+def capsule_numbers(capsules: Sequence[TaperedCapsule]) -> np.ndarray:
+    """Return the numbers (G, 6) of capsules."""
     return np.array([capsule.vector for capsule in capsules])
 
 

@@ -13,7 +13,7 @@ from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST
 from stretch_sim_cal.calibration.body.registration import OWN_HEAD
 from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
 from stretch_sim_cal.calibration.body.view import RobotView, nearest_range
-from stretch_sim_cal.geometry.voxels import voxel_keys
+from stretch_sim_cal.geometry.voxels import group_medians, voxel_keys
 
 PATCH = 0.03  # m, edge of the cells in which returns on the model are compared with it together
 PATCH_RETURNS = 5
@@ -112,9 +112,7 @@ def _patch_medians(places: np.ndarray, values: np.ndarray, links: np.ndarray, ch
     # The key's lowest bits are the cell along z, which stays far below 2^20: the link's number goes on top of them.
     keys = voxel_keys(places[where], PATCH) + (links[where].astype(np.int64) << 13)
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    order = np.lexsort((values[where], patch))
-    starts = np.cumsum(counts) - counts
-    medians = values[where][order][starts + counts // 2]
+    medians = group_medians(patch, counts, values[where])
     result[where] = np.where(counts >= PATCH_RETURNS, medians, 0.0)[patch]
     return result
 

@@ -27,7 +27,6 @@ from stretch_sim_cal.geometry.enclosing import (
     enclosing_polygon,
     polygon_with_normals,
 )
-from stretch_sim_cal.geometry.enclosing.capsule import STARTS
 from stretch_sim_cal.geometry.hulls import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape
 
@@ -131,7 +130,9 @@ def fit_body_shape(
             if normals is not None:
                 return [polygon_with_normals(hull, normals)]
             if settings.method == "tapered_capsule":
-                return capsule_minima(hull, neighbours, FEW_STARTS if neighbours and place not in asked_for else STARTS)
+                if neighbours and place not in asked_for:
+                    return capsule_minima(hull, neighbours, FEW_STARTS)
+                return capsule_minima(hull, neighbours)
             return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
         except InputError as error:
             raise InputError(f"arm {place[0]:.3f} m, wrist_yaw {place[1]:.3f} rad: {error}") from error

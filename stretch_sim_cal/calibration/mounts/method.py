@@ -78,19 +78,21 @@ def calibrate_mounts(
         if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
             offsets = {joint: offsets[joint] + float(by) for joint, by in zip(offsets, steps, strict=True)}
             models = posed(list(samples), surfaces, offsets)
-    covariance = build.covariance
     misfits = link_misfits(unknowns, matches, build, settings)
     counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
     along = np.concatenate([left[key] / matches[key].incidence for key in matches])
-    directions = directions_of(poses, covariance, settings)
-    joints = joint_offsets(unknowns, offsets, covariance, settings)
+    directions = directions_of(poses, build.covariance, settings)
+    joints = joint_offsets(unknowns, offsets, build.covariance, settings)
     drawn = residuals_of(models, poses, SEEN * settings.range_noise)
     return MountsResult(
-        poses, covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
+        poses, build.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
         sum(counts.values()), len(samples), directions, joints, misfits, drawn, information,
         warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, tie, settings.offsets_asked_for),
         refusals(counts, directions, poses, nominal, MIN_POINTS, settings),
-        {"noise_mm": 1e3 * noise, "bolts_share": build.bolts, "surfaces_share": build.surfaces, "search_cost": found.cost, "starts": float(len(found.costs))}
+        {
+            "noise_mm": 1e3 * noise, "bolts_share": build.bolts, "surfaces_share": build.surfaces,
+            "search_cost": found.cost, "starts": float(len(found.costs)),
+        }
         | {f"points_{side}": float(count) for side, count in counts.items()},
     )  # fmt: skip
 

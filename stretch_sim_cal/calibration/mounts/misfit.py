@@ -8,7 +8,7 @@ from stretch_sim_cal.calibration.mounts.build import Build
 from stretch_sim_cal.calibration.mounts.rays import REACH, Matches, PosedSample, thinned
 from stretch_sim_cal.calibration.mounts.result import SIDES, LinkMisfit, MountSettings, Residuals
 from stretch_sim_cal.calibration.mounts.system import Unknowns, model_variances
-from stretch_sim_cal.geometry.voxels import voxel_keys
+from stretch_sim_cal.geometry.voxels import group_medians, voxel_keys
 
 PATCH = 0.03  # m, edge of the cells of a link's surface whose returns are judged together
 PATCH_RETURNS = 8
@@ -45,9 +45,7 @@ def consistent(
         own = matches.links == index
         keys[own] = (voxel_keys(sample.in_link(unknowns.links, index, matches.hits[own], True), PATCH) << 6) + index
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    order = np.lexsort((left, patch))
-    starts = np.cumsum(counts) - counts
-    medians = left[order][starts + counts // 2]
+    medians = group_medians(patch, counts, left)
     noise = np.bincount(patch, settings.range_noise * matches.incidence) / counts
     centres = np.array(
         [sample.in_base(unknowns.links, i, unknowns.centres[link]) for i, link in enumerate(unknowns.links)]

@@ -91,9 +91,8 @@ def _jacobian(
     unknowns: Unknowns, side: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how distances from a link's surface at `feet` (M, 3) change with which unknowns: columns, (M, columns)."""
-    by_twist = np.hstack(
-        [normals, np.cross(feet, normals)]
-    )  # of what is seen, in base_link; of the surface the reverse
+    # Of what is seen, in base_link; of the surface it is the reverse.
+    by_twist = np.hstack([normals, np.cross(feet, normals)])
     surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), unknowns.centres[link])
     columns = [unknowns.of_side(side), unknowns.of_surface(unknowns.links.index(link))]
     parts = [by_twist, -by_twist @ adjoint(surface)]
