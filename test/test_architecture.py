@@ -8,17 +8,18 @@ import pytest
 import stretch_sim_cal
 
 PACKAGE = Path(stretch_sim_cal.__file__).parent
-FOUNDATION = {"errors", "files", "command"}
+FOUNDATION = {"errors", "files", "command", "validate"}
 MAY_IMPORT = {
     "geometry": set(),
+    "sensor": {"geometry"},
     "robot": {"geometry"},
     "conventions": {"geometry", "robot"},
-    "calibration": {"geometry"},
-    "simulation": {"geometry", "robot"},
+    "calibration": {"geometry", "sensor", "robot"},
+    "simulation": {"geometry", "sensor", "robot"},
     "recording": {"geometry"},
-    "ros": {"geometry", "robot", "conventions", "calibration", "simulation", "recording"},
-    "harness": {"geometry", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
-    "commands": {"geometry", "robot", "conventions", "calibration", "simulation", "recording", "ros", "harness"},
+    "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording"},
+    "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
+    "commands": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros", "harness"},
 }
 ROS_MODULES = ("rclpy", "sensor_msgs", "geometry_msgs", "tf2_msgs", "std_msgs", "control_msgs", "visualization_msgs")
 

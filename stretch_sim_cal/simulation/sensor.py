@@ -17,7 +17,7 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.simulation import validate
+from stretch_sim_cal import validate
 
 DEVICES = ("left", "right")
 PURPOSES = ("device", "spin", "scan", "beam", "mix")  # of random numbers

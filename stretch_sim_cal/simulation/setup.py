@@ -12,7 +12,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.simulation import validate
+from stretch_sim_cal import validate
 
 KEYS = {
     "world",

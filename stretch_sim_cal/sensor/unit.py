@@ -1,0 +1,259 @@
+"""The error model of one lidar: how what it publishes differs from what is there, as parameters with a prior.
+
+One model, used three times: the simulator draws a unit from it and distorts what it measures, the calibration estimates
+the parameters from clouds, and the identification of a sensor writes them to a file.
+
+A published point p lies at range |p| along its nominal direction. With the azimuth a of the rotor, e and o the channel's
+table values, and c the optical centre in the frame that turns with the rotor, the true point is
+
+    x = Rz(a) c + d(e + channel_elevation, a + o + channel_azimuth + harmonics(a)) (|p| - error) / (1 + range_scale)
+    error = range_offset + near_range exp(-|p| / length) + incidence (1 / cos - 1) + echo exp(-intensity / 255 / 0.08)
+            + channel_range
+
+where cos is that of incidence, and d(e, a) = (cos e cos a, cos e sin a, sin e). Positive range errors read too long.
+The errors of incidence and weak echoes are those of J. Laconte et al., "Lidar measurement bias estimation via return
+waveform modelling in a context of 3D mapping" (ICRA 2019); channels' and eccentricity terms those of the usual intrinsic
+calibrations (e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2", 2010).
+
+`optical_centre_share` and `firing_time_share` say how much of the sensor's own table of optical centre and firing times
+the driver left uncorrected: 0 if it corrects them, 1 if not.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+SCALARS = (
+    "range_offset", "range_scale", "near_range", "incidence", "echo",
+    "azimuth_cos_1", "azimuth_sin_1", "azimuth_cos_2", "azimuth_sin_2",
+    "optical_centre_x", "optical_centre_y", "optical_centre_z", "optical_centre_share", "firing_time_share",
+)  # fmt: skip
+CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
+OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
+HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = slice(5, 9), slice(9, 12), 12, 13
+# Echoes weaker than this (share of full scale) come late.
+WEAK_ECHO = 0.08
+# Incidence is not believed beyond this cosine, where 1 / cos grows without bound.
+LEAST_COSINE = 0.1
+# Half of the variance of a channel's elevation varies smoothly over this angle (rad): optics, not assembly.
+SMOOTH_SHARE, SMOOTH_ANGLE = 0.5, np.deg2rad(25.0)
+
+
+@dataclass(frozen=True)
+class UnitSpread:
+    """How far one unit may differ from its sensor's table: standard deviations in m, rad, or as ratios; 0 for not at all.
+
+    `near_length` (m) is the length over which the near-range error fades, no deviation. `driver_uncertain` says that it
+    is not known whether the driver corrects the optical centre and the firing times that the sensor's table has.
+    """
+
+    range_offset: float = 0.0
+    range_scale: float = 0.0
+    near_range: float = 0.0
+    near_length: float = 1.0
+    incidence: float = 0.0
+    echo: float = 0.0
+    channel_range: float = 0.0
+    channel_elevation: float = 0.0
+    channel_azimuth: float = 0.0
+    azimuth_harmonics: tuple[float, float] = (0.0, 0.0)
+    optical_centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    driver_uncertain: bool = False
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Published points, taken apart once: `ranges` (N,) in m, `azimuths` and `elevations` (N,) of the nominal directions
+    in rad, `rotor` (N,) the rotor's azimuth, `channel` (N,) its number, `echo` (N,) the share of the weak-echo error."""
+
+    ranges: np.ndarray
+    azimuths: np.ndarray
+    elevations: np.ndarray
+    rotor: np.ndarray
+    channel: np.ndarray
+    echo: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def only(self, chosen: np.ndarray) -> "Returns":
+        """Return the rows of a mask or an index."""
+        return Returns(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class ErrorModel:
+    """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels.
+
+    `elevations` and `azimuth_offsets` (C,) in rad are the sensor's table, `optical_centre` (3,) in m and `firing_azimuths`
+    (C,), the angle by which the rotor turns until a channel fires, in rad, what its driver has to correct.
+    """
+
+    spread: UnitSpread
+    elevations: np.ndarray
+    azimuth_offsets: np.ndarray
+    optical_centre: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    firing_azimuths: np.ndarray | None = None
+
+    @property
+    def num_channels(self) -> int:
+        return len(self.elevations)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return len(SCALARS) + len(CHANNEL_KINDS) * self.num_channels
+
+    def of_kind(self, kind: str) -> slice:
+        """Return where the C parameters of one of `CHANNEL_KINDS` lie."""
+        start = len(SCALARS) + CHANNEL_KINDS.index(kind) * self.num_channels
+        return slice(start, start + self.num_channels)
+
+    def prior_covariance(self) -> np.ndarray:
+        """Return the parameters' covariance (n, n) of units as they are made; singular if some do not vary.
+
+        The mean of all channels' azimuths is no error of the unit but part of its pose, so it does not vary.
+        """
+        spread, count = self.spread, self.num_channels
+        driver = float(spread.driver_uncertain)
+        first, second = spread.azimuth_harmonics
+        scalars = [
+            spread.range_offset, spread.range_scale, spread.near_range, spread.incidence, spread.echo,
+            first, first, second, second, *spread.optical_centre,
+            driver * bool(np.any(self.optical_centre)), driver * (self.firing_azimuths is not None),
+        ]  # fmt: skip
+        covariance = np.zeros((self.size, self.size))
+        covariance[: len(SCALARS), : len(SCALARS)] = np.diag(np.square(scalars))
+        apart = self.elevations[:, None] - self.elevations
+        smooth = np.exp(-0.5 * (apart / SMOOTH_ANGLE) ** 2)
+        shapes = {
+            "channel_range": np.eye(count),
+            "channel_elevation": SMOOTH_SHARE * smooth + (1.0 - SMOOTH_SHARE) * np.eye(count),
+            "channel_azimuth": np.eye(count) - 1.0 / count,
+        }
+        for kind, shape in shapes.items():
+            covariance[self.of_kind(kind), self.of_kind(kind)] = getattr(spread, kind) ** 2 * shape
+        return covariance
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the parameters (n,) of a unit, drawn from the prior; its driver corrects what the table has."""
+        covariance = self.prior_covariance()
+        values, vectors = np.linalg.eigh(covariance)
+        drawn = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(self.size))
+        drawn[[CENTRE_SHARE, FIRING_SHARE]] = 0.0
+        return drawn
+
+    # What the calibration does: from published points to true ones.
+
+    def returns(self, points: np.ndarray, channel: np.ndarray, intensity: np.ndarray | None = None) -> Returns:
+        """Return published points (N, 3), none of them at the origin, of channels (N,), taken apart; without intensity
+        (N,), 0 to 255, no echo is weak."""
+        points = np.asarray(points, dtype=float)
+        ranges = np.linalg.norm(points, axis=1)
+        azimuths = np.arctan2(points[:, 1], points[:, 0])
+        echo = np.zeros(len(points)) if intensity is None else np.exp(-np.asarray(intensity, float) / 255 / WEAK_ECHO)
+        return Returns(
+            ranges, azimuths, np.arcsin(np.clip(points[:, 2] / ranges, -1.0, 1.0)),
+            azimuths - self.azimuth_offsets[channel], channel, echo,
+        )  # fmt: skip
+
+    def corrected(self, returns: Returns, cosines: np.ndarray | float, values: np.ndarray) -> np.ndarray:
+        """Return the true points (N, 3) of returns at `cosines` (N,) of incidence by a unit with parameters (n,)."""
+        distances = self._distances(returns, cosines, values)
+        points = directions(*self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values))
+        return points * distances[:, None] + self._centres(returns.rotor, values)
+
+    def sensitivity(
+        self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return how `normals . corrected(...)` changes with the scalars (N, 14) and, in the order of `CHANNEL_KINDS`,
+        with those of the return's own channel (N, 3); normals (N, 3) are in the lidar's frame."""
+        distances = self._distances(returns, cosines, values)
+        elevation, azimuth = self._angles(
+            returns.elevations, returns.azimuths, returns.rotor, returns.channel, values
+        )
+        along = np.einsum("ni,ni->n", normals, directions(elevation, azimuth))
+        by_elevation, by_azimuth = (
+            distances * np.einsum("ni,ni->n", normals, partial) for partial in _derivatives(elevation, azimuth)
+        )
+        by_range = -along / (1.0 + values[SCALE])
+        harmonics = _harmonics(returns.rotor)
+        turned = _turned_normals(returns.rotor, normals)
+        scalars = np.empty((len(returns), len(SCALARS)))
+        scalars[:, OFFSET] = by_range
+        scalars[:, SCALE] = by_range * distances
+        scalars[:, NEAR] = by_range * np.exp(-returns.ranges / self.spread.near_length)
+        scalars[:, INCIDENCE] = by_range * _incidence(cosines)
+        scalars[:, ECHO] = by_range * returns.echo
+        scalars[:, HARMONICS] = by_azimuth[:, None] * harmonics
+        scalars[:, CENTRE] = turned
+        scalars[:, CENTRE_SHARE] = turned @ self.optical_centre
+        firing = np.zeros(len(returns)) if self.firing_azimuths is None else self.firing_azimuths[returns.channel]
+        scalars[:, FIRING_SHARE] = by_azimuth * firing
+        return scalars, np.stack([by_range, by_elevation, by_azimuth], axis=1)
+
+    # What the simulator does: from true rays to published points.
+
+    def true_rays(self, rotor: np.ndarray, channel: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the rays of channels (N,) at rotor azimuths (N,) begin (N, 3) and their unit directions (N, 3),
+        in the lidar's frame, for a unit with parameters (n,)."""
+        elevation, azimuth = self.elevations[channel], rotor + self.azimuth_offsets[channel]
+        return self._centres(rotor, values), directions(*self._angles(elevation, azimuth, rotor, channel, values))
+
+    def measured_ranges(
+        self, distances: np.ndarray, cosines: np.ndarray, echo: np.ndarray, channel: np.ndarray, values: np.ndarray
+    ) -> np.ndarray:
+        """Return what a unit reports (N,) of true distances (N,) from the optical centre, without noise; `echo` (N,) is
+        exp(-intensity / 255 / WEAK_ECHO)."""
+        near = values[NEAR] * np.exp(-distances / self.spread.near_length)
+        return (
+            (1.0 + values[SCALE]) * distances + values[OFFSET] + near + values[INCIDENCE] * _incidence(cosines)
+            + values[ECHO] * echo + values[self.of_kind("channel_range")][channel]
+        )  # fmt: skip
+
+    def _distances(self, returns: Returns, cosines: np.ndarray | float, values: np.ndarray) -> np.ndarray:
+        error = values[OFFSET] + values[INCIDENCE] * _incidence(cosines) + values[ECHO] * returns.echo
+        error = error + values[self.of_kind("channel_range")][returns.channel]
+        distances = (returns.ranges - error) / (1.0 + values[SCALE])
+        for _ in range(2):  # the near-range error is a function of the true distance
+            near = values[NEAR] * np.exp(-distances / self.spread.near_length)
+            distances = (returns.ranges - error - near) / (1.0 + values[SCALE])
+        return distances
+
+    def _angles(self, elevation, azimuth, rotor, channel, values) -> tuple[np.ndarray, np.ndarray]:
+        turn = values[self.of_kind("channel_azimuth")][channel] + _harmonics(rotor) @ values[HARMONICS]
+        if self.firing_azimuths is not None:
+            turn = turn + values[FIRING_SHARE] * self.firing_azimuths[channel]
+        return elevation + values[self.of_kind("channel_elevation")][channel], azimuth + turn
+
+    def _centres(self, rotor: np.ndarray, values: np.ndarray) -> np.ndarray:
+        x, y, z = values[CENTRE] + values[CENTRE_SHARE] * self.optical_centre
+        cosine, sine = np.cos(rotor), np.sin(rotor)
+        return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(rotor), z)], axis=1)
+
+
+def directions(elevations: np.ndarray, azimuths: np.ndarray) -> np.ndarray:
+    """Return the unit vectors (N, 3) of elevations and azimuths (N,) in rad."""
+    cosine = np.cos(elevations)
+    return np.stack([cosine * np.cos(azimuths), cosine * np.sin(azimuths), np.sin(elevations)], axis=-1)
+
+
+def _derivatives(elevations: np.ndarray, azimuths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    cos_e, sin_e, cos_a, sin_a = np.cos(elevations), np.sin(elevations), np.cos(azimuths), np.sin(azimuths)
+    by_elevation = np.stack([-sin_e * cos_a, -sin_e * sin_a, cos_e], axis=1)
+    return by_elevation, np.stack([-cos_e * sin_a, cos_e * cos_a, np.zeros_like(cos_e)], axis=1)
+
+
+def _turned_normals(rotor: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """Return normals (N, 3) in the frame that turns with the rotor."""
+    cosine, sine = np.cos(rotor), np.sin(rotor)
+    x, y, z = normals.T
+    return np.stack([cosine * x + sine * y, cosine * y - sine * x, z], axis=1)
+
+
+def _harmonics(rotor: np.ndarray) -> np.ndarray:
+    return np.stack([np.cos(rotor), np.sin(rotor), np.cos(2 * rotor), np.sin(2 * rotor)], axis=1)
+
+
+def _incidence(cosines: np.ndarray | float) -> np.ndarray | float:
+    return 1.0 / np.maximum(cosines, LEAST_COSINE) - 1.0

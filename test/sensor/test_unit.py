@@ -1,0 +1,90 @@
+"""The error model of a unit: what distorts and what corrects are each other's inverse, and the derivatives are right."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.sensor.unit import (
+    CENTRE_SHARE,
+    CHANNEL_KINDS,
+    FIRING_SHARE,
+    SCALARS,
+    WEAK_ECHO,
+    ErrorModel,
+    UnitSpread,
+    directions,
+)
+
+SPREAD = UnitSpread(
+    range_offset=0.01, range_scale=5e-4, near_range=0.01, near_length=1.0, incidence=0.005, echo=0.003,
+    channel_range=0.002, channel_elevation=1e-3, channel_azimuth=1e-3, azimuth_harmonics=(3e-4, 3e-4),
+    optical_centre=(1e-3, 1e-3, 1e-3), driver_uncertain=True,
+)  # fmt: skip
+CHANNELS = 32
+
+
+@pytest.fixture
+def scene():
+    """A unit with all errors, its driver correcting nothing, and 500 returns: model, values, true points, returns."""
+    rng = np.random.default_rng(5)
+    model = ErrorModel(
+        SPREAD, np.linspace(-0.08, 1.5, CHANNELS), rng.normal(0.0, 0.1, CHANNELS),
+        np.array([-0.0076, 0.0137, 0.0127]), rng.uniform(0.0, 0.004, CHANNELS),
+    )  # fmt: skip
+    values = model.draw(rng)
+    values[[CENTRE_SHARE, FIRING_SHARE]] = 1.0
+    rotor, channel = rng.uniform(-3.0, 3.0, 500), rng.integers(0, CHANNELS, 500)
+    distances, cosines = rng.uniform(0.3, 8.0, 500), rng.uniform(0.2, 1.0, 500)
+    intensity = rng.uniform(0.0, 255.0, 500)
+    origins, rays = model.true_rays(rotor, channel, values)
+    ranges = model.measured_ranges(distances, cosines, np.exp(-intensity / 255 / WEAK_ECHO), channel, values)
+    published = ranges[:, None] * directions(model.elevations[channel], rotor + model.azimuth_offsets[channel])
+    return model, values, origins + distances[:, None] * rays, model.returns(published, channel, intensity), cosines
+
+
+def test_what_the_simulator_distorts_the_calibration_corrects(scene):
+    model, values, true_points, returns, cosines = scene
+    assert np.abs(model.corrected(returns, cosines, values) - true_points).max() < 1e-6
+
+
+def test_without_the_unit_s_errors_the_points_are_centimetres_off(scene):
+    model, values, true_points, returns, cosines = scene
+    assert np.linalg.norm(model.corrected(returns, cosines, np.zeros(model.size)) - true_points, axis=1).mean() > 0.01
+
+
+@pytest.mark.parametrize("index", range(len(SCALARS)), ids=SCALARS)
+def test_the_derivative_by_a_scalar_is_that_of_the_corrected_points(scene, index):
+    model, values, _, returns, cosines = scene
+    normals = np.random.default_rng(0).normal(size=(len(returns), 3))
+    step = np.zeros(model.size)
+    step[index] = 1e-6
+    expected = np.einsum("ni,ni->n", normals, _difference(model, returns, cosines, values, step))
+    scalars, _ = model.sensitivity(returns, cosines, normals, values)
+    assert np.allclose(scalars[:, index], expected, atol=0.02 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", CHANNEL_KINDS)
+def test_the_derivative_by_a_channel_s_own_parameter_is_that_of_the_corrected_points(scene, kind):
+    model, values, _, returns, cosines = scene
+    normals = np.random.default_rng(0).normal(size=(len(returns), 3))
+    step = np.zeros(model.size)
+    step[model.of_kind(kind)] = 1e-6
+    expected = np.einsum("ni,ni->n", normals, _difference(model, returns, cosines, values, step))
+    _, channels = model.sensitivity(returns, cosines, normals, values)
+    assert np.allclose(channels[:, CHANNEL_KINDS.index(kind)], expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_units_are_drawn_as_the_prior_says(scene):
+    model = scene[0]
+    rng = np.random.default_rng(1)
+    drawn = np.array([model.draw(rng) for _ in range(400)])
+    assert np.abs(drawn[:, 0].std() / SPREAD.range_offset - 1.0) < 0.15
+    elevations = drawn[:, model.of_kind("channel_elevation")]
+    assert np.abs(elevations.std() / SPREAD.channel_elevation - 1.0) < 0.1
+    azimuths = drawn[:, model.of_kind("channel_azimuth")]
+    assert np.abs(azimuths.mean(axis=1)).max() < 1e-9, "the channels' mean azimuth is part of the lidar's pose"
+    assert not drawn[:, [CENTRE_SHARE, FIRING_SHARE]].any()
+
+
+def _difference(model, returns, cosines, values, step):
+    forward = model.corrected(returns, cosines, values + step)
+    return (forward - model.corrected(returns, cosines, values - step)) / (2.0 * step.max())
