@@ -176,13 +176,14 @@ class ErrorModel:
         by_elevation, by_azimuth = (
             distances * np.einsum("ni,ni->n", normals, partial) for partial in _derivatives(elevation, azimuth)
         )
-        by_range = -along / (1.0 + values[SCALE])
+        fading = np.exp(-distances / self.spread.near_length)
+        by_range = -along / (1.0 + values[SCALE] - values[NEAR] / self.spread.near_length * fading)
         harmonics = _harmonics(returns.rotor)
         turned = _turned_normals(returns.rotor, normals)
         scalars = np.empty((len(returns), len(SCALARS)))
         scalars[:, OFFSET] = by_range
         scalars[:, SCALE] = by_range * distances
-        scalars[:, NEAR] = by_range * np.exp(-returns.ranges / self.spread.near_length)
+        scalars[:, NEAR] = by_range * fading
         scalars[:, INCIDENCE] = by_range * _incidence(cosines)
         scalars[:, ECHO] = by_range * returns.echo
         scalars[:, HARMONICS] = by_azimuth[:, None] * harmonics
@@ -215,7 +216,7 @@ class ErrorModel:
         error = values[OFFSET] + values[INCIDENCE] * _incidence(cosines) + values[ECHO] * returns.echo
         error = error + values[self.of_kind("channel_range")][returns.channel]
         distances = (returns.ranges - error) / (1.0 + values[SCALE])
-        for _ in range(2):  # the near-range error is a function of the true distance
+        for _ in range(3):  # the near-range error is a function of the true distance
             near = values[NEAR] * np.exp(-distances / self.spread.near_length)
             distances = (returns.ranges - error - near) / (1.0 + values[SCALE])
         return distances
