@@ -26,8 +26,8 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
-from stretch_sim_cal.simulation.sensor import load_sensor
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
 

@@ -26,8 +26,8 @@ from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_transl
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, joint_positions, nominal_description
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.sensor import load_sensor
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
 STILL = {"wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0, "gripper_joint": 0.0}

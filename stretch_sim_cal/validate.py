@@ -43,6 +43,13 @@ def numbers(value: Any, count: int, where: str, low: float = -math.inf, high: fl
     return tuple(number(item, f"{where}[{index}]", low, high) for index, item in enumerate(value))
 
 
+def flag(value: Any, where: str) -> bool:
+    """Return `value`. Raises `InputError` unless it is true or false."""
+    if not isinstance(value, bool):
+        raise InputError(f"{where}: is {_said(value)}, true or false was expected")
+    return value
+
+
 def text(value: Any, where: str) -> str:
     """Return `value`. Raises `InputError` unless it is a text that is not empty."""
     if not isinstance(value, str) or not value.strip():

@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "conventions": {"geometry", "robot"},
     "calibration": {"geometry", "sensor", "robot"},
     "simulation": {"geometry", "sensor", "robot"},
-    "recording": {"geometry"},
+    "recording": {"geometry", "sensor"},
     "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording"},
     "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
     "commands": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros", "harness"},

@@ -19,8 +19,8 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import BASE_LINK, COMMANDED_NAMES, LIDAR_LINKS
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.sensor import DEVICES
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
-from stretch_sim_cal.simulation.sensor import DEVICES
 
 CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
 

@@ -12,11 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-
-# What Hesai's driver publishes: 26 bytes per point, little-endian, without padding. `timestamp` is in s.
-DRIVER_DTYPE = np.dtype(
-    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
-)
+from stretch_sim_cal.sensor.sensor import POINT_DTYPE
 
 # sensor_msgs/PointField: INT8 = 1 .. FLOAT64 = 8.
 DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
@@ -71,7 +67,7 @@ def message_bytes(scan: np.ndarray) -> array.array:
     return data
 
 
-def layout(dtype: np.dtype = DRIVER_DTYPE) -> list[FieldLayout]:
+def layout(dtype: np.dtype = POINT_DTYPE) -> list[FieldLayout]:
     """Return the `fields` of a message whose points are of a structured `dtype`; `point_step` is its `itemsize`."""
     result = []
     for name in dtype.names:
@@ -83,7 +79,7 @@ def layout(dtype: np.dtype = DRIVER_DTYPE) -> list[FieldLayout]:
     return result
 
 
-def is_big_endian(dtype: np.dtype = DRIVER_DTYPE) -> bool:
+def is_big_endian(dtype: np.dtype = POINT_DTYPE) -> bool:
     """Return whether the fields of a structured `dtype` are stored most significant byte first."""
     orders = {dtype[name].base.byteorder for name in dtype.names} - {"|"}
     if orders == {"="}:

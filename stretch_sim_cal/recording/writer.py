@@ -68,7 +68,7 @@ class RecordingWriter:
             raise self._failure(error) from error
 
     def write_cloud(self, topic: str, frame: str, stamp_ns: int, scan: np.ndarray) -> None:
-        """Write a structured scan (N,) (see `clouds.DRIVER_DTYPE`) as a `sensor_msgs/PointCloud2` in `frame`."""
+        """Write a structured scan (N,) (see `POINT_DTYPE`) as a `sensor_msgs/PointCloud2` in `frame`."""
         self.add_topic(topic, CLOUD_TYPE)
         types = self._typestore.types
         seconds, nanoseconds = divmod(stamp_ns, 1_000_000_000)

@@ -20,10 +20,11 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
 from stretch_sim_cal.robot.stretch import BASE_LINK, LIDAR_LINKS, STOW, nominal_description
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.sensor import DEVICES, Sensor, load_sensor
 from stretch_sim_cal.simulation.joints import Joints
+from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.raycast import Hits, Scene
 from stretch_sim_cal.simulation.robot_geometry import RobotGeometry
-from stretch_sim_cal.simulation.sensor import DEVICES, Lidar, Sensor, load_sensor
 from stretch_sim_cal.simulation.setup import SimulationSetup
 from stretch_sim_cal.simulation.worlds import World, load_world
 

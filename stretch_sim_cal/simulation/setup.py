@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal import validate
 
 KEYS = {
     "world",

@@ -7,7 +7,7 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import (
-    DRIVER_DTYPE,
+    POINT_DTYPE,
     fields_from_message,
     is_big_endian,
     layout,
@@ -33,7 +33,7 @@ def message_of(records, height=1, row_padding=0, data=None):
     )
 
 
-def scan_of(dtype=DRIVER_DTYPE, count=12):
+def scan_of(dtype=POINT_DTYPE, count=12):
     rng = np.random.default_rng(1)
     records = np.zeros(count, dtype)
     for name in "xyz":
@@ -48,7 +48,7 @@ def xyz(records):
 
 
 def test_the_driver_layout_has_26_bytes_per_point():
-    assert DRIVER_DTYPE.itemsize == 26
+    assert POINT_DTYPE.itemsize == 26
     assert [(f.name, f.offset, f.datatype, f.count) for f in layout()] == [
         ("x", 0, 7, 1),
         ("y", 4, 7, 1),

@@ -5,14 +5,14 @@ import pytest
 from rosbags.highlevel import AnyReader
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import DRIVER_DTYPE, fields_from_message, points_from_message
+from stretch_sim_cal.recording.clouds import POINT_DTYPE, fields_from_message, points_from_message
 from stretch_sim_cal.recording.writer import RecordingWriter
 
 STAMP = 12 * 10**9 + 345
 
 
 def scan():
-    points = np.zeros(1000, DRIVER_DTYPE)
+    points = np.zeros(1000, POINT_DTYPE)
     points["x"] = np.arange(1000) + 1.0
     points["ring"] = np.arange(1000) % 128
     points["timestamp"] = 12.5

@@ -139,7 +139,7 @@ def main() -> None:
     from std_msgs.msg import String
     from tf2_msgs.msg import TFMessage
 
-    from stretch_sim_cal.recording.clouds import DRIVER_DTYPE, layout, message_bytes
+    from stretch_sim_cal.recording.clouds import POINT_DTYPE, layout, message_bytes
     from stretch_sim_cal.ros.messages import transforms_message
 
     drivers = Drivers(**json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
@@ -171,14 +171,14 @@ def main() -> None:
         points[bad] = np.where(np.arange(bad.sum()) % 2, np.nan, np.inf)[:, None]
         if drivers.always_empty or (side in drivers.empty and tick % 3 == 0):
             points = points[:0]
-        records = np.zeros(len(points), DRIVER_DTYPE)
+        records = np.zeros(len(points), POINT_DTYPE)
         records["x"], records["y"], records["z"] = points.T
         records["intensity"] = 20.0
-        message = PointCloud2(height=1, width=len(points), point_step=DRIVER_DTYPE.itemsize, is_dense=False)
+        message = PointCloud2(height=1, width=len(points), point_step=POINT_DTYPE.itemsize, is_dense=False)
         if drivers.organised and len(points):
             message.height, message.width = 10, len(points) // 10
         message.row_step = message.width * message.point_step
-        message.fields = [PointField(name=n, offset=o, datatype=d, count=c) for n, o, d, c in layout(DRIVER_DTYPE)]
+        message.fields = [PointField(name=n, offset=o, datatype=d, count=c) for n, o, d, c in layout(POINT_DTYPE)]
         message.data = message_bytes(records)
         message.header.frame_id = drivers.frame_ids[side]
         message.header.stamp.sec = int(stamp)

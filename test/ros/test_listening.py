@@ -8,7 +8,7 @@ import pytest
 from fake_drivers import edge_transform, nominal_pose
 
 from stretch_sim_cal.errors import InputError, RunFailure
-from stretch_sim_cal.recording.clouds import DRIVER_DTYPE
+from stretch_sim_cal.recording.clouds import POINT_DTYPE
 from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
@@ -26,7 +26,7 @@ def options(**changed) -> SimpleNamespace:
 
 
 def cloud(side: str, milliseconds: float, points: np.ndarray = POINTS, frame: str | None = None):
-    records = np.zeros(len(points), DRIVER_DTYPE)
+    records = np.zeros(len(points), POINT_DTYPE)
     records["x"], records["y"], records["z"] = points.T
     return cloud_message(records, frame or f"lidar_{side}_link", round(milliseconds * 1e6))
 

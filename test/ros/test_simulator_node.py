@@ -18,7 +18,7 @@ from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.harness.domain import own_domain
 from stretch_sim_cal.harness.truth import load_truth
 from stretch_sim_cal.recording.clouds import (
-    DRIVER_DTYPE,
+    POINT_DTYPE,
     fields_from_message,
     layout,
     message_bytes,
@@ -259,7 +259,7 @@ def test_a_recording_is_whole_and_the_same_at_any_speed(graph):
     fast, slow = (recorded_clouds(graph.folder / name) for name in ("fast", "slow"))
     assert len(fast) >= 4
     assert fast == slow
-    assert len(next(iter(fast.values()))) % DRIVER_DTYPE.itemsize == 0
+    assert len(next(iter(fast.values()))) % POINT_DTYPE.itemsize == 0
     with AnyReader([graph.folder / "fast"]) as reader:
         topics = {connection.topic for connection in reader.connections}
     assert {"/lidar_points_right", "/tf", "/tf_static", "/robot_description", "/joint_states"} <= topics
@@ -294,7 +294,7 @@ def test_faults_show_in_what_is_published(graph):
     ticks = [round((stamp - start) / simulation.period) for stamp in right]
     np.testing.assert_allclose(list(right), start + np.array(ticks) * simulation.period, atol=1e-6)
     assert ticks[:5] == [0, 2, 4, 6, 8]
-    before, after = (np.frombuffer(right[list(right)[i]], DRIVER_DTYPE) for i in (1, 4))
+    before, after = (np.frombuffer(right[list(right)[i]], POINT_DTYPE) for i in (1, 4))
     simulation.joints.place(stretch.STOW)
     np.testing.assert_array_equal(before["x"], simulation.scan("right", 2)["x"])
     assert not np.array_equal(after["x"], simulation.scan("right", 8)["x"])

@@ -13,9 +13,9 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.simulated import PayloadBox
 from stretch_sim_cal.robot.stretch import STOW
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.sensor import DEVICES
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
-from stretch_sim_cal.simulation.sensor import DEVICES
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
 LEFT_ERROR = PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5])))

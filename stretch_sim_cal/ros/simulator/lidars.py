@@ -18,7 +18,7 @@ class ScanSource(Protocol):
         """Cast scans from now on, or do not need to."""
 
     def scan(self, lidar: str, tick: int) -> np.ndarray | None:
-        """Return scan `tick` of lidar "left" or "right" (`clouds.DRIVER_DTYPE`) with the joints where they are.
+        """Return scan `tick` of lidar "left" or "right" (`POINT_DTYPE`) with the joints where they are.
 
         None where it was not cast, because nobody listened when it began.
         """

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.sensor import POINT_DTYPE
 from stretch_sim_cal.simulation.gazebo.wire import encode, fields, signed
-from stretch_sim_cal.simulation.sensor import POINT_DTYPE
 
 # PointCloudPacked.Field.DataType
 DATATYPES = {0: "i1", 1: "u1", 2: "i2", 3: "u2", 4: "i4", 5: "u4", 6: "f4", 7: "f8"}

@@ -12,8 +12,8 @@ from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_descript
 from stretch_sim_cal.robot.stretch import HEAD_LINK
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.robot.urdf import parse_xml
+from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.robot_geometry import RobotGeometry
-from stretch_sim_cal.simulation.sensor import Sensor
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 # <sensor type>: what is called CPU lidar is the plain type to Gazebo.

@@ -18,6 +18,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.stretch import STOW
+from stretch_sim_cal.sensor.sensor import DEVICES, Sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.clouds import NOT_CAST, Clouds
@@ -26,7 +27,6 @@ from stretch_sim_cal.simulation.gazebo.joints import GazeboJoints
 from stretch_sim_cal.simulation.gazebo.model import gazebo_description
 from stretch_sim_cal.simulation.gazebo.running import RunningWorld
 from stretch_sim_cal.simulation.gazebo.world import STEP, gazebo_world
-from stretch_sim_cal.simulation.sensor import DEVICES, Sensor
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 ROBOT = "stretch"

@@ -10,121 +10,14 @@ a beam of some width with the mixed pixels that it leaves at edges. What is not:
 materials.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
-
 import numpy as np
 
-from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal import validate
+from stretch_sim_cal.sensor.sensor import DEVICES, POINT_DTYPE, Sensor
 
-DEVICES = ("left", "right")
 PURPOSES = ("device", "spin", "scan", "beam", "mix")  # of random numbers
-# The layout of the vendor's driver: 26 bytes per point, little-endian, without padding; `timestamp` in s.
-POINT_DTYPE = np.dtype(
-    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
-)
 # Echoes of one pulse that are nearer to each other than this merge into one, somewhere between them.
 PULSE_LENGTH = 0.5
-MAX_RAYS = 2_000_000
-KEYS = {
-    "rate",
-    "azimuth_steps",
-    "elevations_deg",
-    "azimuth_offsets_deg",
-    "range_min",
-    "range_max",
-    "range_noise",
-    "range_biases",
-    "drop_out_rate",
-    "beam_divergence_deg",
-    "reflectivity",
-    "spin_drift_deg_per_scan",
-    "spin_jitter_deg",
-    "clock_spread",
-}
-
-
-@dataclass(frozen=True)
-class Sensor:
-    """What a sensor file says of a lidar. Lengths in m, angles in rad, times in s.
-
-    `elevations`, `azimuth_offsets` and `range_biases` are (C,), one entry per channel; channel i reports ring i.
-    """
-
-    name: str
-    rate: float
-    azimuth_steps: int
-    elevations: np.ndarray
-    azimuth_offsets: np.ndarray
-    range_min: float
-    range_max: float
-    range_noise: float
-    range_biases: np.ndarray
-    drop_out_rate: float
-    beam_divergence: float
-    reflectivity: float
-    spin_drift: float
-    spin_jitter: float
-    clock_spread: float
-
-    @property
-    def num_channels(self) -> int:
-        return len(self.elevations)
-
-    @property
-    def num_rays(self) -> int:
-        return self.num_channels * self.azimuth_steps
-
-    @property
-    def period(self) -> float:
-        """The time from one scan's start to the next one's, in s."""
-        return 1.0 / self.rate
-
-
-def load_sensor(name: str | Path) -> Sensor:
-    """Return the sensor of that name (in `config/`) or path. Raises `InputError` naming file and key."""
-    path = files.find_shared("config", name, ".yaml")
-    data = validate.mapping(files.read_yaml(path), KEYS, str(path))
-
-    def value(key: str, default: float | None, low: float, high: float) -> float:
-        if default is None and key not in data:
-            raise InputError(f"{path}: {key}: is missing")
-        return validate.number(data.get(key, default), f"{path}: {key}", low, high)
-
-    elevations = data.get("elevations_deg")
-    if not isinstance(elevations, list) or not elevations:
-        raise InputError(f"{path}: elevations_deg: a list with the elevation of every channel was expected")
-
-    def per_channel(key: str, low: float, high: float) -> np.ndarray:
-        given = data.get(key, 0.0)
-        if not isinstance(given, list):
-            return np.full(len(elevations), validate.number(given, f"{path}: {key}", low, high))
-        return np.array(validate.numbers(given, len(elevations), f"{path}: {key}", low, high))
-
-    sensor = Sensor(
-        name=path.stem,
-        rate=value("rate", None, 0.1, 100.0),
-        azimuth_steps=validate.integer(data.get("azimuth_steps"), f"{path}: azimuth_steps", 4, 100_000),
-        elevations=np.radians(per_channel("elevations_deg", -90.0, 90.0)),
-        azimuth_offsets=np.radians(per_channel("azimuth_offsets_deg", -360.0, 360.0)),
-        range_min=value("range_min", None, 0.0, 10.0),
-        range_max=value("range_max", None, 0.1, 1000.0),
-        range_noise=value("range_noise", None, 0.0, 1.0),
-        range_biases=per_channel("range_biases", -1.0, 1.0),
-        drop_out_rate=value("drop_out_rate", 0.0, 0.0, 1.0),
-        beam_divergence=np.radians(value("beam_divergence_deg", 0.0, 0.0, 10.0)),
-        reflectivity=value("reflectivity", 0.5, 0.0, 1.0),
-        spin_drift=np.radians(value("spin_drift_deg_per_scan", 0.0, 0.0, 360.0)),
-        spin_jitter=np.radians(value("spin_jitter_deg", 0.0, 0.0, 10.0)),
-        clock_spread=value("clock_spread", 0.0, 0.0, 10.0),
-    )
-    if sensor.range_max <= sensor.range_min:
-        raise InputError(f"{path}: range_max: has to be above range_min")
-    if sensor.num_rays > MAX_RAYS:
-        raise InputError(f"{path}: azimuth_steps: {sensor.num_rays} rays per scan, at most {MAX_RAYS} are cast")
-    return sensor
 
 
 class Lidar:
