@@ -164,11 +164,16 @@ class ErrorModel:
         return points * distances[:, None] + self._centres(returns.rotor, values)
 
     def sensitivity(
-        self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
+        beyond: np.ndarray | float = 0.0,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """Return how `normals . corrected(...)` changes with the scalars (N, 14) and, in the order of `CHANNEL_KINDS`,
-        with those of the return's own channel (N, 3); normals (N, 3) are in the lidar's frame."""
-        distances = self._distances(returns, cosines, values)
+        with those of the return's own channel (N, 3); normals (N, 3) are in the lidar's frame.
+
+        `beyond` (N,) is by how much (m) the returns lie beyond the surface that is estimated: derivatives are taken at
+        the surface. At the noisy returns themselves they would correlate with the residuals, and pull scale and near range.
+        """
+        distances = self._distances(returns, cosines, values) - beyond
         elevation, azimuth = self._angles(
             returns.elevations, returns.azimuths, returns.rotor, returns.channel, values
         )
