@@ -61,6 +61,14 @@ class UnitSpread:
     driver_uncertain: bool = False
 
 
+# What spinning lidars of this class may differ by if nothing else is known: data sheets allow 1 to 3 cm.
+UNKNOWN_SENSOR = UnitSpread(
+    range_offset=0.01, range_scale=5e-4, near_range=0.005, incidence=0.003, echo=0.003, channel_range=0.002,
+    channel_elevation=np.deg2rad(0.02), channel_azimuth=np.deg2rad(0.02),
+    azimuth_harmonics=(np.deg2rad(0.02), np.deg2rad(0.01)),
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Returns:
     """Published points, taken apart once: `ranges` (N,) in m, `azimuths` and `elevations` (N,) of the nominal directions
@@ -145,13 +153,13 @@ class ErrorModel:
 
     # What the calibration does: from published points to true ones.
 
-    def returns(self, points: np.ndarray, channel: np.ndarray, intensity: np.ndarray | None = None) -> Returns:
-        """Return published points (N, 3), none of them at the origin, of channels (N,), taken apart; without intensity
-        (N,), 0 to 255, no echo is weak."""
+    def returns(self, points: np.ndarray, channel: np.ndarray, echo: np.ndarray | None = None) -> Returns:
+        """Return published points (N, 3), none of them at the origin, of channels (N,), taken apart; `echo` (N,) is
+        `weak_echo` of their intensities, and zero without."""
         points = np.asarray(points, dtype=float)
         ranges = np.linalg.norm(points, axis=1)
         azimuths = np.arctan2(points[:, 1], points[:, 0])
-        echo = np.zeros(len(points)) if intensity is None else np.exp(-np.asarray(intensity, float) / 255 / WEAK_ECHO)
+        echo = np.zeros(len(points)) if echo is None else echo
         return Returns(
             ranges, azimuths, np.arcsin(np.clip(points[:, 2] / ranges, -1.0, 1.0)),
             azimuths - self.azimuth_offsets[channel], channel, echo,
@@ -159,9 +167,15 @@ class ErrorModel:
 
     def corrected(self, returns: Returns, cosines: np.ndarray | float, values: np.ndarray) -> np.ndarray:
         """Return the true points (N, 3) of returns at `cosines` (N,) of incidence by a unit with parameters (n,)."""
-        distances = self._distances(returns, cosines, values)
-        points = directions(*self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values))
-        return points * distances[:, None] + self._centres(returns.rotor, values)
+        return self.corrected_with_origins(returns, cosines, values)[0]
+
+    def corrected_with_origins(
+        self, returns: Returns, cosines: np.ndarray | float, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the true points (N, 3), and where their rays began (N, 3)."""
+        distances, origins = self._distances(returns, cosines, values), self._centres(returns.rotor, values)
+        rays = directions(*self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values))
+        return rays * distances[:, None] + origins, origins
 
     def sensitivity(
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
@@ -236,6 +250,11 @@ class ErrorModel:
         x, y, z = values[CENTRE] + values[CENTRE_SHARE] * self.optical_centre
         cosine, sine = np.cos(rotor), np.sin(rotor)
         return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(rotor), z)], axis=1)
+
+
+def weak_echo(intensity: np.ndarray) -> np.ndarray:
+    """Return the share (N,) of the weak-echo error that returns of intensity (N,), 0 to 255, have."""
+    return np.exp(-np.asarray(intensity, dtype=float) / 255.0 / WEAK_ECHO)
 
 
 def directions(elevations: np.ndarray, azimuths: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.alignment.cells import NUM_CELLS, DirectionCells, cell_of, row_of
 from stretch_sim_cal.calibration.alignment.judgement import model_warnings
-from stretch_sim_cal.calibration.alignment.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import Described, problems

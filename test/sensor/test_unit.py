@@ -8,10 +8,10 @@ from stretch_sim_cal.sensor.unit import (
     CHANNEL_KINDS,
     FIRING_SHARE,
     SCALARS,
-    WEAK_ECHO,
     ErrorModel,
     UnitSpread,
     directions,
+    weak_echo,
 )
 
 SPREAD = UnitSpread(
@@ -36,9 +36,9 @@ def scene():
     distances, cosines = rng.uniform(0.3, 8.0, 500), rng.uniform(0.2, 1.0, 500)
     intensity = rng.uniform(0.0, 255.0, 500)
     origins, rays = model.true_rays(rotor, channel, values)
-    ranges = model.measured_ranges(distances, cosines, np.exp(-intensity / 255 / WEAK_ECHO), channel, values)
+    ranges = model.measured_ranges(distances, cosines, weak_echo(intensity), channel, values)
     published = ranges[:, None] * directions(model.elevations[channel], rotor + model.azimuth_offsets[channel])
-    return model, values, origins + distances[:, None] * rays, model.returns(published, channel, intensity), cosines
+    return model, values, origins + distances[:, None] * rays, model.returns(published, channel, weak_echo(intensity)), cosines
 
 
 def test_what_the_simulator_distorts_the_calibration_corrects(scene):

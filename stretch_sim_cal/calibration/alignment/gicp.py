@@ -8,9 +8,9 @@ small_gicp, JOSS 2024. Frames beyond the first `MAX_POOLED_FRAMES` are counted, 
 import numpy as np
 import small_gicp
 
-from stretch_sim_cal.calibration.alignment.frames import FrameIntake
+from stretch_sim_cal.calibration.clouds import FrameIntake
 from stretch_sim_cal.calibration.alignment.judgement import model_warnings
-from stretch_sim_cal.calibration.alignment.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
@@ -35,9 +35,9 @@ class GicpAlignment:
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Take one pair of clouds (N, 3) float, each in its own lidar frame."""
-        for kept, points in zip(self._clouds, self._intake.admit(left, right), strict=True):
-            if len(kept) < MAX_POOLED_FRAMES and len(points):
-                kept.append(points.astype(np.float32))
+        for kept, cloud in zip(self._clouds, self._intake.admit(left, right), strict=True):
+            if len(kept) < MAX_POOLED_FRAMES and len(cloud):
+                kept.append(cloud.points.astype(np.float32))
 
     def solve(self) -> AlignmentResult:
         """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""

@@ -4,19 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.adjustment import Gaps, information_by_chance
-from stretch_sim_cal.calibration.alignment.biases import Biases, Joint
-from stretch_sim_cal.calibration.alignment.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
-from stretch_sim_cal.calibration.alignment.consistency import Consistency, Views
-from stretch_sim_cal.calibration.alignment.frames import FrameIntake
-from stretch_sim_cal.calibration.alignment.motion import Motion
-from stretch_sim_cal.calibration.alignment.noise import Noise
-from stretch_sim_cal.calibration.alignment.observability import covariance_of, directions, unobserved
-from stretch_sim_cal.calibration.alignment.patches import Fits, Members, Patches
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.calibration.clouds import FrameIntake
+from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
+from stretch_sim_cal.calibration.consistency import Consistency, Views
+from stretch_sim_cal.calibration.motion import Motion
+from stretch_sim_cal.calibration.observability import directions, unobserved
+from stretch_sim_cal.calibration.problem import RIGHT, Solution, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.room import RoomBlock
+from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.sensor.unit import SCALARS
 
 MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
@@ -34,42 +33,27 @@ MAX_GAP = 0.002
 
 
 @dataclass(frozen=True)
-class Adjusted:
-    """One pass of the fine stage: the twist and biases found, the gaps they close with their robust `weights` (G,) from 0
-    to 1 over the number of `grids` of patches, the noise, the `surface` of both lidars in one frame, and what is `flat`
-    in it before the selection."""
-
-    joint: Joint
-    gaps: Gaps
-    weights: np.ndarray
-    grids: int
-    noise: Noise
-    surface: Surface
-    flat: tuple[Patches, Members, Fits]
-
-    @property
-    def scale(self) -> float:
-        """How many times larger than expected the remaining gaps are; at least 1."""
-        kept = self.weights > 0
-        squares = self.joint.remaining[kept] ** 2 / self.gaps.variances[kept]
-        return max(1.0, float(np.sqrt(squares.sum() / self.grids / max(self.num_used - 6.0, 1.0))))
-
-    @property
-    def num_used(self) -> float:
-        """How many patches a grid has on average that are flat and no outliers."""
-        return np.count_nonzero(self.weights) / self.grids
-
-
-@dataclass(frozen=True)
 class Evidence:
-    """What there is to judge: both views, the description's transform, the estimate, how it was reached, the motion."""
+    """What there is to judge: both views, the description's transform, the patches at the estimate, the solution that led
+    there, and the motion."""
 
     left: Surface
     right: Surface
     initial: np.ndarray | None
-    estimate: np.ndarray
-    last: Adjusted
+    last: RoomBlock
+    solution: Solution
+    unknowns: Unknowns
     motion: Motion
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """The transform (4, 4) that maps the right lidar's points into the left lidar's frame."""
+        return self.last.state.left_from_right
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are."""
+        return self.solution.covariance[RIGHT, RIGHT] * self.last.scale**2
 
 
 def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
@@ -80,22 +64,19 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     """
     views = Views(evidence.left, evidence.right).under(evidence.estimate)
     last = evidence.last
-    information = last.joint.information - information_by_chance(last.gaps, last.weights)
-    covariance = covariance_of(information) * last.scale**2
+    covariance = evidence.covariance
     found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
-    kept = last.weights > 0
-    rmse = float(np.sqrt(np.mean(last.joint.remaining[kept] ** 2))) if kept.any() else float("inf")
     motion = evidence.motion
     disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
     refusals = (
         movement(motion, disturbed, last.num_used) + wrong_minimum(views)
         or overlap_refusals(views, last.num_used)
-        or (unobserved(found) or little_support(last, covariance, settings)) + misfit(last.scale, rmse)
+        or (unobserved(found) or little_support(last, covariance, settings)) + misfit(last.scale, last.rmse)
     )
     # An estimate that is refused tells nothing about the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
-        right_to_left=evidence.estimate, covariance=covariance, rmse=rmse, num_frames=intake.num_frames, method=method,
+        right_to_left=evidence.estimate, covariance=covariance, rmse=last.rmse, num_frames=intake.num_frames, method=method,
         overlap=float(views.overlap), directions=found,
         warnings=intake.warnings() + against_model + _moving(disturbed),
         refusals=refusals,
@@ -103,17 +84,28 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
             "patches": len(last.flat[0].centres) / last.grids, "patches_used": last.num_used,
             "range_noise_left": float(last.noise.sigma[0]), "range_noise_right": float(last.noise.sigma[1]),
             "roughness": float(last.noise.roughness),
-            "channel_bias_spread": last.joint.biases.spread, "range_offset": _range_offset(last.joint.biases), "gap_scale": last.scale,
+            "gap_scale": last.scale,
             "agree": float(views.agree), "contradict": float(views.contradict),
             "motion": motion.translation, "motion_rotation": motion.rotation, "disturbed": disturbed,
-        },
+        } | sensor_numbers(evidence),
     )  # fmt: skip
 
 
-def _range_offset(biases: Biases) -> float:
-    """Return by how much (m) the right lidar reads longer than the left one, over all channels that were compared."""
-    means = [values[values != 0].mean() if np.any(values) else 0.0 for values in biases.values]
-    return float(means[1] - means[0])
+def sensor_numbers(evidence: Evidence) -> dict[str, float]:
+    """Return what was found of the lidars' own errors: the scalars in m, rad and ratios with their standard deviations, and
+    the standard deviation of the channels' errors from channel to channel."""
+    deviations = np.sqrt(np.diag(evidence.solution.covariance))
+    numbers = {}
+    for side, name in enumerate(("left", "right")):
+        model, own = evidence.unknowns.models[side], evidence.unknowns.units[side]
+        for index, scalar in enumerate(SCALARS):
+            if deviations[own][index] > 0:
+                numbers[f"{scalar}_{name}"] = float(evidence.last.state.units[side][index])
+                numbers[f"{scalar}_{name}_std"] = float(deviations[own][index])
+        for kind, share in evidence.solution.spreads[side].items():
+            if getattr(model.spread, kind):
+                numbers[f"{kind}_spread_{name}"] = share * getattr(model.spread, kind)
+    return numbers
 
 
 def overlap_refusals(views: Consistency, used: float) -> list[str]:
@@ -126,7 +118,7 @@ def overlap_refusals(views: Consistency, used: float) -> list[str]:
     ]
 
 
-def little_support(last: Adjusted, covariance: np.ndarray, settings: AlignmentSettings) -> list[str]:
+def little_support(last: RoomBlock, covariance: np.ndarray, settings: AlignmentSettings) -> list[str]:
     """Return the base axes along or about which so few patches hold the lidar that none could give another the lie."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"

@@ -6,6 +6,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid
+from stretch_sim_cal.sensor.sensor import Sensor
 
 # Beyond this from the description a transform is hardly of the robot described: a swapped pair, a wrong model. A real
 # robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm would leave no room; swapped, the Stretch's
@@ -30,8 +31,8 @@ class AlignmentSettings:
     max_iterations: int = 20
     max_correspondence_distance: float = 0.4
 
-    # How much (m, one sigma) all ranges of one lidar may be too long against the other's; estimated along with the rest.
-    range_offset: float = 0.001
+    # The kind of lidar: its table, and how far one unit may differ from it. Without, a spinning lidar of unknown make.
+    sensor: Sensor | None = None
 
     # Which returns are looked at. The robot's own body is a cylinder about base z; it needs `base_from_left`.
     min_range: float = 0.1
@@ -51,7 +52,7 @@ class AlignmentSettings:
                      "max_correspondence_distance", "max_range"):  # fmt: skip
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise InputError(f"alignment setting {name}: {getattr(self, name)} must be greater than zero")
-        for name in ("min_range", "body_radius", "range_offset"):
+        for name in ("min_range", "body_radius"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InputError(f"alignment setting {name}: {getattr(self, name)} must not be negative")
         if self.base_from_left is not None:

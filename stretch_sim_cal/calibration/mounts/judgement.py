@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.observability import directions
+from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.mounts.misfit import unexplained
 from stretch_sim_cal.calibration.mounts.result import (
     FARTHEST,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.adjustment import tukey_fit
-from stretch_sim_cal.calibration.alignment.noise import Noise
-from stretch_sim_cal.calibration.alignment.patches import Fits, Members, Patches
-from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.calibration.room import tukey_fit
+from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.patches import Fits, Members, Patches
+from stretch_sim_cal.calibration.surfaces import Surface
 
 MIN_CELLS = 200
 # A component of the motion counts when it exceeds this many standard deviations.

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.calibration.surfaces import Surface
+from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.voxels import group_means, group_sums, voxel_keys
 
 # Edge of a patch (m) up to `FINE_RANGE` (m) from the lidars; it doubles with every doubling of the range.
@@ -22,6 +23,8 @@ MIN_NORMAL_COSINE = np.cos(np.deg2rad(35.0))
 # Rays that graze a surface say little about it, and real lidars err there.
 MIN_INCIDENCE_COSINE = 0.1
 MAX_PLANARITY = 0.1
+# How far (m) from the floor a patch may be that one lidar alone sees.
+FLOOR_GATE = 0.1
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,11 @@ class Members:
         return self.only(np.unique(self.cell, return_index=True)[1])
 
 
-def seed_patches(surface: Surface, shift: float) -> Patches:
+def seed_patches(surface: Surface, shift: float, floor: Plane | None) -> Patches:
     """Return first planes: the flat cells, grouped by voxel and by the direction they face.
 
-    The grid of voxels is shifted by a share `shift` of its edge along all three axes.
+    The grid of voxels is shifted by a share `shift` of its edge along all three axes. A patch needs cells of both lidars,
+    unless it lies on the `floor`.
     """
     flat = np.flatnonzero(surface.usable & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
@@ -80,8 +84,12 @@ def seed_patches(surface: Surface, shift: float) -> Patches:
     key = (voxel_keys(points / size[:, None] + shift, 1.0) * 8 + facing) * (MAX_LEVEL + 1) + level
     _, first, group, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     sides = group_sums(group, len(counts), np.eye(2)[surface.side[flat]])
-    kept = (counts >= MIN_CELLS) & (sides.min(axis=1) >= 1)
-    centres = group_means(group, len(counts), points)[kept]
+    centres = group_means(group, len(counts), points)
+    wanted = sides.min(axis=1) >= 1
+    if floor is not None:
+        wanted |= (facing[first] == 4) & (np.abs(floor.distance(centres)) < FLOOR_GATE)
+    kept = (counts >= MIN_CELLS) & wanted
+    centres = centres[kept]
     return _patches(centres, group_sums(group, len(counts), normals)[kept], size[first][kept])
 
 
@@ -93,9 +101,9 @@ def _patches(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Pat
     return Patches(centres, normals, np.stack([first, np.cross(normals, first)], axis=1), sizes)
 
 
-def covered(surface: Surface, gate: float, grids: int) -> tuple[Patches, Members]:
+def covered(surface: Surface, gate: float, grids: int, floor: Plane | None) -> tuple[Patches, Members]:
     """Return the patches of `grids` shifted grids of voxels in one list, and every cell with its patch in each grid."""
-    patches = [seed_patches(surface, grid / grids) for grid in range(grids)]
+    patches = [seed_patches(surface, grid / grids, floor) for grid in range(grids)]
     members = [assign(surface, own, gate) for own in patches]
     first = np.cumsum([0] + [len(own.centres) for own in patches[:-1]])
     return _joined(Patches, patches), _joined(

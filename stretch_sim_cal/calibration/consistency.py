@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import apply, inverse
 
 # Two views agree on a point when their ranges differ by less than this (m, and share of the range).

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.patches import Fits, Members
-from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.calibration.patches import Fits, Members
+from stretch_sim_cal.calibration.surfaces import Surface
 
 # Floors (m) that keep noise-free data from weighing infinitely.
 _MIN_SIGMA = 2e-4

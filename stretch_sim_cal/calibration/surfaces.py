@@ -1,13 +1,15 @@
-"""The surfaces that both lidars see, as cells with a normal each, brought into one frame."""
+"""The surfaces that both lidars see, as cells with a normal each: of one lidar, corrected for its errors, in base_link."""
 
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.alignment.cells import Cells, row_of
+from stretch_sim_cal.calibration.clouds import Cells, DirectionCells
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 
 NORMAL_NEIGHBOURS = 16
 ANGULAR_NEIGHBOURS = 8
@@ -18,8 +20,8 @@ _FLOOR_HEIGHT = 0.05
 class Surface:
     """Cells of one or of both lidars in one frame.
 
-    `side` (M,) is 0 for left, 1 for right, `row` (M,) the row of cells, that is the channel; `origins` (M, 3) the lidar that looked, `rays` (M, 3) the unit direction it
-    looked in, `points` (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance;
+    `side` (M,) is 0 for left, 1 for right, `channel` (M,) that of the lidar's error model; `origins` (M, 3) the lidar that
+    looked, `rays` (M, 3) the unit direction it looked in, `echo` (M,) the share of the weak-echo error, `points` (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance;
     `noise_scatter` (M, 3, 3) and `noise_freedom` (M,) as in `Cells`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest variances around a cell, 0 for a plane.
     `neighbours` (M, K) are the nearest cells in direction, of the same lidar. `block_points` (M, B, 3) and
     `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is the share of returns in blocks left out. `usable`
@@ -27,7 +29,8 @@ class Surface:
     """
 
     side: np.ndarray
-    row: np.ndarray
+    channel: np.ndarray
+    echo: np.ndarray
     origins: np.ndarray
     rays: np.ndarray
     points: np.ndarray
@@ -49,12 +52,12 @@ class Surface:
         return np.linalg.norm(self.points - self.origins, axis=1)
 
 
-def surface_of(cells: Cells, side: int) -> Surface:
+def surface_of(cells: Cells, side: int, channel_of_row: np.ndarray | None = None) -> Surface:
     """Return the surface (in the lidar's own frame) of one lidar's cells, at least one."""
     points, rays = cells.points, cells.directions
     normals, planarity = _normals(points, rays)
     return Surface(
-        side=np.full(len(points), side), row=row_of(cells.cell), origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
+        side=np.full(len(points), side), channel=cells.row if channel_of_row is None else channel_of_row[cells.row], echo=cells.echo, origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
         scatter=cells.scatter, noise_scatter=cells.noise_scatter, noise_freedom=cells.noise_freedom, normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
         block_points=cells.block_points, block_counts=cells.block_counts, disturbed=cells.disturbed,
         usable=np.ones(len(points), dtype=bool),
@@ -83,41 +86,75 @@ def only_cells(surface: Surface, wanted: np.ndarray) -> Surface:
     return Surface(**values)
 
 
-def without_biases(surface: Surface, biases: np.ndarray) -> Surface:
-    """Return a surface with its points moved back along their rays by what their channels read too long.
-
-    `biases` (2, NUM_ROWS) are in m for the left and the right lidar, by row of cells.
-    """
-    shifts = biases[surface.side, surface.row][:, None] * surface.rays
-    return replace(surface, points=surface.points - shifts, block_points=surface.block_points - shifts[:, None])
-
-
 def in_one_frame(left: Surface, right: Surface, right_to_left: np.ndarray) -> Surface:
     """Return the cells of both lidars in the left frame, left ones first."""
-    rotation = right_to_left[:3, :3]
+    right = moved(right, right_to_left)
     blocks = max(left.block_counts.shape[1], right.block_counts.shape[1])
-    pairs = {
-        "side": (left.side, right.side),
-        "row": (left.row, right.row),
-        "origins": (left.origins, apply(right_to_left, right.origins)),
-        "rays": (left.rays, right.rays @ rotation.T),
-        "points": (left.points, apply(right_to_left, right.points)),
-        "counts": (left.counts, right.counts),
-        "scatter": (left.scatter, rotation @ right.scatter @ rotation.T),
-        "noise_scatter": (left.noise_scatter, rotation @ right.noise_scatter @ rotation.T),
-        "noise_freedom": (left.noise_freedom, right.noise_freedom),
-        "normals": (left.normals, right.normals @ rotation.T),
-        "planarity": (left.planarity, right.planarity),
-        "neighbours": (left.neighbours, right.neighbours + len(left.points)),
-        "block_points": (
-            _padded(left.block_points, blocks),
-            _padded(right.block_points @ rotation.T + right_to_left[:3, 3], blocks),
-        ),
-        "block_counts": (_padded(left.block_counts, blocks), _padded(right.block_counts, blocks)),
-        "disturbed": (left.disturbed, right.disturbed),
-        "usable": (left.usable, right.usable),
-    }
+    right = replace(right, neighbours=right.neighbours + len(left.points))
+    pairs = {field.name: (getattr(left, field.name), getattr(right, field.name)) for field in fields(Surface)}
+    for name in ("block_points", "block_counts"):
+        pairs[name] = tuple(_padded(values, blocks) for values in pairs[name])
     return Surface(**{name: np.concatenate(pair) for name, pair in pairs.items()})
+
+
+class Lidar:
+    """One lidar in the problem: the `surface` that it sees, uncorrected and in its own frame, and its error `model`.
+
+    `cosines` (M,) are those of incidence on the surfaces, as far as they are known by now; the errors depend on them.
+    """
+
+    def __init__(self, surface: Surface, model: ErrorModel):
+        self.surface, self.model = surface, model
+        self.returns: Returns = model.returns(surface.points, surface.channel, surface.echo)
+        self.cosines = _incidence(surface.normals, surface.rays)
+
+    @classmethod
+    def of_cells(cls, cells: DirectionCells, side: int) -> "Lidar":
+        """Return the lidar that saw the frames summed in `cells`."""
+        model, channel_of_row = cells.model()
+        return cls(surface_of(cells.cells(), side, channel_of_row), model)
+
+    def only(self, wanted: np.ndarray) -> "Lidar":
+        """Return the lidar with the wanted cells (M,), and their neighbours, marked as not usable."""
+        return Lidar(only_cells(self.surface, wanted), self.model)
+
+    def corrected(self, values: np.ndarray) -> Surface:
+        """Return what it sees with its errors, by a unit's parameters (n,), taken out; still in its own frame."""
+        surface = self.surface
+        if not np.any(values):
+            return surface
+        points, origins = self.model.corrected_with_origins(self.returns, self.cosines, values)
+        rays = points - origins
+        rays /= np.linalg.norm(rays, axis=1)[:, None]
+        shift = (points - surface.points)[:, None]
+        return replace(
+            surface, points=points, origins=origins, rays=rays, block_points=surface.block_points + shift
+        )
+
+    def meets(self, cell: np.ndarray, cosines: np.ndarray) -> None:
+        """Take note of the cosines (K,) at which the rays of cells (K,) meet their surfaces."""
+        self.cosines[cell] = np.clip(cosines, LEAST_COSINE, 1.0)
+
+
+def in_base(lidars: tuple[Lidar, Lidar], state: State) -> Surface:
+    """Return what both lidars see, corrected, in base_link, the left one's cells first."""
+    left, right = (lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True))
+    return in_one_frame(moved(left, state.base_from_lidar[0]), right, state.base_from_lidar[1])
+
+
+def moved(surface: Surface, target_from_source: np.ndarray) -> Surface:
+    """Return a surface in another frame, by its transform (4, 4)."""
+    rotation = target_from_source[:3, :3]
+    return replace(
+        surface, origins=apply(target_from_source, surface.origins), rays=surface.rays @ rotation.T,
+        points=apply(target_from_source, surface.points), scatter=rotation @ surface.scatter @ rotation.T,
+        noise_scatter=rotation @ surface.noise_scatter @ rotation.T, normals=surface.normals @ rotation.T,
+        block_points=surface.block_points @ rotation.T + target_from_source[:3, 3],
+    )  # fmt: skip
+
+
+def _incidence(normals: np.ndarray, rays: np.ndarray) -> np.ndarray:
+    return np.clip(-np.einsum("mi,mi->m", normals, rays), LEAST_COSINE, 1.0)
 
 
 def _padded(values: np.ndarray, blocks: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from stretch_sim_cal.calibration.alignment.surfaces import Surface
+from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import from_rotation_translation
 
 NUM_PLANES = 10

@@ -1,0 +1,309 @@
+"""What the two lidars see, reduced as it comes: each cloud checked and taken once, then summed per direction.
+
+A still scene gives the same range in a direction in every frame, up to noise along the ray. So the returns of all
+frames are summed per cell of directions: bounded memory, however many frames there are. Cutting by direction has an
+advantage over cutting space into voxels: noise moves a return along its ray, never out of its cell, so no cell holds only
+the near or only the far half of a noisy surface. The cells lie in rows, one per channel: by the clouds' ring if the
+sensor's table is known, otherwise by elevation above the plane across the spin axis, in rows so narrow that one holds one
+channel of a spinning lidar.
+
+Frames are summed in a few blocks of time, all equally long, so that what moved can be told from what stood still. A
+return far from what its cell held before (dust, rain, someone who walks through) is counted, but not summed.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, weak_echo
+
+# Channels of the lidars are at least twice as far apart as a row is high.
+ROW_HEIGHT = np.deg2rad(0.3)
+CELL_WIDTH = np.deg2rad(1.0)
+MAX_BLOCKS = 8
+# Sums per cell: count, x y z, xx xy xz yy yz zz, share of the weak-echo error, and how many returns were left out.
+_NUM_SUMS = 12
+_ECHO, _LEFT_OUT = 10, 11
+# Returns whose range differs by more than this (m, and share of the range) are of something else. It has to exceed what
+# noise and a slanting surface do within a cell; slanting surfaces far away spread more than near ones.
+JUMP = 0.1
+RELATIVE_JUMP = 0.05
+# A block of time in which more than this share of a cell's returns (and more than one) was left out is not believed: the
+# edge of something, or something that moves.
+MAX_LEFT_OUT = 0.2
+
+
+class Grid:
+    """Cells of directions in rows of about equal elevation; `elevations` (R,) in rad are the rows'."""
+
+    def __init__(self, elevations: np.ndarray, by_ring: bool):
+        self.elevations, self.by_ring = elevations, by_ring
+        cells = np.round(2.0 * np.pi * np.cos(elevations) / CELL_WIDTH)
+        self._row_cells = np.maximum(cells, 3.0).astype(np.int64)
+        self._row_starts = np.concatenate([[0], np.cumsum(self._row_cells)[:-1]])
+        self.num_cells = int(self._row_cells.sum())
+
+    @classmethod
+    def by_elevation(cls) -> "Grid":
+        """Return the grid for clouds whose channels are not known: narrow rows of equal height."""
+        rows = round(np.pi / ROW_HEIGHT)
+        return cls((np.arange(rows) + 0.5) * ROW_HEIGHT - np.pi / 2, by_ring=False)
+
+    def cell_of(self, points: np.ndarray, ranges: np.ndarray, ring: np.ndarray | None = None) -> np.ndarray:
+        """Return the cell (N,) of points (N, 3) at ranges (N,), none of them zero, and of channels `ring` (N,)."""
+        if self.by_ring:
+            row = ring.astype(np.int64)
+        else:
+            elevation = np.arcsin(np.clip(points[:, 2] / ranges, -1.0, 1.0))
+            row = np.minimum(((elevation + np.pi / 2) * (1.0 / ROW_HEIGHT)).astype(np.int64), len(self.elevations) - 1)
+        turn = np.arctan2(points[:, 1], points[:, 0]) * (0.5 / np.pi) + 0.5
+        cells = self._row_cells[row]
+        return self._row_starts[row] + np.minimum((turn * cells).astype(np.int64), cells - 1)
+
+    def row_of(self, cell: np.ndarray) -> np.ndarray:
+        """Return the row (N,) that cells (N,) lie in."""
+        return np.searchsorted(self._row_starts, cell, side="right") - 1
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The occupied cells of one lidar, in its own frame.
+
+    `counts` (M,) returns per cell, `points` (M, 3) their mean, `directions` (M, 3) the unit vector to it, `scatter`
+    (M, 3, 3) their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which
+    leaves `noise_freedom` (M,) degrees of freedom. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per
+    block of time, without the blocks in which something stood before (or moved away from) what is usually there.
+    `row` (M,) is the cell's row, `disturbed` (M,) the share of returns in blocks that were left out, `echo` (M,) the mean
+    share of the weak-echo error (`sensor/unit.py`).
+    """
+
+    row: np.ndarray
+    counts: np.ndarray
+    points: np.ndarray
+    directions: np.ndarray
+    scatter: np.ndarray
+    noise_scatter: np.ndarray
+    noise_freedom: np.ndarray
+    block_counts: np.ndarray
+    block_points: np.ndarray
+    disturbed: np.ndarray
+    echo: np.ndarray
+
+
+class DirectionCells:
+    """Sums the frames of one lidar, by the channels of `sensor` if it is given and the clouds say their rings."""
+
+    def __init__(self, sensor: Sensor | None = None):
+        self._sensor = sensor
+        self.grid: Grid | None = None
+        self._blocks: list[np.ndarray] = []
+        self._frames_in_last = 0
+        self._block_length = 1
+        # The range (m) that returns of each cell are held against, not a number where nothing was seen yet.
+        self._usual = np.zeros(0)
+        self.num_frames = 0
+
+    def add(self, cloud: "Cloud") -> None:
+        """Add the returns of one frame; none of them at the origin."""
+        points, ring = cloud.points, cloud.ring
+        if self.grid is None:
+            by_ring = self._sensor is not None and ring is not None
+            self.grid = Grid(self._sensor.elevations, by_ring=True) if by_ring else Grid.by_elevation()
+            self._usual = np.full(self.grid.num_cells, np.nan)
+        self.num_frames += 1
+        if not self._blocks or self._frames_in_last == self._block_length:
+            self._open_block()
+        self._frames_in_last += 1
+        ranges = np.sqrt(np.einsum("ij,ij->i", points, points, dtype=float))
+        if self.grid.by_ring and (ring is None or ring.max(initial=0) >= len(self.grid.elevations)):
+            raise InputError(
+                f"clouds: {'one says no ring' if ring is None else f'ring {ring.max()}'}, but sensor '{self._sensor.name}' has "
+                f"channels 0 to {len(self.grid.elevations) - 1}; give the sensor that recorded them"
+            )
+        cell = self.grid.cell_of(points, ranges, ring)
+        echo = np.zeros(len(points)) if cloud.intensity is None else weak_echo(cloud.intensity)
+        repeats = self._repeats(cell, ranges)
+        block = self._blocks[-1]
+        if not repeats.all():
+            block[_LEFT_OUT] += np.bincount(cell[~repeats], minlength=self.grid.num_cells)
+            cell, points, echo = cell[repeats], points[repeats], echo[repeats]
+        x, y, z = np.ascontiguousarray(points.T, dtype=float)
+        block[0] += np.bincount(cell, minlength=self.grid.num_cells)
+        for row, weights in enumerate((x, y, z, x * x, x * y, x * z, y * y, y * z, z * z, echo), start=1):
+            block[row] += np.bincount(cell, weights=weights, minlength=self.grid.num_cells)
+
+    def _repeats(self, cell: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+        """Return which returns (N,) are of what their cell held before; in a cell that was empty one of them tells."""
+        usual = self._usual[cell]
+        new = np.isnan(usual)
+        if new.any():
+            self._usual[cell[new]] = ranges[new]
+            usual = self._usual[cell]
+        return np.abs(ranges - usual) <= JUMP + RELATIVE_JUMP * usual
+
+    def _open_block(self) -> None:
+        if len(self._blocks) == MAX_BLOCKS:
+            self._blocks = [first + second for first, second in zip(self._blocks[::2], self._blocks[1::2], strict=True)]
+            self._block_length *= 2
+        if self._blocks:
+            self._learn(self._blocks[-1])
+        self._blocks.append(np.zeros((_NUM_SUMS, self.grid.num_cells)))
+        self._frames_in_last = 0
+
+    def _learn(self, block: np.ndarray) -> None:
+        """Take the mean range of a finished block as the usual one; where most was left out, none."""
+        seen = block[0] > 0
+        self._usual[seen] = np.linalg.norm(block[1:4, seen], axis=0) / block[0, seen]
+        self._usual[block[_LEFT_OUT] > block[0]] = np.nan
+
+    def model(self) -> tuple[ErrorModel, np.ndarray]:
+        """Return the error model of the lidar and the channel (R,) of each row of cells.
+
+        Without rings a channel is a row that holds anything, and nothing is known of azimuth offsets and firing times.
+        """
+        sensor = self._sensor
+        if self.grid.by_ring:
+            return sensor.error_model(), np.arange(len(self.grid.elevations))
+        spread = UNKNOWN_SENSOR if sensor is None else sensor.spread
+        rows = np.unique(self.grid.row_of(np.flatnonzero(sum(block[0] for block in self._blocks))))
+        channel = np.full(len(self.grid.elevations), -1)
+        channel[rows] = np.arange(len(rows))
+        centre = np.zeros(3) if sensor is None else sensor.optical_centre
+        return ErrorModel(spread, self.grid.elevations[rows], np.zeros(len(rows)), centre), channel
+
+    def cells(self) -> Cells:
+        """Return the occupied cells.
+
+        A block whose mean range is not the cell's usual one saw something else, and one of which much was left out saw
+        several things: they are left out as a whole.
+        """
+        moments = np.stack(self._blocks, axis=-1)
+        trusted = (moments[0] > 0) & (moments[_LEFT_OUT] <= np.maximum(MAX_LEFT_OUT * moments[0], 1.0))
+        occupied = np.flatnonzero(trusted.any(axis=1))
+        moments, trusted = moments[:, occupied], trusted[occupied]
+        counts = np.where(trusted, moments[0], 0.0)
+        block_points = np.moveaxis(moments[1:4] / np.maximum(moments[0], 1.0), 0, -1)
+        ranges = np.where(counts > 0, np.linalg.norm(block_points, axis=-1), np.nan)
+        usual = weighted_median(np.nan_to_num(ranges), counts)
+        foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > JUMP + RELATIVE_JUMP * usual[:, None]
+        kept = np.where(foreign | ~trusted, 0.0, moments[:_LEFT_OUT])
+        total = kept.sum(axis=-1)
+        mean = (total[1:4] / total[0]).T
+        scatter = _matrices(total[4:_ECHO]) / total[0][:, None, None] - mean[:, :, None] * mean[:, None, :]
+        safe_counts = np.maximum(kept[0], 1.0)
+        between = np.einsum("mbi,mbj->mij", np.moveaxis(kept[1:4] / safe_counts, 0, -1), np.moveaxis(kept[1:4], 0, -1))
+        freedom = total[0] - (kept[0] > 0).sum(axis=1)
+        within = (_matrices(total[4:_ECHO]) - between) / np.maximum(freedom, 1.0)[:, None, None]
+        return Cells(
+            row=self.grid.row_of(occupied), counts=total[0], points=mean,
+            directions=mean / np.linalg.norm(mean, axis=1, keepdims=True), scatter=scatter,
+            noise_scatter=within, noise_freedom=freedom, block_counts=kept[0], block_points=block_points,
+            disturbed=1.0 - total[0] / (moments[0] + np.where(trusted, 0.0, moments[_LEFT_OUT])).sum(axis=1),
+            echo=total[_ECHO] / total[0],
+        )  # fmt: skip
+
+
+def _matrices(sums: np.ndarray) -> np.ndarray:
+    """Return symmetric matrices (M, 3, 3) from their entries (6, M): xx xy xz yy yz zz."""
+    return np.moveaxis(sums[[0, 1, 2, 1, 3, 4, 2, 4, 5]], 0, -1).reshape(-1, 3, 3)
+
+
+def weighted_median(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the lower weighted median (M,) of each row of `values` (M, B) under `weights` (M, B), not all zero."""
+    order = np.argsort(values, axis=1, kind="stable")
+    cumulative = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
+    middle = np.argmax(cumulative >= 0.5 * cumulative[:, -1:], axis=1)
+    return values[np.arange(len(values)), order[np.arange(len(values)), middle]]
+
+class FrameIntake:
+    """Cleans pairs of clouds one by one and keeps count of what was left out, and why."""
+
+    def __init__(self, settings: AlignmentSettings):
+        self._settings = settings
+        self._seen: set[bytes] = set()
+        self.num_frames = 0
+        self.empty = [0, 0]
+        self.repeated = [0, 0]
+
+    def admit(self, left: np.ndarray, right: np.ndarray) -> tuple["Cloud", "Cloud"]:
+        """Return the usable returns of one pair of clouds, each in its own lidar frame; either may be empty.
+
+        Raises `InputError` where an argument is not an (N, 3) array of numbers.
+        """
+        clouds = (self._usable(left, 0), self._usable(right, 1))
+        self.num_frames += any(len(cloud) for cloud in clouds)
+        return clouds
+
+    def warnings(self) -> list[str]:
+        """Return one sentence for everything that was left out."""
+        warnings = []
+        for side, name in enumerate(("left", "right")):
+            if self.repeated[side]:
+                warnings.append(f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once")
+            if self.empty[side]:
+                warnings.append(f"{self.empty[side]} {name} clouds hold no usable return and were skipped")
+        return warnings
+
+    def _usable(self, array: np.ndarray, side: int) -> "Cloud":
+        cloud = cloud_of(array, ("left", "right")[side])
+        points = cloud.points
+        digest = hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
+        with np.errstate(invalid="ignore", over="ignore"):
+            squared_ranges = np.einsum("ij,ij->i", points, points)
+            # Where a component is not a number or infinite, so is the square, and neither comparison holds.
+            usable = (squared_ranges >= self._settings.min_range**2) & (squared_ranges <= self._settings.max_range**2)
+        cloud = cloud if usable.all() else cloud.only(usable)
+        if not len(cloud):
+            self.empty[side] += 1
+        elif digest in self._seen:
+            self.repeated[side] += 1
+            cloud = cloud.only(slice(0))
+        else:
+            self._seen.add(digest)
+        return cloud
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Returns of one scan: `points` (N, 3) in the lidar's frame, and the channel `ring` (N,) and `intensity` (N,), 0 to
+    255, of each, if they are known."""
+
+    points: np.ndarray
+    ring: np.ndarray | None = None
+    intensity: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def only(self, chosen) -> "Cloud":
+        """Return the returns of a mask or slice."""
+        return Cloud(*(None if values is None else values[chosen] for values in vars(self).values()))
+
+
+def cloud_of(array: np.ndarray, name: str) -> Cloud:
+    """Return points (N, 3), or a structured array (N,) with fields x, y, z and perhaps ring and intensity, as a cloud.
+
+    Raises `InputError` naming it for anything else.
+    """
+    names = getattr(getattr(array, "dtype", None), "names", None)
+    if names is None:
+        return Cloud(checked_points(array, name))
+    missing = [field for field in "xyz" if field not in names]
+    if missing or array.ndim != 1:
+        raise InputError(f"{name} cloud: a structured array (N,) with fields x, y, z was expected, not {array.dtype}")
+    points = np.stack([np.asarray(array[field], dtype=float) for field in "xyz"], axis=1)
+    return Cloud(points, *(np.asarray(array[field]) if field in names else None for field in ("ring", "intensity")))
+
+
+def checked_points(cloud: np.ndarray, name: str) -> np.ndarray:
+    """Return `cloud` as it is where it is an (N, 3) array of real numbers; raises `InputError` naming it otherwise."""
+    cloud = np.asarray(cloud)
+    real = np.issubdtype(cloud.dtype, np.floating) or np.issubdtype(cloud.dtype, np.integer)
+    if cloud.ndim != 2 or cloud.shape[1] != 3 or not real:
+        raise InputError(f"{name} cloud: an (N, 3) array of numbers was expected, not {cloud.dtype} {cloud.shape}")
+    # Integers (millimetres, say) would overflow when squared; other byte orders are slow.
+    return cloud.astype(cloud.dtype.newbyteorder("=") if cloud.dtype.kind == "f" else float, copy=False)

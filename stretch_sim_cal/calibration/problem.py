@@ -1,0 +1,315 @@
+"""The calibration as one least-squares problem: its unknowns, its priors, how it is solved.
+
+    minimise over x   sum_blocks |J x + r|^2_W + |x - prior|^2
+
+The unknowns x are small changes of a `State`: a twist of each lidar in base_link, the floor's plane and curvature, the
+parameters of each lidar's error model (`sensor/unit.py`), and what further blocks need (the robot model's errors).
+A residual block (`room.py`: patches of the room and of the floor; `robot_returns`: the robot's own surfaces) adds its
+normal equations; planes of the room are eliminated patch by patch before that (Schur complement). `solve` adds the priors
+and gives the changes with their marginal covariance.
+
+The parameters of a unit are solved for in units of their prior (x = L z with z ~ N(0, 1)), so that a prior may be
+singular, and the variance of the channels' errors can be taken from the data (empirical Bayes; D. MacKay, "Bayesian
+interpolation", 1992): the sensor file says how far units of its kind differ, a good unit differs less.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve
+
+from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.transforms import exp, inverse, log
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel
+
+LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
+POSES = (LEFT, RIGHT)
+FIRST_UNIT = 18
+# Standard deviations of the poses' and the floor's changes where nothing else holds them: 1 m, 1 rad.
+UNKNOWN = 1.0
+# The variance of the channels' errors is looked for in the data in so many steps, down to this share of the sensor file's.
+SPREAD_STEPS = 6
+LEAST_SPREAD = 0.02
+
+
+@dataclass(frozen=True)
+class State:
+    """An estimate: `base_from_lidar`, the poses (4, 4) of the left and the right lidar; `units`, the parameters (n,) of
+    their error models; the `floor` in base_link and its `curvature` (xx, xy, yy) in 1/m at base_link's origin."""
+
+    base_from_lidar: tuple[np.ndarray, np.ndarray]
+    units: tuple[np.ndarray, np.ndarray]
+    floor: Plane | None = None
+    curvature: np.ndarray = field(default_factory=lambda: np.zeros(3))
+
+    @property
+    def left_from_right(self) -> np.ndarray:
+        """The transform (4, 4) that maps the right lidar's points into the left lidar's frame."""
+        return inverse(self.base_from_lidar[0]) @ self.base_from_lidar[1]
+
+    def rises(self, points: np.ndarray) -> np.ndarray:
+        """Return how high (N,) the floor is, by its curvature, over its plane at points (N, 3)."""
+        return curvature_shapes(points) @ self.curvature
+
+
+def curvature_shapes(points: np.ndarray) -> np.ndarray:
+    """Return the rise (N, 3) of a floor at points (N, 3) in base_link by a unit of each curvature xx, xy, yy."""
+    x, y = points[:, 0], points[:, 1]
+    return np.column_stack([x * x / 2.0, x * y, y * y / 2.0])
+
+
+def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
+    """Return d(height of points (N, 3) over the floor) / d(height, tilt about x, tilt about y, curvature) as (N, 6)."""
+    levers = np.cross(floor.normal, points)
+    return np.column_stack([np.ones(len(points)), levers[:, 0], levers[:, 1], -curvature_shapes(points)])
+
+
+class Unknowns:
+    """Which column of the problem is what: twists of both lidars, floor, curvature, the units' parameters, then others."""
+
+    def __init__(self, models: tuple[ErrorModel, ErrorModel], num_others: int = 0):
+        self.models = models
+        first = FIRST_UNIT + models[0].size
+        self.units = (slice(FIRST_UNIT, first), slice(first, first + models[1].size))
+        self.others = slice(self.units[1].stop, self.units[1].stop + num_others)
+        self.size = self.others.stop
+
+    def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
+        """Return the columns (N, 17) of a lidar's scalars and of the three parameters of channels (N,)."""
+        start, count = self.units[side].start, self.models[side].num_channels
+        scalars = np.broadcast_to(start + np.arange(len(SCALARS)), (len(channel), len(SCALARS)))
+        channels = (start + len(SCALARS) + channel)[:, None] + count * np.arange(len(CHANNEL_KINDS))
+        return np.hstack([scalars, channels])
+
+    def moved(self, state: State, change: np.ndarray) -> State:
+        """Return a state after a change (n,) of the unknowns."""
+        floor = state.floor
+        if floor is not None:
+            height, tilt = change[FLOOR][0], np.array([change[FLOOR][1], change[FLOOR][2], 0.0])
+            floor = Plane.from_coefficients(floor.normal + np.cross(tilt, floor.normal), floor.offset + height)
+        return State(
+            tuple(exp(change[own]) @ pose for own, pose in zip(POSES, state.base_from_lidar, strict=True)),
+            tuple(values + change[own] for own, values in zip(self.units, state.units, strict=True)),
+            floor, state.curvature + change[CURVATURE],
+        )  # fmt: skip
+
+    def difference(self, state: State, before: State) -> np.ndarray:
+        """Return the change (n,) that leads from one state to another; of the others, none."""
+        change = np.zeros(self.size)
+        for own, after, pose in zip(POSES, state.base_from_lidar, before.base_from_lidar, strict=True):
+            change[own] = log(after @ inverse(pose))
+        for own, after, values in zip(self.units, state.units, before.units, strict=True):
+            change[own] = after - values
+        if state.floor is not None and before.floor is not None:
+            tilt = np.cross(before.floor.normal, state.floor.normal)
+            change[FLOOR] = state.floor.offset - before.floor.offset, tilt[0], tilt[1]
+            change[CURVATURE] = state.curvature - before.curvature
+        return change
+
+
+@dataclass
+class NormalEquations:
+    """`information` (n, n) and `gradient` (n,) of |J x + r|^2 W, to be added up over blocks."""
+
+    information: np.ndarray
+    gradient: np.ndarray
+
+    @classmethod
+    def empty(cls, size: int) -> "NormalEquations":
+        """Return what no data says."""
+        return cls(np.zeros((size, size)), np.zeros(size))
+
+    def add(self, jacobian: np.ndarray, residuals: np.ndarray, weights: np.ndarray, columns: np.ndarray) -> None:
+        """Add rows with `residuals` (N,), `weights` (N,) and a dense `jacobian` (N, C) over `columns` (C,)."""
+        weighted = jacobian * weights[:, None]
+        self.information[np.ix_(columns, columns)] += weighted.T @ jacobian
+        self.gradient[columns] -= weighted.T @ residuals
+
+    def add_eliminating(
+        self, jacobian: sparse.csr_array, residuals: np.ndarray, weights: np.ndarray,
+        group: np.ndarray, design: np.ndarray, weak: float,
+    ) -> None:  # fmt: skip
+        """Add rows J x + r - D c, the parameters c of each row's group eliminated (Schur complement).
+
+        `jacobian` (K, n) is sparse; `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row
+        belongs, which are held by nothing but the precision `weak`.
+        """
+        count, own = int(group.max(initial=-1)) + 1, design.shape[1]
+        products = weights[:, None, None] * design[:, :, None] * design[:, None, :]
+        blocks = np.zeros((count, own * own))
+        for entry, column in enumerate(products.reshape(len(design), -1).T):
+            blocks[:, entry] = np.bincount(group, column, minlength=count)
+        inverses = np.linalg.inv(blocks.reshape(count, own, own) + weak * np.eye(own))
+        columns = own * group[:, None] + np.arange(own)
+        weighted_design = sparse.csr_array(
+            ((weights[:, None] * design).ravel(), columns.ravel(), np.arange(len(design) + 1) * own),
+            shape=(len(design), own * count),
+        )
+        on_groups = (weighted_design.T @ jacobian).toarray()
+        solved = sparse.bsr_array((inverses, np.arange(count), np.arange(count + 1))) @ on_groups
+        weighted = sparse.dia_array((weights[None], [0]), shape=(len(weights), len(weights))) @ jacobian
+        self.information += (jacobian.T @ weighted).toarray() - on_groups.T @ solved
+        self.gradient += solved.T @ (weighted_design.T @ residuals) - weighted.T @ residuals
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The `change` (n,) of the unknowns, their marginal `covariance` (n, n), and, by lidar and kind of channels' errors, the
+    `spreads`: how far this unit's channels differ, as a share of what the sensor file says."""
+
+    change: np.ndarray
+    covariance: np.ndarray
+    spreads: tuple[dict[str, float], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Priors:
+    """What is known beforehand: standard deviations of the changes from the `nominal` state.
+
+    `left` and `right` are covariances (6, 6) of the lidars' poses about the nominal ones (None: not known at all; zero
+    `left` keeps the left lidar where it is); `floor_height` in m, `curvature` in 1/m.
+    """
+
+    nominal: State
+    left: np.ndarray | None = None
+    right: np.ndarray | None = None
+    floor_height: float = UNKNOWN
+    curvature: float = 0.0
+
+
+class Solver:
+    """Solves for `unknowns` under `priors`; it keeps the spreads of the channels' errors from one call to the next."""
+
+    def __init__(self, unknowns: Unknowns, priors: Priors):
+        self.unknowns, self.priors = unknowns, priors
+        self._roots = [_root(model) for model in unknowns.models]
+        self.spreads = tuple(dict.fromkeys(CHANNEL_KINDS, 1.0) for _ in unknowns.models)
+
+    def solve(
+        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None,
+        others: NormalEquations | None = None,
+    ) -> Solution:  # fmt: skip
+        """Return the most likely change of `state` given the blocks' normal equations and the priors.
+
+        `by_chance` (6, 6) is information about the right lidar's pose that noise alone brings (see room.py): it is taken
+        from the covariance. `others` holds the priors of the unknowns beyond the units, over all n columns.
+        """
+        information, gradient = equations.information, equations.gradient
+        if others is not None:
+            information, gradient = information + others.information, gradient + others.gradient
+        information, gradient, fixed = self._with_pose_priors(information, gradient, state)
+        for _ in range(SPREAD_STEPS):
+            basis, prior, kinds = self._basis(fixed)
+            present = self._present(basis, state)
+            reduced = basis.T @ (information @ basis)
+            hessian = reduced + np.diag(prior)
+            factor = cho_factor(hessian, lower=True)
+            solution = cho_solve(factor, basis.T @ gradient - prior * present)
+            if not kinds or not self._learn(kinds, solution + present, factor):
+                break
+        if by_chance is not None:
+            hessian = _less_by_chance(hessian, basis[RIGHT], by_chance)
+        inverse_hessian = np.linalg.inv(hessian)
+        return Solution(basis @ solution, basis @ inverse_hessian @ basis.T, self.spreads)
+
+    def _with_pose_priors(self, information, gradient, state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the normal equations with the priors of poses and floor, and which columns (n,) do not vary."""
+        information, gradient = information.copy(), gradient.copy()
+        priors, gone = self.priors, self.unknowns.difference(state, self.priors.nominal)
+        fixed = np.zeros(self.unknowns.size, bool)
+        for own, covariance in ((LEFT, priors.left), (RIGHT, priors.right)):
+            if covariance is not None and not np.any(covariance):
+                fixed[own] = True
+                continue
+            precision = np.eye(6) / UNKNOWN**2 if covariance is None else np.linalg.inv(covariance)
+            information[own, own] += precision
+            gradient[own] -= 0.0 if covariance is None else precision @ gone[own]
+        if state.floor is None:
+            fixed[FLOOR] = fixed[CURVATURE] = True
+        else:
+            precision = np.array([priors.floor_height, UNKNOWN, UNKNOWN]) ** -2.0
+            information[FLOOR, FLOOR] += np.diag(precision)
+            gradient[FLOOR] -= precision * gone[FLOOR]
+            if priors.curvature:
+                information[CURVATURE, CURVATURE] += np.eye(3) / priors.curvature**2
+                gradient[CURVATURE] -= gone[CURVATURE] / priors.curvature**2
+            else:
+                fixed[CURVATURE] = True
+        return information, gradient, fixed
+
+    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict]:
+        """Return the unknowns in units of their prior: the basis (n, k), the priors' precisions (k,), and by (lidar, kind)
+        which of the k (slice) are channels' errors."""
+        size = self.unknowns.size
+        free = np.flatnonzero(~fixed[:FIRST_UNIT])
+        own = np.arange(self.unknowns.others.start, size)
+        parts, prior, kinds = [np.eye(size)[:, free]], [np.zeros(len(free))], {}
+        count = len(free)
+        for side, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
+            for kind, root in roots.items():
+                if not root.shape[1]:
+                    continue
+                block = np.zeros((size, root.shape[1]))
+                block[unit] = root * self.spreads[side].get(kind, 1.0)
+                parts.append(block)
+                prior.append(np.ones(root.shape[1]))
+                if kind in CHANNEL_KINDS:
+                    kinds[side, kind] = slice(count, count + root.shape[1])
+                count += root.shape[1]
+        parts.append(np.eye(size)[:, own])
+        prior.append(np.zeros(len(own)))
+        return np.hstack(parts), np.concatenate(prior), kinds
+
+    def _present(self, basis: np.ndarray, state: State) -> np.ndarray:
+        """Return where the units' parameters of a state are in the basis (k,); zero for all else."""
+        values = np.zeros(self.unknowns.size)
+        for unit, own in zip(self.unknowns.units, state.units, strict=True):
+            values[unit] = own
+        scale = np.einsum("nk,nk->k", basis, basis)  # the roots' columns are orthogonal
+        return (values @ basis) / scale
+
+    def _learn(self, kinds: dict, z: np.ndarray, factor) -> bool:
+        """Take the spreads of the channels' errors from the data (expectation maximisation); False once they settle."""
+        inverse_factor = np.linalg.inv(np.tril(factor[0]))
+        variances = np.einsum("ij,ij->j", inverse_factor, inverse_factor)
+        settled = True
+        for (side, kind), own in kinds.items():
+            share = float(np.sqrt(np.mean(z[own] ** 2 + variances[own])))
+            before = self.spreads[side][kind]
+            # A unit that differs more than the sensor file says is reported, and counts as it is.
+            after = max(before * share, LEAST_SPREAD)
+            settled &= abs(after - before) < 0.02 * before
+            self.spreads[side][kind] = after
+        return not settled
+
+
+def _root(model: ErrorModel) -> dict[str, np.ndarray]:
+    """Return orthogonal roots (n, k) of a unit's prior covariance: of its scalars and of each kind of channels' errors."""
+    covariance = model.prior_covariance()
+    roots = {}
+    for name, own in [("scalars", slice(0, len(SCALARS))), *((kind, model.of_kind(kind)) for kind in CHANNEL_KINDS)]:
+        variances, axes = np.linalg.eigh(covariance[own, own])
+        kept = variances > 1e-9 * max(variances[-1], 1e-30)
+        if name == "scalars":  # uncorrelated, and of very different sizes
+            variances, axes = np.diag(covariance[own, own]), np.eye(len(SCALARS))
+            kept = variances > 0
+        root = np.zeros((model.size, np.count_nonzero(kept)))
+        root[own] = axes[:, kept] * np.sqrt(variances[kept])
+        roots[name] = root
+    return roots
+
+
+def _less_by_chance(hessian: np.ndarray, rows: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
+    """Return the hessian (k, k) with information (6, 6) about the right lidar's pose taken away, but never below that of
+    `UNKNOWN`; `rows` (6, k) are the pose's rows of the basis."""
+    pose = np.flatnonzero(np.abs(rows).sum(axis=0))
+    rest = np.setdiff1d(np.arange(len(hessian)), pose)
+    cross = hessian[np.ix_(rest, pose)]
+    taken = cross.T @ np.linalg.solve(hessian[np.ix_(rest, rest)], cross) if len(rest) else 0.0
+    marginal = hessian[np.ix_(pose, pose)] - taken
+    values, axes = np.linalg.eigh(marginal - by_chance)
+    least = axes @ np.diag(np.maximum(values, UNKNOWN**-2)) @ axes.T
+    result = hessian.copy()
+    result[np.ix_(pose, pose)] += least - marginal
+    return result

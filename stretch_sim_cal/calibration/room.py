@@ -1,0 +1,379 @@
+"""The residual block of the room: how far both lidars' returns lie from small flat patches, and the patches from the floor.
+
+Every patch of the room has a plane of its own, which is eliminated (as in Liu and Zhang, BALM, RA-L 2021; Zhou et al.,
+pi-LSAM, 2021). A cell of returns lies above the patch by
+
+    height = (patch at the spot) + slope . (where it lies - spot) + noise
+
+with one height per patch, but slopes of its own for each lidar: on a surface that is slightly curved equal slopes would
+pretend to hold a lidar along it. The `spot` is where both lidars together know the difference of their heights best. So a
+patch says by how much one lidar's view lies above the other's, the gap, and how far the channels of each lidar disagree,
+which is what determines their errors.
+
+A patch of the floor obeys, beside that, the floor: its height at the spot is the floor's there, but for the floor's
+unevenness. It may be seen by one lidar alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from stretch_sim_cal.calibration.noise import Noise, clean_cells, estimate_noise, still_cells
+from stretch_sim_cal.calibration.patches import (
+    MIN_CELLS,
+    Fits,
+    Members,
+    Patches,
+    covered,
+    fit_planes,
+    refined,
+    remeasured,
+)
+from stretch_sim_cal.calibration.problem import (
+    CURVATURE,
+    FIRST_UNIT,
+    FLOOR,
+    POSES,
+    NormalEquations,
+    State,
+    Unknowns,
+    floor_rows,
+)
+from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
+from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.voxels import group_means
+
+# Tukey's biweight: 95 % efficient under normal noise.
+TUKEY = 4.685
+_MAX_MISFIT = 4.0
+# Patches whose normal is not known this well (rad) are left out.
+MAX_SLOPE_DEVIATION = 0.02
+_CHANCE_MARGIN = 3.0
+# Cells further than this (m) from a patch's first plane are not of it.
+WIDEST_HEIGHT = 0.03
+# Precision (1/m^2, 1/slope^2) of a patch's own height and slopes beforehand: none that matters.
+WEAK = 1e-2
+
+
+@dataclass(frozen=True)
+class FloorView:
+    """Which patches are of the floor: `trust(points)` gives their weights (N,), 0 to 1, at points (N, 3) in base_link;
+    `unevenness` (m) is the standard deviation of their heights about the floor, `gate` (m) how far they may be from it."""
+
+    trust: object
+    unevenness: float
+    gate: float
+
+
+@dataclass(frozen=True)
+class RoomBlock:
+    """The patches at one estimate.
+
+    `surface` is what both lidars see there; `flat` patches, members and fits before the selection; `members` with their
+    `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and `patch_weights` (P,) of all
+    patches; every cell is in one patch of each of the `grids`. `floor_patches` (F,) are of the floor, their heights over
+    it `floor_residuals` (F,), trusted by `floor_weights` (F,).
+    """
+
+    state: State
+    surface: Surface
+    noise: Noise
+    grids: int
+    flat: tuple[Patches, Members, Fits]
+    members: Members
+    variances: np.ndarray
+    gaps: "Gaps"
+    weights: np.ndarray
+    spots: np.ndarray
+    patch_weights: np.ndarray
+    floor_patches: np.ndarray
+    floor_residuals: np.ndarray
+    floor_weights: np.ndarray
+    unevenness: float
+
+    @property
+    def scale(self) -> float:
+        """How many times larger than expected the gaps are; at least 1."""
+        kept = self.weights > 0
+        squares = self.gaps.values[kept] ** 2 / self.gaps.variances[kept]
+        return max(1.0, float(np.sqrt(squares.sum() / self.grids / max(self.num_used - 6.0, 1.0))))
+
+    @property
+    def num_used(self) -> float:
+        """How many patches a grid has on average that are seen by both lidars, flat and no outliers."""
+        return np.count_nonzero(self.weights) / self.grids
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square gap (m) between the two lidars' surfaces."""
+        kept = self.weights > 0
+        return float(np.sqrt(np.mean(self.gaps.values[kept] ** 2))) if kept.any() else float("inf")
+
+    def information_by_chance(self) -> np.ndarray:
+        """Return how much information (6, 6) about the right lidar's pose may come from nothing but the normals' noise."""
+        return information_by_chance(self.gaps, self.weights / self.grids)
+
+    def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]) -> None:
+        """Add what the patches say of the unknowns to the normal equations."""
+        patches, _, fits = self.flat
+        members = self.members
+        kept = np.flatnonzero(self.patch_weights[members.patch] > 0)
+        if not len(kept):
+            return
+        members, variances = members.only(kept), self.variances[kept]
+        number = np.cumsum(self.patch_weights > 0) - 1
+        group, side = number[members.patch], self.surface.side[members.cell]
+        weights = self.patch_weights[members.patch] / variances / self.grids
+        jacobian, columns = self._rows(unknowns, lidars, members, side, patches, fits)
+        beside = members.coordinates - self.spots[members.patch]
+        design = np.zeros((len(group), 5))
+        design[:, 0] = 1.0
+        for lidar in (0, 1):
+            own = side == lidar
+            design[own, 1 + 2 * lidar : 3 + 2 * lidar] = beside[own]
+        rows = [_sparse(jacobian, columns, unknowns.size)]
+        residuals, groups, designs, all_weights = [members.heights], [group], [design], [weights]
+        if len(self.floor_patches):
+            spot = patches.centres[self.floor_patches] + np.einsum(
+                "pa,pai->pi", self.spots[self.floor_patches], patches.axes[self.floor_patches]
+            )
+            floor_columns = np.concatenate([np.arange(18)[FLOOR], np.arange(18)[CURVATURE]])
+            over_floor = floor_rows(self.state.floor, spot)
+            rows.append(_sparse(-over_floor, np.broadcast_to(floor_columns, over_floor.shape), unknowns.size))
+            residuals.append(-(self.state.floor.distance(spot) - self.state.rises(spot)))
+            groups.append(number[self.floor_patches])
+            on_height = np.zeros((len(spot), 5))
+            on_height[:, 0] = 1.0
+            designs.append(on_height)
+            all_weights.append(self.floor_weights / self.unevenness**2 / self.grids)
+        equations.add_eliminating(
+            sparse.vstack(rows).tocsr(), np.concatenate(residuals), np.concatenate(all_weights),
+            np.concatenate(groups), np.concatenate(designs), WEAK,
+        )  # fmt: skip
+
+    def _rows(self, unknowns, lidars, members, side, patches, fits) -> tuple[np.ndarray, np.ndarray]:
+        """Return how the members' heights change with the unknowns: (K, 23) and its columns (K, 23)."""
+        normals = patches.normals[members.patch]
+        above = members.heights - np.einsum("ki,ki->k", members.design, fits.coefficients[members.patch])
+        # Levers at the surface, not at the noisy returns, whose noise would correlate with their heights.
+        points = self.surface.points[members.cell] - above[:, None] * normals
+        jacobian = np.empty((len(side), 6 + 17))
+        columns = np.empty(jacobian.shape, dtype=np.int64)
+        jacobian[:, :6] = np.hstack([normals, np.cross(points, normals)])
+        first = 0
+        for lidar, seen in enumerate(lidars):
+            own = np.flatnonzero(side == lidar)
+            cell = members.cell[own] - first
+            columns[own, :6] = np.arange(POSES[lidar].start, POSES[lidar].stop)
+            columns[own, 6:] = unknowns.unit_columns(lidar, seen.returns.channel[cell])
+            cosines = np.clip(members.cosines[own], 0.1, 1.0)
+            scalars, channels = seen.model.sensitivity(
+                seen.returns.only(cell), cosines, normals[own] @ self.state.base_from_lidar[lidar][:3, :3],
+                self.state.units[lidar], beyond=-above[own] / cosines,
+            )  # fmt: skip
+            jacobian[own, 6:] = np.hstack([scalars, channels])
+            first += len(seen.surface.points)
+        return jacobian, columns
+
+
+def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_array:
+    """Return rows (N, size) with `values` (N, C) at `columns` (N, C)."""
+    count, width = values.shape
+    return sparse.csr_array((values.ravel(), columns.ravel(), np.arange(count + 1) * width), shape=(count, size))
+
+
+def room_block(
+    lidars: tuple[Lidar, Lidar], state: State, noise: Noise, slack: float, grids: int, floor: FloorView | None = None
+) -> RoomBlock:
+    """Return the patches of the room at a state.
+
+    `slack` (m) is how far the two lidars' surfaces may still be apart, `grids` how many shifted grids of patches cover
+    them.
+    """
+    surface = in_base(lidars, state)
+    patches, members = flat_patches(surface, noise, slack, grids, None if floor is None else state.floor)
+    number = len(patches.centres)
+    fits = fit_planes(members, noise.variances(surface, members), number)
+    noise = estimate_noise(surface, patches.normals, members, fits, noise)
+    flat = (patches, members, fits)
+    clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
+    still = still_cells(surface, patches.centres, patches.normals, members, noise)
+    return _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor)
+
+
+def remeasured_block(lidars: tuple[Lidar, Lidar], state: State, before: RoomBlock, floor: FloorView | None) -> RoomBlock:
+    """Return the same patches and members at another state close by."""
+    surface = in_base(lidars, state)
+    patches = before.flat[0]
+    members = remeasured(surface, patches, before.members)
+    return _measured(lidars, state, surface, before.noise, before.grids, before.flat, members, 0.0, floor)
+
+
+def _measured(lidars, state, surface, noise, grids, flat, members, slack, floor) -> RoomBlock:
+    patches, number = flat[0], len(flat[0].centres)
+    side, first = surface.side[members.cell], 0
+    for lidar, seen in enumerate(lidars):
+        own = side == lidar
+        seen.meets(members.cell[own] - first, members.cosines[own])
+        first += len(seen.surface.points)
+    variances = noise.variances(surface, members)
+    by_lidar = tuple(fit_planes(members.only(side == lidar), variances[side == lidar], number) for lidar in (0, 1))
+    gaps = measure_gaps(patches, *by_lidar)
+    # The few patches that alone hold a direction must not be taken for outliers while the lidars are not yet aligned.
+    weights = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2).weights
+    spots, patch_weights = np.zeros((number, 2)), np.zeros(number)
+    spots[gaps.patches], patch_weights[gaps.patches] = gaps.designs[:, 1:], weights
+    fits = fit_planes(members, variances, number)
+    block = dict(
+        state=state, surface=surface, noise=noise, grids=grids, flat=(flat[0], flat[1], fits), members=members,
+        variances=variances, gaps=gaps, weights=weights, spots=spots, patch_weights=patch_weights,
+    )  # fmt: skip
+    return RoomBlock(**block, **_floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, floor))
+
+
+def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, floor: FloorView | None) -> dict:
+    """Return which patches are of the floor, and weigh those that one lidar alone sees (in place)."""
+    nothing = np.zeros(0)
+    if floor is None:
+        return {
+            "floor_patches": nothing.astype(int), "floor_residuals": nothing, "floor_weights": nothing, "unevenness": 1.0
+        }  # fmt: skip
+    heights = state.floor.distance(patches.centres) - state.rises(patches.centres)
+    trust = np.where(np.abs(heights) < floor.gate + slack, floor.trust(patches.centres), 0.0)
+    is_floor = (patches.normals @ state.floor.normal > np.cos(0.05)) & (trust > 0)
+    seen_by_both = np.zeros(len(trust), bool)
+    seen_by_both[gaps.patches] = True
+    alone = is_floor & ~seen_by_both & _flat(fits)
+    spots[alone] = group_means(members.patch, len(trust), members.coordinates)[alone]
+    patch_weights[alone] = 1.0
+    chosen = np.flatnonzero(is_floor & (patch_weights > 0))
+    at_spot = fits.coefficients[chosen, 0] + np.einsum("pa,pa->p", fits.coefficients[chosen, 1:], spots[chosen])
+    where = patches.centres[chosen] + np.einsum("pa,pai->pi", spots[chosen], patches.axes[chosen])
+    residuals = state.floor.distance(where) - state.rises(where) + at_spot
+    width = TUKEY * np.sqrt(floor.unevenness**2 + fits.covariances[chosen, 0, 0] + slack**2)
+    ratio = residuals / width
+    weights = np.where(np.abs(ratio) < 1.0, (1.0 - ratio**2) ** 2, 0.0) * trust[chosen]
+    kept = weights > 0
+    return {
+        "floor_patches": chosen[kept], "floor_residuals": residuals[kept], "floor_weights": weights[kept],
+        "unevenness": float(np.hypot(floor.unevenness, slack)),
+    }  # fmt: skip
+
+
+def flat_patches(
+    surface: Surface, noise: Noise, slack: float, grids: int, floor: Plane | None
+) -> tuple[Patches, Members]:
+    """Return patches with their planes settled, and the cells that belong to them, one patch of each grid."""
+    patches, members = covered(surface, WIDEST_HEIGHT + slack, grids, floor)
+    for _ in range(3):
+        variances = noise.variances(surface, members) + slack**2
+        fits = fit_planes(members, variances, len(patches.centres))
+        patches = refined(patches, fits)
+        near = np.abs(fits.residuals) < np.maximum(5.0 * np.sqrt(variances), 0.5 * WIDEST_HEIGHT)
+        members = remeasured(surface, patches, members.only(near))
+    return patches, members
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Right minus left height (m) at `points` (G, 3) along `normals` (G, 3), their `variances` (G,); `slope_axes`
+    (G, 2, 3) and `slope_covariances` (G, 2, 2) tell how well the normals are known. `patches` (G,) says of which patches
+    they are, `designs` (G, 3) where on their planes."""
+
+    patches: np.ndarray
+    designs: np.ndarray
+    values: np.ndarray
+    variances: np.ndarray
+    points: np.ndarray
+    normals: np.ndarray
+    slope_axes: np.ndarray
+    slope_covariances: np.ndarray
+
+    @property
+    def jacobian(self) -> np.ndarray:
+        """How the gaps (G, 6) change with a twist of the right lidar in the left frame."""
+        return np.hstack([self.normals, np.cross(self.points, self.normals)])
+
+
+def measure_gaps(patches: Patches, left: Fits, right: Fits) -> Gaps:
+    """Return the gaps of the patches that both lidars see as flat."""
+    difference = left.covariances + right.covariances
+    spot = -np.linalg.solve(difference[:, 1:, 1:], difference[:, 1:, :1])[:, :, 0]
+    design = np.hstack([np.ones((len(spot), 1)), spot])
+    slope_deviations = 0.5 * np.sqrt(np.linalg.eigvalsh(difference[:, 1:, 1:])[:, -1])
+    usable = (
+        _flat(left) & _flat(right) & (np.linalg.norm(spot, axis=1) < 0.75 * patches.sizes)
+        & (slope_deviations < MAX_SLOPE_DEVIATION)
+    )  # fmt: skip
+    spot, design, difference = spot[usable], design[usable], difference[usable]
+    slopes = 0.5 * (left.coefficients + right.coefficients)[usable, 1:]
+    height = 0.5 * np.einsum("gi,gi->g", design, (left.coefficients + right.coefficients)[usable])
+    axes = patches.axes[usable]
+    normals = patches.normals[usable] - np.einsum("ga,gai->gi", slopes, axes)
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    return Gaps(
+        patches=np.flatnonzero(usable), designs=design,
+        values=np.einsum("gi,gi->g", design, (right.coefficients - left.coefficients)[usable]),
+        variances=np.einsum("gi,gij,gj->g", design, difference, design),
+        points=patches.centres[usable] + np.einsum("ga,gai->gi", spot, axes) + height[:, None] * patches.normals[usable],
+        normals=normals, slope_axes=axes, slope_covariances=0.25 * difference[:, 1:, 1:],
+    )  # fmt: skip
+
+
+def _flat(fits: Fits) -> np.ndarray:
+    """Return which patches (G,) have members enough and residuals no larger than their noise explains."""
+    freedom = np.maximum(fits.counts - 3.0, 1.0)
+    return (fits.counts >= MIN_CELLS) & (fits.misfits / freedom < 1.0 + _MAX_MISFIT * np.sqrt(2.0 / freedom))
+
+
+@dataclass(frozen=True)
+class TukeyFit:
+    """A robust fit: `twist` (6,), the residuals in standard deviations `normalised` (G,), their `weights` (G,) from 0
+    (outlier) to 1, and `scale`: how many times larger than expected the residuals are, at least 1."""
+
+    twist: np.ndarray
+    normalised: np.ndarray
+    weights: np.ndarray
+    scale: float
+
+
+def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
+    """Return the twist that brings `values + jacobian @ twist` to zero (Tukey's weights, their width from the median).
+
+    Directions that the jacobian (G, 6) says nothing about are left alone.
+    """
+    deviations = np.sqrt(variances)
+    twist = np.zeros(6)
+    for _ in range(30):
+        normalised = (values + jacobian @ twist) / deviations
+        width = TUKEY * max(1.0, 1.4826 * float(np.median(np.abs(normalised)))) if len(values) else TUKEY
+        weights = np.where(np.abs(normalised) < width, (1.0 - (normalised / width) ** 2) ** 2, 0.0)
+        weighted = jacobian * (weights / variances)[:, None]
+        update = solve_semidefinite(weighted.T @ jacobian, -weighted.T @ (values + jacobian @ twist))
+        twist = twist + update
+        if np.abs(update).max() < 1e-8:
+            break
+    normalised = (values + jacobian @ twist) / deviations
+    kept = weights > 0
+    misfit = float(np.sum(normalised[kept] ** 2)) / max(np.count_nonzero(kept) - 6.0, 1.0)
+    return TukeyFit(twist, normalised, weights, max(1.0, float(np.sqrt(misfit))))
+
+
+def information_by_chance(gaps: Gaps, weights: np.ndarray) -> np.ndarray:
+    """Return how much information (6, 6) about the twist may come from nothing but the normals' noise.
+
+    A normal that errs by chance has a little of every direction in it; over many patches of a bare corridor that adds
+    up to what looks like information about sliding along it. With a margin, since it varies by chance, too.
+    """
+    per_gap = weights / gaps.variances
+    tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
+    return _CHANCE_MARGIN * np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
+
+
+def solve_semidefinite(matrix: np.ndarray, right_side: np.ndarray) -> np.ndarray:
+    """Solve a symmetric positive semi-definite system; directions a millionfold weaker than the rest get zero."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    inverse = np.where(values > 1e-6 * values[-1], 1.0 / np.maximum(values, 1e-300), 0.0)
+    return vectors @ (inverse * (vectors.T @ (right_side / scale))) / scale
