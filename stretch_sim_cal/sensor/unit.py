@@ -169,9 +169,7 @@ class ErrorModel:
         """Return how `normals . corrected(...)` changes with the scalars (N, 14) and, in the order of `CHANNEL_KINDS`,
         with those of the return's own channel (N, 3); normals (N, 3) are in the lidar's frame."""
         distances = self._distances(returns, cosines, values)
-        elevation, azimuth = self._angles(
-            returns.elevations, returns.azimuths, returns.rotor, returns.channel, values
-        )
+        elevation, azimuth = self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values)
         along = np.einsum("ni,ni->n", normals, directions(elevation, azimuth))
         by_elevation, by_azimuth = (
             distances * np.einsum("ni,ni->n", normals, partial) for partial in _derivatives(elevation, azimuth)
