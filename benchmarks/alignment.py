@@ -26,7 +26,7 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
-from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -41,7 +41,7 @@ class Row:
     frames: int = 20
     range_noise: float = 0.01
     guess_off: tuple[float, float] = (0.0, 0.0)
-    sensor: str = "jt128"
+    sensor: str = DEFAULT_SENSOR
     anywhere: bool = False
     biases: tuple[float, float] = (0.0, 0.0)
 

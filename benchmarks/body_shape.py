@@ -24,6 +24,7 @@ from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.commands.fit_body_shape import main as fit_body_shape_model
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -95,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Body shape: ours beside the published fit, on simulated datasets.")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--sensor", default="jt128")
+    parser.add_argument("--sensor", default=DEFAULT_SENSOR)
     parser.add_argument("--grid", choices=["random", "demo"], default="random")
     args = parser.parse_args()
     results = []

@@ -26,7 +26,7 @@ from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -107,8 +107,8 @@ class Recording:
             PoseError(tuple(rng.uniform(-0.005, 0.005, 3)), tuple(np.radians(rng.uniform(-1, 1, 3)))) for _ in range(2)
         )
         base_error = BaseError(rng.uniform(-0.005, 0.005), *np.radians(rng.uniform(-1.5, 1.5, 2)))
-        setup = SimulationSetup(scene.world, "jt128", seed, left_error, right_error, base_error)
-        simulator = EmbeddedSimulator(setup, replace(load_sensor("jt128"), range_noise=scene.range_noise))
+        setup = SimulationSetup(scene.world, DEFAULT_SENSOR, seed, left_error, right_error, base_error)
+        simulator = EmbeddedSimulator(setup, replace(load_sensor(DEFAULT_SENSOR), range_noise=scene.range_noise))
         if scene.carpet:
             simulator.add_surface("carpet", CARPET)
         true_left, true_right = (simulator.base_from_lidar(device) for device in ("left", "right"))

@@ -26,7 +26,7 @@ from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_transl
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, joint_positions, nominal_description
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
-from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -180,7 +180,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=1000)
-    parser.add_argument("--sensor", default="jt128")
+    parser.add_argument("--sensor", default=DEFAULT_SENSOR)
     parser.add_argument("--noise", type=float, default=0.01, help="m along the ray (default: %(default)s)")
     parser.add_argument("--poses", type=int, default=8, choices=range(1, 9))
     parser.add_argument("--frames", type=int, default=5, help="per pose (default: %(default)s)")

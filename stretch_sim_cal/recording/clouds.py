@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.sensor import POINT_DTYPE
+from stretch_sim_cal.sensor.points import POINT_DTYPE
 
 # sensor_msgs/PointField: INT8 = 1 .. FLOAT64 = 8.
 DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}

@@ -1,13 +1,14 @@
-"""Sensor files (`config/*.yaml`): a kind of lidar, by its tables, its noise law, what its driver corrects, and how far one
-unit may differ from the tables.
+"""Sensor files (`config/*.yaml`): a kind of lidar, by its tables, its noise law, what its driver corrects and publishes,
+and how far one unit may differ from the tables. A unit file (see `unit_file`) is read as a sensor file of one unit.
 
 The lidar's frame has its x-y plane across the spin axis and z along the axis, out of the dome. A channel with elevation e
 and azimuth offset o looks along (cos e cos b, cos e sin b, sin e), b = a + o, when the rotor is at azimuth a.
 """
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,22 @@ import numpy as np
 
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.unit import ErrorModel, UnitSpread
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, ErrorModel, UnitSpread
+from stretch_sim_cal.sensor.unit_file import UNIT_FILE_KEYS, Unit, near_range, read_angle_table, unit_from_mapping
 
 DEVICES = ("left", "right")
-# The layout of the vendor's driver: 26 bytes per point, little-endian, without padding; `timestamp` in s.
-POINT_DTYPE = np.dtype(
-    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
-)
+# The sensor of a simulation that does not say which.
+DEFAULT_SENSOR = "jt128_ideal"
 MAX_RAYS = 2_000_000
+RETURNS = ("single", "dual")
+MISSES = ("none", "zeros")
 KEYS = {
     "rate", "azimuth_steps", "clockwise", "elevations_deg", "azimuth_offsets_deg", "firing_times_us", "optical_centre",
-    "range_min", "range_max", "range_noise", "range_biases", "drop_out_rate", "beam_divergence_deg", "reflectivity",
-    "spin_drift_deg_per_scan", "spin_jitter_deg", "clock_spread", "driver", "unit",
+    "range_min", "range_max", "range_noise", "range_noise_growth", "range_biases", "range_drift", "quantisation",
+    "drop_out_rate", "drop_out_echo", "beam_divergence_deg", "blooming_deg", "reflectivity", "returns", "misses",
+    "packets", "spin_drift_deg_per_scan", "spin_jitter_deg", "clock_spread", "driver", "unit",
 }  # fmt: skip
-UNIT_KEYS = {
+SPREAD_KEYS = {
     "range_offset", "range_scale", "near_range", "incidence", "echo", "channel_range", "channel_elevation_deg",
     "channel_azimuth_deg", "azimuth_harmonics_deg", "optical_centre",
 }  # fmt: skip
@@ -44,15 +47,30 @@ class Driver:
 
 
 @dataclass(frozen=True)
+class NoiseGrowth:
+    """What adds to the constant range noise, as standard deviations in m, in quadrature: `range` per m of distance,
+    `incidence` times 1 / cos - 1, `echo` times exp(-intensity / 255 / WEAK_ECHO), as of the unit's errors."""
+
+    range: float = 0.0
+    incidence: float = 0.0
+    echo: float = 0.0
+
+
+@dataclass(frozen=True)
 class Sensor:
     """What a sensor file says of a lidar. Lengths in m, angles in rad, times in s.
 
+    `kind` is the name in `config/`, or the path, of the sensor file itself or of that which a unit file names.
     `elevations`, `azimuth_offsets`, `firing_times` (after the rotor passed the azimuth of the block) and `range_biases`
     are (C,), one entry per channel; channel i reports ring i. `optical_centre` (3,) is in the frame that turns with the
-    rotor. `spread` says how far one unit may differ from all that.
+    rotor. `range_drift` is one standard deviation of the growth of ranges while the unit warms up, over
+    `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). `packets` of a scan have
+    a time each; 0 for a time of each point. `spread` says how far one unit may differ from all that; `unit` is the one
+    that a unit file describes.
     """
 
     name: str
+    kind: str
     rate: float
     azimuth_steps: int
     clockwise: bool
@@ -63,15 +81,25 @@ class Sensor:
     range_min: float
     range_max: float
     range_noise: float
+    noise_growth: NoiseGrowth
     range_biases: np.ndarray
+    range_drift: float
+    drift_time: float
+    quantisation: float
     drop_out_rate: float
+    drop_out_echo: float
     beam_divergence: float
+    blooming: float
     reflectivity: float
+    dual_return: bool
+    zero_misses: bool
+    packets: int
     spin_drift: float
     spin_jitter: float
     clock_spread: float
     driver: Driver
     spread: UnitSpread
+    unit: Unit | None = None
 
     @property
     def num_channels(self) -> int:
@@ -98,16 +126,102 @@ class Sensor:
             self.firing_azimuths if np.any(self.firing_times) else None,
         )  # fmt: skip
 
+    def draw_unit(self, rng: np.random.Generator) -> Unit:
+        """Return the unit that the file describes, or one drawn from `spread`, as its driver leaves it."""
+        if self.unit is not None:
+            return self.unit
+        values = self.error_model().draw(rng)
+        values[[CENTRE_SHARE, FIRING_SHARE]] = self.uncorrected_shares
+        return Unit(values, range_drift=float(self.range_drift * rng.standard_normal()))
 
-def load_sensor(name: str | Path) -> Sensor:
-    """Return the sensor of that name (in `config/`) or path. Raises `InputError` naming file and key."""
+    @property
+    def uncorrected_shares(self) -> tuple[float, float]:
+        """The shares of optical centre and firing times that the driver leaves uncorrected, each 0 or 1."""
+        centre = not self.driver.distance_correction and np.any(self.optical_centre)
+        return float(centre), float(not self.driver.firing_time_correction and np.any(self.firing_times))
+
+    def with_driver(self, driver: Driver) -> "Sensor":
+        """Return this sensor behind a driver with those corrections."""
+        sensor = replace(self, driver=driver)
+        if self.unit is None or driver == self.driver:
+            return sensor
+        values = self.unit.values.copy()
+        values[[CENTRE_SHARE, FIRING_SHARE]] = sensor.uncorrected_shares
+        return replace(sensor, unit=replace(self.unit, values=values))
+
+
+def load_sensor(name: str | Path, angle_table: str | Path | None = None) -> Sensor:
+    """Return the sensor of that name (in `config/`) or path, of one unit if the file is a unit file; with the unit's own
+    `angle_table` (the maker's CSV) in place of the sensor's. Raises `InputError` naming file and key."""
     path = files.find_shared("config", name, ".yaml")
-    data = validate.mapping(files.read_yaml(path), KEYS, str(path))
+    data = files.read_yaml(path)
+    unit_data: Mapping[str, Any] | None = None
+    kind = path
+    if "sensor" in data:
+        unit_data = data
+        kind, data = _kind(path, data)
+        data = data | {k: v for k, v in unit_data.items() if k not in (*UNIT_FILE_KEYS, "sensor")}
+        near = (data.get("unit") or {}).get("near_range") or {}
+        said = (unit_data.get("values") or {}).get("near_range") if isinstance(unit_data.get("values"), dict) else None
+        _, length = near_range(said, near.get("length", 1.0), f"{path}: values: near_range")
+        data["unit"] = (data.get("unit") or {}) | {"near_range": near | {"length": length}}
+    sensor = _sensor(path, kind, data)
+    if angle_table is not None:
+        elevations, offsets = read_angle_table(angle_table)
+        if len(elevations) != sensor.num_channels:
+            raise InputError(
+                f"{angle_table}: has {len(elevations)} channels, the sensor {sensor.name} has {sensor.num_channels}"
+            )
+        sensor = replace(sensor, elevations=elevations, azimuth_offsets=offsets)
+    if unit_data is None:
+        return sensor
+    unit = unit_from_mapping(sensor.error_model(), unit_data, str(path))
+    said = unit_data.get("values") or {}
+    for key, index, share in zip(
+        ("optical_centre_share", "firing_time_share"), (CENTRE_SHARE, FIRING_SHARE), sensor.uncorrected_shares
+    ):
+        if key not in said:
+            unit.values[index] = share
+    return replace(sensor, unit=unit)
+
+
+def fleet_angle_table(device: str) -> Path | None:
+    """Return the angle table of lidar "left" or "right" in the robot's fleet folder, None if there is none."""
+    fleet, robot = os.environ.get("HELLO_FLEET_PATH"), os.environ.get("HELLO_FLEET_ID")
+    if not fleet or not robot:
+        return None
+    path = Path(fleet) / robot / "calibration_hesais" / f"{device}_lidar_calibration.dat"
+    return path if path.is_file() else None
+
+
+def _kind(path: Path, data: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Return path and content of the sensor file that a unit file names: a name in `config/`, or a path beside it."""
+    where = f"{path}: sensor"
+    name = validate.text(data["sensor"], where)
+    beside = path.parent / name
+    try:
+        kind = files.find_shared("config", beside if len(Path(name).parts) > 1 or beside.is_file() else name, ".yaml")
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    known = validate.mapping(
+        files.read_yaml(kind), KEYS, str(kind)
+    )  # a unit file of a unit file has the unknown 'sensor'
+    validate.mapping(dict(data), KEYS | {"sensor", *UNIT_FILE_KEYS}, str(path))
+    return kind, known
+
+
+def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
+    data = validate.mapping(data, KEYS, str(path))
 
     def value(key: str, default: float | None, low: float, high: float) -> float:
         if default is None and key not in data:
             raise InputError(f"{path}: {key}: is missing")
         return validate.number(data.get(key, default), f"{path}: {key}", low, high)
+
+    def choice(key: str, known: tuple[str, ...]) -> int:
+        if (given := data.get(key, known[0])) not in known:
+            raise InputError(f"{path}: {key}: is {given!r}, one of {', '.join(known)} was expected")
+        return known.index(given)
 
     elevations = data.get("elevations_deg")
     if not isinstance(elevations, list) or not elevations:
@@ -119,10 +233,14 @@ def load_sensor(name: str | Path) -> Sensor:
             return np.full(len(elevations), validate.number(given, f"{path}: {key}", low, high))
         return np.array(validate.numbers(given, len(elevations), f"{path}: {key}", low, high))
 
-    driver = driver_from_mapping(data.get("driver"), f"{path}: driver")
+    growth = validate.mapping(
+        data.get("range_noise_growth"), set(NoiseGrowth.__dataclass_fields__), f"{path}: range_noise_growth"
+    )
+    drift = validate.mapping(data.get("range_drift"), {"amplitude", "time"}, f"{path}: range_drift")
     optical_centre = validate.numbers(data.get("optical_centre", [0.0] * 3), 3, f"{path}: optical_centre", -0.5, 0.5)
     sensor = Sensor(
         name=path.stem,
+        kind=kind.stem if kind.parent == files.share_directory() / "config" else str(kind),
         rate=value("rate", None, 0.1, 100.0),
         azimuth_steps=validate.integer(data.get("azimuth_steps"), f"{path}: azimuth_steps", 4, 100_000),
         clockwise=validate.flag(data.get("clockwise", False), f"{path}: clockwise"),
@@ -133,14 +251,28 @@ def load_sensor(name: str | Path) -> Sensor:
         range_min=value("range_min", None, 0.0, 10.0),
         range_max=value("range_max", None, 0.1, 1000.0),
         range_noise=value("range_noise", None, 0.0, 1.0),
+        noise_growth=NoiseGrowth(
+            **{
+                key: validate.number(said, f"{path}: range_noise_growth: {key}", 0.0, 1.0)
+                for key, said in growth.items()
+            }
+        ),
         range_biases=per_channel("range_biases", -1.0, 1.0),
+        range_drift=validate.number(drift.get("amplitude", 0.0), f"{path}: range_drift: amplitude", 0.0, 1.0),
+        drift_time=validate.number(drift.get("time", 600.0), f"{path}: range_drift: time", 1e-3, 1e6),
+        quantisation=value("quantisation", 0.0, 0.0, 1.0),
         drop_out_rate=value("drop_out_rate", 0.0, 0.0, 1.0),
+        drop_out_echo=value("drop_out_echo", 0.0, 0.0, 10.0),
         beam_divergence=np.radians(value("beam_divergence_deg", 0.0, 0.0, 10.0)),
+        blooming=np.radians(value("blooming_deg", 0.0, 0.0, 20.0)),
         reflectivity=value("reflectivity", 0.5, 0.0, 1.0),
+        dual_return=choice("returns", RETURNS) == 1,
+        zero_misses=choice("misses", MISSES) == 1,
+        packets=validate.integer(data.get("packets", 0), f"{path}: packets", 0, 100_000),
         spin_drift=np.radians(value("spin_drift_deg_per_scan", 0.0, 0.0, 360.0)),
         spin_jitter=np.radians(value("spin_jitter_deg", 0.0, 0.0, 10.0)),
         clock_spread=value("clock_spread", 0.0, 0.0, 10.0),
-        driver=driver,
+        driver=driver_from_mapping(data.get("driver"), f"{path}: driver"),
         spread=_spread(data.get("unit"), f"{path}: unit"),
     )
     if sensor.range_max <= sensor.range_min:
@@ -152,14 +284,14 @@ def load_sensor(name: str | Path) -> Sensor:
 
 def driver_from_mapping(value: Any, where: str, default: Driver = Driver()) -> Driver:
     """Return what a `driver:` mapping says the driver corrects; absent keys as in `default`. Raises `InputError`."""
-    keys = {"distance_correction", "firing_time_correction"}
+    keys = set(Driver.__dataclass_fields__)
     data = validate.mapping(value, keys, where)
-    return Driver(**{key: validate.flag(data.get(key, getattr(default, key)), f"{where}: {key}") for key in keys})
+    return replace(default, **{key: validate.flag(said, f"{where}: {key}") for key, said in data.items()})
 
 
 def _spread(value: Any, where: str) -> UnitSpread:
     """Return the standard deviations of a `unit:` mapping, angles in rad."""
-    data: Mapping[str, Any] = validate.mapping(value, UNIT_KEYS, where)
+    data: Mapping[str, Any] = validate.mapping(value, SPREAD_KEYS, where)
 
     def sigma(key: str, high: float) -> float:
         return validate.number(data.get(key, 0.0), f"{where}: {key}", 0.0, high)
@@ -167,13 +299,13 @@ def _spread(value: Any, where: str) -> UnitSpread:
     def sigmas(key: str, count: int, high: float) -> tuple[float, ...]:
         return validate.numbers(data.get(key, [0.0] * count), count, f"{where}: {key}", 0.0, high)
 
-    near = validate.mapping(data.get("near_range"), {"amplitude", "length"}, f"{where}: near_range")
+    amplitude, length = near_range(data.get("near_range"), 1.0, f"{where}: near_range")
     first, second = sigmas("azimuth_harmonics_deg", 2, 5.0)
     return UnitSpread(
         range_offset=sigma("range_offset", 1.0),
         range_scale=sigma("range_scale", 0.1),
-        near_range=validate.number(near.get("amplitude", 0.0), f"{where}: near_range: amplitude", 0.0, 1.0),
-        near_length=validate.number(near.get("length", 1.0), f"{where}: near_range: length", 0.01, 100.0),
+        near_range=validate.number(amplitude, f"{where}: near_range: amplitude", 0.0),
+        near_length=length,
         incidence=sigma("incidence", 0.1),
         echo=sigma("echo", 1.0),
         channel_range=sigma("channel_range", 1.0),

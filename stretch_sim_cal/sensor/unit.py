@@ -188,9 +188,7 @@ class ErrorModel:
         the surface. At the noisy returns themselves they would correlate with the residuals, and pull scale and near range.
         """
         distances = self._distances(returns, cosines, values) - beyond
-        elevation, azimuth = self._angles(
-            returns.elevations, returns.azimuths, returns.rotor, returns.channel, values
-        )
+        elevation, azimuth = self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values)
         along = np.einsum("ni,ni->n", normals, directions(elevation, azimuth))
         by_elevation, by_azimuth = (
             distances * np.einsum("ni,ni->n", normals, partial) for partial in _derivatives(elevation, azimuth)

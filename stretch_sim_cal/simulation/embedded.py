@@ -22,7 +22,7 @@ from stretch_sim_cal.robot.stretch import BASE_LINK, LIDAR_LINKS, STOW, nominal_
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import DEVICES, Sensor, load_sensor
 from stretch_sim_cal.simulation.joints import Joints
-from stretch_sim_cal.simulation.lidar import Lidar
+from stretch_sim_cal.simulation.lidar import Echoes, Lidar
 from stretch_sim_cal.simulation.raycast import Hits, Scene
 from stretch_sim_cal.simulation.robot_geometry import RobotGeometry
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -56,7 +56,10 @@ class EmbeddedSimulator:
         self.joints = Joints(model)
         self.geometry = RobotGeometry(model, self.joints.movable)
         self.joints.place({name: value for name, value in STOW.items() if name in self.joints.ranges})
-        self._lidars = {device: Lidar(self.sensor, device, setup.seed) for device in DEVICES}
+        self._lidars = {
+            device: Lidar(setup.sensor_of(device, self.sensor), device, setup.seed, setup.unit_seed)
+            for device in DEVICES
+        }
         self._true_links = dict(zip(DEVICES, TRUE_LIDAR_LINKS, strict=True))
         self._nominal_links = dict(zip(DEVICES, LIDAR_LINKS, strict=True))
         self._root_from_link = link_transforms(model, {}, [BASE_LINK, *TRUE_LIDAR_LINKS, *LIDAR_LINKS])
@@ -108,7 +111,8 @@ class EmbeddedSimulator:
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, ready for JSON; transforms are 4x4 nested lists.
 
-        `description_file` is where whoever writes the truth puts `true_description`, beside it.
+        `description_file` is where whoever writes the truth puts `true_description`, beside it. `units` are the lidars'
+        own errors by side, as unit files say them.
         """
         left, right = (self.base_from_lidar(device) for device in DEVICES)
         nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in DEVICES)
@@ -122,6 +126,7 @@ class EmbeddedSimulator:
             "nominal_base_link_from_lidar_right": nominal_right.tolist(),
             "lidar_left_from_lidar_right": (inverse(left) @ right).tolist(),
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
+            "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",
         }
 
@@ -156,23 +161,26 @@ class EmbeddedSimulator:
     def _measured(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, Hits]:
         """Return a scan's points (M,), the rays (M,) that they are of, and what all rays hit."""
         device = self._lidar(lidar)
-        directions = device.directions(tick)
+        rays = device.rays(tick)
         root_from_lidar = self._root_from_link[self._true_links[lidar]]
-        hits = self._cast(root_from_lidar, directions)
+        hits = self._cast(root_from_lidar, rays.origins, rays.directions)
         distances = hits.distances
         if self.sensor.beam_divergence:
-            edge = self._cast(root_from_lidar, device.beam_edge(tick, directions))
+            edge = self._cast(root_from_lidar, rays.origins, device.beam_edge(rays))
             distances = device.mixed(tick, distances, edge.distances)
-        points, rays = device.measure(tick, directions, distances, hits.incidence_cosines())
-        return points, rays, hits
+        echoes = Echoes(distances, hits.incidence_cosines(), self.sensor.reflectivity)
+        points, numbers = device.measure(rays, echoes)
+        return points, numbers, hits
 
-    def _cast(self, root_from_lidar: np.ndarray, directions: np.ndarray) -> Hits:
-        """Return what rays along directions (N, 3) in a lidar's frame hit first.
+    def _cast(self, root_from_lidar: np.ndarray, origins: np.ndarray | None, directions: np.ndarray) -> Hits:
+        """Return what rays from `origins` (N, 3), or the lidar's origin, along directions (N, 3) hit first.
 
         Rays are cast in the model's root frame: what rests in it, and the world, is one scene; what moves is another.
         """
-        origin = root_from_lidar[:3, 3]
-        rays = directions @ root_from_lidar[:3, :3].T.astype(np.float32)
+        turn, origin = root_from_lidar[:3, :3].T.astype(np.float32), root_from_lidar[:3, 3]
+        if origins is not None:
+            origin = origins @ turn + origin.astype(np.float32)
+        rays = directions @ turn
         if self._static is None:
             root_from_world = inverse(self._world_from_root)
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}

@@ -1,32 +1,76 @@
-"""The lidar model: which rays a spinning multi-channel lidar sends out in a scan, and what it reports of their hits.
+"""A simulated lidar: which rays a spinning multi-channel lidar sends out in a scan, and what its driver publishes of
+their hits.
 
-The lidar's frame has its x-y plane across the spin axis and z along the axis, out of the dome. A channel with
-elevation e fires at azimuth a along (cos e cos a, cos e sin a, sin e).
-
-What is modelled: uneven channel elevations, channels that lead or lag in azimuth, range limits, Gaussian range noise
-along the ray, a range bias per channel, random drop-outs, an intensity from incidence and range, a spin that is not
-locked to the mount and drifts, a clock phase per device, a time for every point, and, where a sensor file asks for it,
-a beam of some width with the mixed pixels that it leaves at edges. What is not: multiple returns, motion within a scan,
-materials.
+Everything that a sensor file says is simulated: the tables, a unit's own errors (`sensor.unit`), noise, quantisation,
+lost and late returns, mixed pixels of a beam of some width, blooming, dual returns, a spin that is not locked to the mount
+and drifts, a clock phase per device, and what the driver corrects and how it publishes misses and times. What is not:
+motion within a scan, crosstalk between the lidars, sunlight.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.sensor import DEVICES, POINT_DTYPE, Sensor
+from stretch_sim_cal.sensor.points import POINT_DTYPE
+from stretch_sim_cal.sensor.sensor import DEVICES, Sensor
+from stretch_sim_cal.sensor.unit import (
+    CENTRE,
+    CENTRE_SHARE,
+    ECHO,
+    FIRING_SHARE,
+    HARMONICS,
+    LEAST_COSINE,
+    WEAK_ECHO,
+    directions,
+)
+from stretch_sim_cal.sensor.unit_file import Unit, unit_to_mapping
 
-PURPOSES = ("device", "spin", "scan", "beam", "mix")  # of random numbers
+PURPOSES = ("device", "spin", "scan", "beam", "mix", "unit", "second", "bloom")  # of random numbers
 # Echoes of one pulse that are nearer to each other than this merge into one, somewhere between them.
 PULSE_LENGTH = 0.5
 
 
-class Lidar:
-    """One device: a sensor with a clock and a spin of its own.
+@dataclass(frozen=True)
+class Rays:
+    """The rays of scan `tick`, in firing order, in the lidar's frame, float32.
 
-    Everything random is drawn anew from (seed, device, tick), so that a scan is the same whatever was scanned before.
+    They begin at `origins` (N, 3), or at the lidar's origin for None, and go along the unit `directions` (N, 3). The
+    driver takes them to go along `nominal` (N, 3), and adds `centres` (N, 3) if it corrects the optical centre.
     """
 
-    def __init__(self, sensor: Sensor, device: str, seed: int):
+    tick: int
+    origins: np.ndarray | None
+    directions: np.ndarray
+    nominal: np.ndarray
+    centres: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Echoes:
+    """What comes back along N rays: true `distances` (N,) in m from where the rays begin (inf for nothing), absolute
+    `cosines` (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector.
+    """
+
+    distances: np.ndarray
+    cosines: np.ndarray
+    reflectivities: np.ndarray | float
+
+    def only(self, rows: np.ndarray) -> "Echoes":
+        """Return the echoes along the rays of an index."""
+        given = self.reflectivities
+        return Echoes(self.distances[rows], self.cosines[rows], given[rows] if np.ndim(given) else given)
+
+
+class Lidar:
+    """One device: a unit of a sensor, with a clock and a spin of its own.
+
+    Everything random is drawn anew from (seed, device, tick), so that a scan is the same whatever was scanned before;
+    the `unit` is drawn from (`unit_seed`, device).
+    """
+
+    def __init__(self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None):
         if device not in DEVICES:
             raise InputError(f"lidar '{device}': use one of {', '.join(DEVICES)}")
         self.sensor = sensor
@@ -37,42 +81,55 @@ class Lidar:
         self.clock_phase = float(rng.uniform(0.0, sensor.clock_spread)) if sensor.clock_spread else 0.0
         self._spin_phase = float(rng.uniform(0.0, 2.0 * np.pi))
         self._spin_drift = float(rng.uniform(-sensor.spin_drift, sensor.spin_drift)) if sensor.spin_drift else 0.0
+        self.model = sensor.error_model()
+        self.unit: Unit = sensor.draw_unit(self._generator("unit", seed=seed if unit_seed is None else unit_seed))
+        self._values = self.unit.values.astype(np.float32)  # ranges are computed in single precision, as rays are cast
+        turn = -1.0 if sensor.clockwise else 1.0
         # Rays are ordered as they are fired: azimuth by azimuth, and within one azimuth channel by channel.
-        columns = 2.0 * np.pi * np.arange(sensor.azimuth_steps) / sensor.azimuth_steps
-        self._azimuths = columns[:, None] + sensor.azimuth_offsets
-        self._rings = np.tile(np.arange(sensor.num_channels, dtype=np.uint16), sensor.azimuth_steps)
+        self._columns = turn * 2.0 * np.pi * np.arange(sensor.azimuth_steps) / sensor.azimuth_steps
+        self._channels = np.tile(np.arange(sensor.num_channels, dtype=np.uint16), sensor.azimuth_steps)
         self._biases = np.tile(sensor.range_biases.astype(np.float32), sensor.azimuth_steps)
-        self._ray_times = np.arange(sensor.num_rays) * (sensor.period / sensor.num_rays)
-        self._base_directions = np.stack(
-            [
-                np.cos(sensor.elevations) * np.cos(self._azimuths),
-                np.cos(sensor.elevations) * np.sin(self._azimuths),
-                np.broadcast_to(np.sin(sensor.elevations), self._azimuths.shape),
-            ],
-            axis=-1,
-        ).reshape(-1, 3)
+        self._ray_times = self._times()
+        self._base = self._base_rays()
+
+    def described(self) -> dict[str, Any]:
+        """Return the unit as a unit file says it, plain values: with it the simulator has this unit again."""
+        driver = {name: getattr(self.sensor.driver, name) for name in self.sensor.driver.__dataclass_fields__}
+        return {"sensor": self.sensor.kind, "driver": driver} | unit_to_mapping(self.model, self.unit)
 
     def start_time(self, tick: int) -> float:
         """Return when scan `tick` begins, in s of simulated time; it ends one period later."""
         return tick * self.sensor.period + self.clock_phase
 
     def spin_phase(self, tick: int) -> float:
-        """Return the azimuth of the first ray of scan `tick`, before channel offsets, in rad."""
+        """Return the rotor's azimuth at the beginning of scan `tick`, in rad."""
         jitter = self._generator("spin", tick).normal(0.0, self.sensor.spin_jitter) if self.sensor.spin_jitter else 0.0
         return float(np.mod(self._spin_phase + self._spin_drift * tick + jitter, 2.0 * np.pi))
 
-    def directions(self, tick: int) -> np.ndarray:
-        """Return the unit directions (N, 3) float32 of scan `tick`'s rays in the lidar's frame, in firing order."""
-        phase = self.spin_phase(tick)
-        turn = np.array([[np.cos(phase), np.sin(phase), 0], [-np.sin(phase), np.cos(phase), 0], [0, 0, 1]])
-        return (self._base_directions @ turn).astype(np.float32)
+    def rays(self, tick: int) -> Rays:
+        """Return the rays of scan `tick`: those of `ErrorModel.true_rays` for this unit, and what the driver makes of
+        them."""
+        azimuths = self._columns + self.spin_phase(tick)
+        nominal, true, origin, centre = self._base
+        published = _turned(azimuths, nominal)
+        if true is None:
+            return Rays(tick, None, published, published, None)
+        first, second = self.unit.values[HARMONICS].reshape(2, 2)
+        eccentric = first @ [np.cos(azimuths), np.sin(azimuths)] + second @ [np.cos(2 * azimuths), np.sin(2 * azimuths)]
+        return Rays(
+            tick,
+            None if origin is None else _turned(azimuths, origin),
+            _turned(azimuths + eccentric, true),
+            published,
+            None if centre is None else _turned(azimuths, centre),
+        )
 
-    def beam_edge(self, tick: int, directions: np.ndarray) -> np.ndarray:
-        """Return, for each of `directions(tick)`, one random unit direction (N, 3) float32 within the beam's width."""
-        rng = self._generator("beam", tick)
-        offsets = rng.standard_normal(directions.shape, dtype=np.float32)
+    def beam_edge(self, rays: Rays) -> np.ndarray:
+        """Return, for each of the rays, one random unit direction (N, 3) float32 within the beam's width."""
+        rng = self._generator("beam", rays.tick)
+        offsets = rng.standard_normal(rays.directions.shape, dtype=np.float32)
         offsets *= np.float32(self.sensor.beam_divergence / 4)  # the full width is four standard deviations
-        within = directions + offsets
+        within = rays.directions + offsets
         return within / np.linalg.norm(within, axis=1, keepdims=True)
 
     def mixed(self, tick: int, centre: np.ndarray, edge: np.ndarray) -> np.ndarray:
@@ -85,43 +142,154 @@ class Lidar:
         apart = np.where(both, edge, 0.0) - np.where(both, centre, 0.0)
         return np.where(np.abs(apart) < PULSE_LENGTH, centre + shares * apart, centre).astype(np.float32)
 
-    def measure(
-        self, tick: int, directions: np.ndarray, distances: np.ndarray, incidence_cosines: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the device reports of a scan: points (M,) of `POINT_DTYPE`, and which rays (M,) they are of.
+    def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the driver publishes of a scan: points (M,) of `POINT_DTYPE`, and the number (M,) of each one's ray.
 
-        `directions` (N, 3) are those of `directions(tick)`, `distances` (N,) the true ranges (inf for no hit) and
-        `incidence_cosines` (N,) the absolute cosines between ray and surface normal. Rays without a return, too near,
-        too far or dropped are left out, as the vendor's driver does. Surfaces nearer than `range_min` block the ray.
+        `second` holds what else comes back, inf where nothing does; it is published by a sensor of dual returns, whose
+        points come twice, those of each azimuth's channels first from `echoes` and then from `second` (or again from
+        `echoes`); their rays are numbered from N on. Rays without a return, too near, too far or lost are left out or
+        published as zeros, as the sensor says. Surfaces nearer than `range_min` block the ray.
         """
-        sensor = self.sensor
-        rng = self._generator("scan", tick)
+        sensor, count = self.sensor, len(rays.directions)
+        points = np.zeros(count, dtype=POINT_DTYPE)
+        points["ring"] = self._channels
+        points["timestamp"] = self.start_time(rays.tick) + self._ray_times
+        returned = self._fill(points, rays, echoes, "scan")
+        numbers = np.arange(count)
+        if sensor.dual_return:
+            again, again_returned = points.copy(), returned.copy()
+            if second is not None and len(rows := np.flatnonzero(np.isfinite(second.distances))):
+                again_returned[rows] = self._fill(again, rays, second, "second", rows)
+            shape = (sensor.azimuth_steps, sensor.num_channels)
+            points, returned, numbers = (
+                np.stack([one.reshape(shape), other.reshape(shape)], axis=1).ravel()
+                for one, other in ((points, again), (returned, again_returned), (numbers, numbers + count))
+            )
+        if sensor.zero_misses:
+            return points, numbers
+        rows = np.flatnonzero(returned)
+        return points[rows], numbers[rows]
+
+    def _fill(
+        self, points: np.ndarray, rays: Rays, echoes: Echoes, purpose: str, rows: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Write what is reported of the rays (of `rows`, by default of all) into their points, zeros without a return;
+        return which of them (N,) return."""
+        sensor, count = self.sensor, len(points)
+        rng = self._generator(purpose, rays.tick)
         # Drawn for every ray, so that the noise of one does not depend on what another hits.
-        noise = rng.standard_normal(len(distances), dtype=np.float32)
+        noise = rng.standard_normal(count, dtype=np.float32)
+        distances = echoes.distances if rows is None else echoes.distances[rows]
         returned = (distances >= sensor.range_min) & (distances <= sensor.range_max)
         if sensor.drop_out_rate:
-            returned &= rng.random(len(distances), dtype=np.float32) >= sensor.drop_out_rate
-        rays = np.flatnonzero(returned)
-
-        ranges = distances[rays] + np.float32(sensor.range_noise) * noise[rays] + self._biases[rays]
-        xyz = directions.take(rays, axis=0) * ranges[:, None]
-        points = np.empty(len(rays), dtype=POINT_DTYPE)
+            lost = rng.random(count, dtype=np.float32)
+            returned &= (lost if rows is None else lost[rows]) >= sensor.drop_out_rate
+        kept = np.flatnonzero(returned)
+        numbers = kept if rows is None else rows[kept]
+        echoes = echoes.only(numbers)
+        intensities = self._intensities(echoes)
+        if sensor.drop_out_echo:
+            lost = rng.random(count, dtype=np.float32)[numbers]
+            seen = lost >= np.exp(-intensities / np.float32(255 * sensor.drop_out_echo))
+            returned[kept[~seen]] = False
+            numbers, intensities, echoes = numbers[seen], intensities[seen], echoes.only(np.flatnonzero(seen))
+        if rows is not None:
+            points["intensity"][rows] = 0.0
+            points.view(np.uint8).reshape(-1, POINT_DTYPE.itemsize)[rows, :12] = 0
+        ranges = self._ranges(rays.tick, echoes, intensities, numbers, noise[numbers])
+        xyz = rays.nominal.take(numbers, axis=0) * ranges[:, None]
+        if rays.centres is not None:
+            xyz += rays.centres.take(numbers, axis=0)
         # x, y and z are the first 12 bytes of a point; written together that is twice as fast as one by one.
-        points.view(np.uint8).reshape(-1, POINT_DTYPE.itemsize)[:, :12] = xyz.view(np.uint8).reshape(-1, 12)
-        points["intensity"] = self._intensities(distances[rays], incidence_cosines[rays])
-        points["ring"] = self._rings[rays]
-        points["timestamp"] = self.start_time(tick) + self._ray_times[rays]
-        return points, rays
+        points.view(np.uint8).reshape(-1, POINT_DTYPE.itemsize)[numbers, :12] = xyz.view(np.uint8).reshape(-1, 12)
+        points["intensity"][numbers] = intensities
+        return returned
 
-    def _intensities(self, distances: np.ndarray, incidence_cosines: np.ndarray) -> np.ndarray:
+    def _ranges(
+        self, tick: int, echoes: Echoes, intensities: np.ndarray, rays: np.ndarray, noise: np.ndarray
+    ) -> np.ndarray:
+        """Return the ranges (M,) that the unit reports of the echoes along `rays` (M,)."""
+        sensor, growth = self.sensor, self.sensor.noise_growth
+        ranges = distances = echoes.distances
+        weak = np.float32(0.0)
+        if self._values[ECHO] or growth.echo:
+            weak = np.exp(intensities / np.float32(-255 * WEAK_ECHO))
+        if self._values.any():
+            ranges = self.model.measured_ranges(distances, echoes.cosines, weak, self._channels[rays], self._values)
+        if growth.range or growth.incidence or growth.echo:
+            slanted = 1.0 / np.maximum(echoes.cosines, np.float32(LEAST_COSINE)) - 1.0
+            noise = noise * np.sqrt(
+                sensor.range_noise**2 + (growth.range * distances) ** 2 + (growth.incidence * slanted) ** 2
+                + (growth.echo * weak) ** 2
+            )  # fmt: skip
+        else:
+            noise = noise * np.float32(sensor.range_noise)
+        ranges = ranges + noise + self._biases[rays]
+        if self.unit.range_drift:
+            warmth = 1.0 - np.exp(-self.start_time(tick) / sensor.drift_time)
+            ranges += np.float32(self.unit.range_drift * warmth)
+        if sensor.quantisation:
+            ranges = np.rint(ranges / np.float32(sensor.quantisation)) * np.float32(sensor.quantisation)
+        return ranges.astype(np.float32, copy=False)
+
+    def _intensities(self, echoes: Echoes) -> np.ndarray:
         """Return intensities (M,) on the driver's scale of 0 to 255: Lambertian, fading over the far half of the range.
 
         Devices compensate for the distance as long as the signal suffices, so near returns do not depend on it.
         """
-        fading = np.minimum(1.0, 0.5 * self.sensor.range_max / np.maximum(distances, 1e-3)) ** 2
-        return np.rint(255.0 * self.sensor.reflectivity * incidence_cosines * fading)
+        fading = np.minimum(1.0, 0.5 * self.sensor.range_max / np.maximum(echoes.distances, 1e-3)) ** 2
+        return np.minimum(np.rint(255.0 * echoes.reflectivities * echoes.cosines * fading), 255.0).astype(np.float32)
 
-    def _generator(self, purpose: str, tick: int = 0) -> np.random.Generator:
+    def _times(self) -> np.ndarray:
+        """Return the time (N,) of each ray's point after the scan's start, in s: that of its packet, if there are any."""
+        sensor = self.sensor
+        columns = np.arange(sensor.azimuth_steps)
+        if sensor.packets:
+            packet = columns * sensor.packets // sensor.azimuth_steps
+            return np.repeat(packet * (sensor.period / sensor.packets), sensor.num_channels)
+        if np.any(sensor.firing_times):
+            return (columns[:, None] * (sensor.period / sensor.azimuth_steps) + sensor.firing_times).ravel()
+        return np.arange(sensor.num_rays) * (sensor.period / sensor.num_rays)
+
+    def _base_rays(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+        """Return, by channel (C, 3) and for the rotor at azimuth 0, the nominal and the true directions, where the rays
+        begin, and what the driver adds; None where it is the same, or nothing."""
+        sensor, values = self.sensor, self.unit.values
+        # A driver that corrects firing times takes the rotor to be where it is when the channel fires.
+        rotor = sensor.firing_azimuths if sensor.driver.firing_time_correction else np.zeros(sensor.num_channels)
+        nominal = directions(sensor.elevations, sensor.azimuth_offsets + rotor)
+        azimuths = sensor.azimuth_offsets + rotor + values[self.model.of_kind("channel_azimuth")]
+        azimuths = azimuths + values[FIRING_SHARE] * sensor.firing_azimuths
+        true = directions(sensor.elevations + values[self.model.of_kind("channel_elevation")], azimuths)
+        corrected = sensor.optical_centre * sensor.driver.distance_correction
+        centre = values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected
+        if np.array_equal(true, nominal) and not values[HARMONICS].any() and not centre.any():
+            return nominal, None, None, None
+        return (
+            nominal, true, _turned_by_channel(rotor, centre) if centre.any() else None,
+            _turned_by_channel(rotor, corrected) if corrected.any() else None,
+        )  # fmt: skip
+
+    def _generator(self, purpose: str, tick: int = 0, seed: int | None = None) -> np.random.Generator:
         """Return the generator for one purpose and tick; independent of every other one."""
         key = (PURPOSES.index(purpose), DEVICES.index(self.device), tick)
-        return np.random.Generator(np.random.SFC64(np.random.SeedSequence(self.seed, spawn_key=key)))
+        sequence = np.random.SeedSequence(self.seed if seed is None else seed, spawn_key=key)
+        return np.random.Generator(np.random.SFC64(sequence))
+
+
+def _turned(azimuths: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Return vectors (C, 3) turned about z by each of the azimuths (A,), as (A * C, 3) float32."""
+    cosine, sine = (np.float32(f(azimuths))[:, None] for f in (np.cos, np.sin))
+    x, y, z = np.float32(vectors).T
+    result = np.empty((len(azimuths), len(vectors), 3), dtype=np.float32)
+    result[..., 0] = cosine * x - sine * y
+    result[..., 1] = sine * x + cosine * y
+    result[..., 2] = z
+    return result.reshape(-1, 3)
+
+
+def _turned_by_channel(azimuths: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Return one vector (3,) turned about z by each of the azimuths (C,), as (C, 3)."""
+    x, y, z = vector
+    cosine, sine = np.cos(azimuths), np.sin(azimuths)
+    return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(azimuths), z)], axis=1)

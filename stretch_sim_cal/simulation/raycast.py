@@ -31,15 +31,21 @@ class Scene:
             self._radius = float(np.linalg.norm(corners - self._centre, axis=1).max())
 
     def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray | None = None) -> dict:
-        """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin` (3,)."""
+        """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or
+        (N, 3)."""
         origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), directions.shape)
         # Embree writes the distances that it finds into the limits.
         return self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
-        """Return the indices of the rays that pass the sphere around the surfaces; None for all, from inside it."""
+        """Return the indices of the rays from `origin`, (3,) or (N, 3), that pass the sphere around the surfaces; None for
+        all, from inside it."""
+        radius = self._radius
+        if origin.ndim == 2:  # one origin for all, and a sphere as much larger as they are apart
+            low, high = origin.min(axis=0), origin.max(axis=0)
+            origin, radius = (low + high) / 2, radius + float(np.linalg.norm(high - low)) / 2
         to_centre = (self._centre - origin).astype(np.float32)
-        beside = float(to_centre @ to_centre) - self._radius**2
+        beside = float(to_centre @ to_centre) - radius**2
         if beside <= 0:
             return None
         ahead = directions @ to_centre
@@ -50,7 +56,8 @@ class Hits:
     """The first hit of each of N rays: `distances` (N,) float32 in m, inf where there is none."""
 
     def __init__(self, origin: np.ndarray, directions: np.ndarray, scenes: Sequence[Scene]):
-        """Cast rays from `origin` (3,) along unit `directions` (N, 3) at all scenes, which are in one frame."""
+        """Cast rays from `origin`, (3,) or (N, 3), along unit `directions` (N, 3) at scenes that are in one frame."""
+        origin = np.asarray(origin)
         directions = np.ascontiguousarray(directions, dtype=np.float32)
         count = len(directions)
         self.names = [name for scene in scenes for name in scene.names]
@@ -81,7 +88,8 @@ class Hits:
         if rays is None:
             found = scene.intersect(origin, self._directions, self.distances)
         else:
-            found = scene.intersect(origin, self._directions.take(rays, axis=0), self.distances.take(rays))
+            begin = origin.take(rays, axis=0) if origin.ndim == 2 else origin
+            found = scene.intersect(begin, self._directions.take(rays, axis=0), self.distances.take(rays))
         hit = np.flatnonzero(found["primID"] >= 0)
         nearer = hit if rays is None else rays.take(hit)
         self.distances[nearer] = found["tfar"].take(hit)

@@ -13,6 +13,7 @@ from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.simulated import PayloadBox
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, Driver, Sensor, driver_from_mapping, load_sensor
 
 KEYS = {
     "world",
@@ -24,6 +25,9 @@ KEYS = {
     "payload",
     "joint_errors",
     "real_time_factor",
+    "unit_seed",
+    "units",
+    "driver",
 }
 MAX_SEED = 2**63 - 1
 
@@ -56,11 +60,13 @@ class SimulationSetup:
 
     `joint_errors` say by joint how far its origin is from where the description has it: a part that is bolted on
     askew or, along or about a joint's axis, a zero that is off.
+    Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side;
+    `driver` says what their driver corrects, by default what the sensor file says.
     `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
     """
 
     world: str | Path = "furnished_room"
-    sensor: str | Path = "jt128"
+    sensor: str | Path = DEFAULT_SENSOR
     seed: int = 1
     lidar_left_error: PoseError = PoseError()
     lidar_right_error: PoseError = PoseError()
@@ -68,6 +74,25 @@ class SimulationSetup:
     payload: tuple[PayloadBox, ...] = ()
     joint_errors: Mapping[str, PoseError] = field(default_factory=dict)
     real_time_factor: float = 0.0
+    unit_seed: int | None = None
+    units: Mapping[str, str | Path] = field(default_factory=dict)
+    driver: Driver | None = None
+
+    def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
+        """Return the sensor of lidar "left" or "right": `sensor`, or that of its unit file, behind the driver asked for.
+
+        Raises `InputError` for a unit file that cannot be used.
+        """
+        if device in self.units:
+            unit = load_sensor(self.units[device])
+            if unit.unit is None:
+                raise InputError(f"{self.units[device]}: is no unit file, it has no key 'sensor'")
+            if unit.period != sensor.period:
+                raise InputError(
+                    f"{self.units[device]}: rate: is {unit.rate:g}, that of {sensor.name} is {sensor.rate:g}"
+                )
+            sensor = unit
+        return sensor if self.driver is None else sensor.with_driver(self.driver)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
@@ -90,6 +115,16 @@ class SimulationSetup:
             real_time_factor=validate.number(
                 data.get("real_time_factor", cls.real_time_factor), f"{where}: real_time_factor", 0.0, 1000.0
             ),
+            unit_seed=(
+                validate.integer(data["unit_seed"], f"{where}: unit_seed", 0, MAX_SEED)
+                if data.get("unit_seed") is not None
+                else None
+            ),
+            units={
+                device: _file(file, source, f"{where}: units: {device}")
+                for device, file in validate.mapping(data.get("units"), set(DEVICES), f"{where}: units").items()
+            },
+            driver=driver_from_mapping(data["driver"], f"{where}: driver") if data.get("driver") is not None else None,
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -108,6 +143,9 @@ class SimulationSetup:
             "payload": [{"link": box.link, "size": list(box.size)} | _pose_mapping(box) for box in self.payload],
             "joint_errors": {joint: _pose_mapping(error) for joint, error in self.joint_errors.items()},
             "real_time_factor": self.real_time_factor,
+            "unit_seed": self.unit_seed,
+            "units": {device: str(file) for device, file in self.units.items()},
+            "driver": None if self.driver is None else dataclasses.asdict(self.driver),
         }
 
     def with_seed(self, seed: int) -> "SimulationSetup":

@@ -13,7 +13,7 @@ SPARSE = {"millimetres": 0.25, "degrees": 0.015}  # what 5 frames of the sparse 
 
 @pytest.mark.parametrize("world", ["furnished_room", "tables"])
 def test_ten_frames_of_the_real_sensor_meet_the_target(world):
-    scene = Scene(world, seed=101, sensor="jt128")
+    scene = Scene(world, seed=101, sensor="jt128_ideal")
     result = scene.solve(frames=10)
     scene.assert_found(result, millimetres=0.1, degrees=0.006)
     assert result.num_frames == 10 and result.method == "support"
@@ -47,7 +47,7 @@ def test_the_floor_is_found_despite(what):
 
 
 def test_a_carpet_of_3_mm_is_told_from_the_floor_by_the_real_sensor():
-    scene = Scene(sensor="jt128", things=[box([3, 4, 0.006], [2.0, 0, 0])])
+    scene = Scene(sensor="jt128_ideal", things=[box([3, 4, 0.006], [2.0, 0, 0])])
     scene.assert_found(scene.solve(frames=4), **SPARSE)
 
 
@@ -109,7 +109,7 @@ def test_where_the_floor_bends_the_plane_touches_it_at_the_robot():
 
 @pytest.mark.parametrize("world", ["furnished_room", "tables"])
 def test_ranges_that_are_all_too_long_do_not_sink_the_floor(world):
-    scene = Scene(world, sensor="jt128", sensor_changes={"range_biases": np.full(128, 0.004)})
+    scene = Scene(world, sensor="jt128_ideal", sensor_changes={"range_biases": np.full(128, 0.004)})
     result = scene.solve(frames=5)
     error = scene.error(result)
     assert abs(error[0]) < 4 * np.sqrt(result.covariance[0, 0])

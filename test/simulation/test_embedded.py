@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_yaml
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.simulated import PayloadBox
 from stretch_sim_cal.robot.stretch import STOW
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.sensor import DEVICES
+from stretch_sim_cal.sensor.sensor import DEVICES, Driver
+from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -235,3 +237,32 @@ def test_what_cannot_be_simulated_is_refused(setup, mention):
 def test_there_are_two_lidars(shared):
     with pytest.raises(InputError, match="left, right"):
         shared.scan("middle", 0)
+
+
+def test_the_truth_holds_the_units_with_which_the_lidars_err_again(shared, tmp_path):
+    spread = UnitSpread(range_offset=0.01, channel_elevation=3e-4, optical_centre=(5e-4, 5e-4, 5e-4))
+    sensor = dataclasses.replace(shared.sensor, spread=spread)
+    first = EmbeddedSimulator(SETUP, sensor)
+    units = json.loads(json.dumps(first.ground_truth()["units"]))
+    assert units["left"]["values"]["range_offset"] != units["right"]["values"]["range_offset"] != 0.0
+    for lidar in DEVICES:
+        write_yaml(tmp_path / f"{lidar}.yaml", units[lidar])
+    setup = dataclasses.replace(SETUP, units={lidar: tmp_path / f"{lidar}.yaml" for lidar in DEVICES}, unit_seed=9)
+    twin = EmbeddedSimulator(setup)
+    for lidar in DEVICES:
+        assert np.abs(xyz(first.scan(lidar, 0)) - xyz(twin.scan(lidar, 0))).max() < 1e-6
+        assert np.abs(xyz(first.scan(lidar, 0)) - xyz(shared.scan(lidar, 0))).max() > 1e-3
+
+
+def test_a_setup_s_driver_takes_the_place_of_the_sensor_s(shared):
+    sensor = dataclasses.replace(shared.sensor, optical_centre=np.array([0.02, 0.0, 0.0]))
+    scans = [
+        EmbeddedSimulator(dataclasses.replace(SETUP, driver=driver), sensor).scan("left", 0)
+        for driver in (None, Driver(distance_correction=False))
+    ]
+    assert np.median(np.linalg.norm(xyz(scans[0]) - xyz(scans[1]), axis=1)) == pytest.approx(0.02, rel=0.02)
+
+
+def test_a_unit_file_has_to_be_one(tmp_path):
+    with pytest.raises(InputError, match="jt128_sparse: is no unit file"):
+        EmbeddedSimulator(dataclasses.replace(SETUP, units={"left": "jt128_sparse"}))

@@ -5,8 +5,9 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, share_directory, write_yaml
-from stretch_sim_cal.sensor.sensor import DEVICES, POINT_DTYPE, load_sensor
-from stretch_sim_cal.simulation.lidar import Lidar
+from stretch_sim_cal.sensor.points import POINT_DTYPE, coordinates
+from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
+from stretch_sim_cal.simulation.lidar import Echoes, Lidar
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +29,19 @@ def sensor_file(tmp_path):
 
 def measured(lidar, tick=0, distance=4.0, cosine=1.0):
     """Return the points, and their rays' unit directions, of a lidar inside a sphere of that radius."""
-    directions = lidar.directions(tick)
-    full = np.ones(len(directions), dtype=np.float32)
-    points, rays = lidar.measure(tick, directions, np.float32(distance) * full, np.float32(cosine) * full)
-    xyz = np.stack([points["x"], points["y"], points["z"]], axis=1).astype(float)
-    return xyz, directions[rays].astype(float), points
+    rays = lidar.rays(tick)
+    points, numbers = lidar.measure(rays, sphere(rays, distance, cosine))
+    return coordinates(points).astype(float), rays.nominal[numbers].astype(float), points
+
+
+def sphere(rays, distance=4.0, cosine=1.0):
+    """Return the echoes of a sphere of that radius around the lidar."""
+    full = np.ones(len(rays.directions), dtype=np.float32)
+    return Echoes(np.float32(distance) * full, np.float32(cosine) * full, 0.5)
 
 
 def test_the_jt128_has_115200_rays_of_unevenly_spaced_channels():
-    sensor = load_sensor("jt128")
+    sensor = load_sensor("jt128_ideal")
     degrees = np.degrees(sensor.elevations)
     spacing = np.diff(degrees)
     assert (sensor.num_channels, sensor.azimuth_steps, sensor.num_rays) == (128, 900, 115_200)
@@ -49,7 +54,7 @@ def test_points_have_the_layout_of_the_drivers():
 
 
 def test_every_channel_fires_at_its_elevation_all_around(sparse):
-    directions = Lidar(sparse, "left", 1).directions(3).astype(float).reshape(sparse.azimuth_steps, -1, 3)
+    directions = Lidar(sparse, "left", 1).rays(3).directions.astype(float).reshape(sparse.azimuth_steps, -1, 3)
     elevations = np.arcsin(directions[..., 2])
     np.testing.assert_allclose(elevations, np.broadcast_to(sparse.elevations, elevations.shape), atol=1e-3)
     azimuths = np.unwrap(np.arctan2(directions[:, 5, 1], directions[:, 5, 0]))
@@ -76,11 +81,10 @@ def test_noise_is_along_the_ray_only_and_as_large_as_the_file_says(sparse):
 def test_noise_is_new_in_every_scan_device_and_seed_and_else_the_same(sparse):
     def range_errors(device, seed, tick):
         lidar = Lidar(sparse, device, seed)
-        directions = lidar.directions(tick)
-        distances, ones = np.full(len(directions), 4.0, np.float32), np.ones(len(directions), np.float32)
-        points, rays = lidar.measure(tick, directions, distances, ones)
-        errors = np.full(len(directions), np.nan)
-        errors[rays] = np.sqrt(points["x"] ** 2.0 + points["y"] ** 2.0 + points["z"] ** 2.0) - 4.0
+        rays = lidar.rays(tick)
+        points, numbers = lidar.measure(rays, sphere(rays))
+        errors = np.full(len(rays.directions), np.nan)
+        errors[numbers] = np.sqrt(points["x"] ** 2.0 + points["y"] ** 2.0 + points["z"] ** 2.0) - 4.0
         return errors
 
     first = range_errors("left", 1, 0)
@@ -92,12 +96,11 @@ def test_noise_is_new_in_every_scan_device_and_seed_and_else_the_same(sparse):
 
 def test_one_ray_s_noise_does_not_depend_on_what_others_hit(sparse):
     lidar = Lidar(sparse, "left", 1)
-    directions = lidar.directions(0)
-    near, ones = np.full(len(directions), 3.0, np.float32), np.ones(len(directions), np.float32)
-    gaps = near.copy()
-    gaps[::2] = np.inf
-    all_points, all_rays = lidar.measure(0, directions, near, ones)
-    some_points, some_rays = lidar.measure(0, directions, gaps, ones)
+    rays = lidar.rays(0)
+    gaps = sphere(rays)
+    gaps.distances[::2] = np.inf
+    all_points, all_rays = lidar.measure(rays, sphere(rays))
+    some_points, some_rays = lidar.measure(rays, gaps)
     assert np.array_equal(all_points[np.isin(all_rays, some_rays)], some_points)
 
 
@@ -119,8 +122,8 @@ def test_returns_are_lost_at_the_drop_out_rate(sensor_file):
 
 def test_a_beam_of_some_width_leaves_mixed_pixels_between_near_and_far(sensor_file):
     lidar = Lidar(load_sensor(sensor_file(beam_divergence_deg=0.4)), "left", 1)
-    directions = lidar.directions(0).astype(float)
-    angles = np.arccos(np.clip((directions * lidar.beam_edge(0, lidar.directions(0))).sum(axis=1), -1, 1))
+    rays = lidar.rays(0)
+    angles = np.arccos(np.clip((rays.directions.astype(float) * lidar.beam_edge(rays)).sum(axis=1), -1, 1))
     assert 0 < np.degrees(np.percentile(angles, 95)) < 0.3
 
     centre, edge = np.full(1000, 3.0, np.float32), np.full(1000, 3.3, np.float32)

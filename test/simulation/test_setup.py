@@ -5,6 +5,7 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.simulated import PayloadBox
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Driver
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
 
@@ -17,7 +18,7 @@ def test_degrees_become_radians_and_absent_keys_defaults():
             "payload": [{"link": "base_link", "size": [0.1, 0.2, 0.3], "rpy_deg": [0, 0, 45]}],
         }
     )
-    assert setup.world == "tables" and setup.sensor == "jt128" and setup.real_time_factor == 0
+    assert setup.world == "tables" and setup.sensor == DEFAULT_SENSOR and setup.real_time_factor == 0
     assert setup.lidar_left_error == PoseError((0.001, 0, 0), (np.pi / 2, 0, 0))
     assert setup.lidar_right_error == PoseError()
     assert setup.base_error == BaseError(0.003, np.pi / 10, 0)
@@ -31,10 +32,14 @@ def test_a_setup_survives_being_written_down():
         seed=9,
         lidar_right_error=PoseError((0.1, 0.2, 0.3), (0.01, 0.02, 0.03)),
         payload=(PayloadBox("head_link", (0.1, 0.1, 0.1)),),
+        unit_seed=4,
+        units={"left": "unit.yaml"},
+        driver=Driver(distance_correction=False),
     )
     again = SimulationSetup.from_mapping(setup.to_mapping())
     np.testing.assert_allclose(again.lidar_right_error.matrix, setup.lidar_right_error.matrix, atol=1e-15)
     assert (again.world, again.seed, again.payload) == (setup.world, setup.seed, setup.payload)
+    assert (again.unit_seed, again.units, again.driver) == (setup.unit_seed, setup.units, setup.driver)
 
 
 def test_relative_paths_start_at_the_scenario_s_folder(tmp_path):
@@ -64,6 +69,10 @@ def test_relative_paths_start_at_the_scenario_s_folder(tmp_path):
         ({"payload": [{"size": [1, 1, 1]}]}, "payload[0]: link"),
         ({"payload": [{"link": "base_link", "size": [1, 0, 1]}]}, "payload[0]: size[1]"),
         ({"real_time_factor": float("inf")}, "real_time_factor"),
+        ({"unit_seed": -1}, "unit_seed"),
+        ({"units": {"middle": "unit.yaml"}}, "units: unknown key 'middle'"),
+        ({"units": {"left": 3}}, "units: left"),
+        ({"driver": {"distance_correction": 1}}, "driver: distance_correction"),
         ("furnished_room", "mapping"),
     ],
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.sensor import POINT_DTYPE
+from stretch_sim_cal.sensor.points import POINT_DTYPE
 from stretch_sim_cal.simulation.gazebo.wire import encode, fields, signed
 
 # PointCloudPacked.Field.DataType

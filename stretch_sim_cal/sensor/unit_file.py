@@ -1,0 +1,165 @@
+"""One unit of a sensor as a file: a sensor file that names its kind, with the unit's values.
+
+    sensor: jt128                       # the kind: a name in config/, or a path beside this file
+    driver: {distance_correction: true} # any key of a sensor file, in place of the kind's
+    values: {range_offset: 0.0081, near_range: {amplitude: 0.004, length: 1.0}, channel_range: [...], ...}
+    standard_deviations: {range_offset: 0.0005, ...}
+    not_determined: [echo]
+
+The keys of `values` are those of a sensor file's `unit`, with the same units: there they hold how far units differ, here
+how far this one does. `azimuth_harmonics_deg` is [[cos, sin], [cos, sin]] of the first and second harmonic, and a value
+by channel is a list of all channels. What is not there is 0.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal import files, validate
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.unit import (
+    CENTRE,
+    CENTRE_SHARE,
+    CHANNEL_KINDS,
+    ECHO,
+    FIRING_SHARE,
+    HARMONICS,
+    INCIDENCE,
+    NEAR,
+    OFFSET,
+    SCALE,
+    ErrorModel,
+)  # fmt: skip
+
+SCALAR_KEYS = {
+    "range_offset": OFFSET, "range_scale": SCALE, "incidence": INCIDENCE, "echo": ECHO,
+    "optical_centre_share": CENTRE_SHARE, "firing_time_share": FIRING_SHARE,
+}  # fmt: skip
+# Channels' angles are in degrees in files.
+CHANNEL_KEYS = {kind: kind if kind == "channel_range" else f"{kind}_deg" for kind in CHANNEL_KINDS}
+KEYS = {
+    *SCALAR_KEYS, *CHANNEL_KEYS.values(), "near_range", "azimuth_harmonics_deg", "optical_centre", "range_drift",
+}  # fmt: skip
+UNIT_FILE_KEYS = ("values", "standard_deviations", "not_determined")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit: `values` (n,) of an `ErrorModel`'s parameters with their `standard_deviations` (n,) if they were
+    estimated, the keys that were `not_determined`, and `range_drift`, by how much (m) its ranges grow until it is warm.
+    """
+
+    values: np.ndarray
+    standard_deviations: np.ndarray | None = None
+    not_determined: tuple[str, ...] = ()
+    range_drift: float = 0.0
+
+
+def values_to_mapping(model: ErrorModel, values: np.ndarray) -> dict[str, Any]:
+    """Return parameters (n,), or their standard deviations, under the keys of a unit file, plain numbers."""
+    mapping: dict[str, Any] = {key: float(values[index]) for key, index in SCALAR_KEYS.items()}
+    mapping["near_range"] = {"amplitude": float(values[NEAR]), "length": float(model.spread.near_length)}
+    mapping["azimuth_harmonics_deg"] = np.degrees(values[HARMONICS]).reshape(2, 2).tolist()
+    mapping["optical_centre"] = values[CENTRE].tolist()
+    for kind, key in CHANNEL_KEYS.items():
+        by_channel = values[model.of_kind(kind)]
+        mapping[key] = (by_channel if key == kind else np.degrees(by_channel)).tolist()
+    return mapping
+
+
+def values_from_mapping(model: ErrorModel, mapping: Any, where: str) -> np.ndarray:
+    """Return the parameters (n,) that a mapping of a unit file says. Raises `InputError` naming the key."""
+    data = validate.mapping(mapping, KEYS, where)
+    values = np.zeros(model.size)
+    for key, index in SCALAR_KEYS.items():
+        values[index] = validate.number(data.get(key, 0.0), f"{where}: {key}", -10.0, 10.0)
+    values[NEAR], _ = near_range(data.get("near_range"), model.spread.near_length, f"{where}: near_range")
+    pairs = data.get("azimuth_harmonics_deg", [[0.0, 0.0]] * 2)
+    if not isinstance(pairs, list) or len(pairs) != 2:
+        raise InputError(f"{where}: azimuth_harmonics_deg: two pairs [cos, sin] were expected")
+    harmonics = [
+        validate.numbers(pair, 2, f"{where}: azimuth_harmonics_deg[{i}]", -5, 5) for i, pair in enumerate(pairs)
+    ]
+    values[HARMONICS] = np.radians(harmonics).ravel()
+    values[CENTRE] = validate.numbers(data.get("optical_centre", [0.0] * 3), 3, f"{where}: optical_centre", -0.5, 0.5)
+    count = model.num_channels
+    for kind, key in CHANNEL_KEYS.items():
+        given = validate.numbers(data.get(key, [0.0] * count), count, f"{where}: {key}", -5.0, 5.0)
+        values[model.of_kind(kind)] = given if key == kind else np.radians(given)
+    return values
+
+
+def near_range(value: Any, length: float, where: str) -> tuple[float, float]:
+    """Return amplitude and length (m) of a near-range error, 0 and `length` if they are not said."""
+    data = validate.mapping(value, {"amplitude", "length"}, where)
+    return (
+        validate.number(data.get("amplitude", 0.0), f"{where}: amplitude", -1.0, 1.0),
+        validate.number(data.get("length", length), f"{where}: length", 0.01, 100.0),
+    )
+
+
+def unit_from_mapping(model: ErrorModel, data: Mapping[str, Any], where: str) -> Unit:
+    """Return the unit of a unit file's `values`, `standard_deviations` and `not_determined`. Raises `InputError`."""
+    values = data.get("values")
+    deviations, open_keys = data.get("standard_deviations"), data.get("not_determined") or []
+    if not isinstance(open_keys, list) or not all(isinstance(key, str) for key in open_keys):
+        raise InputError(f"{where}: not_determined: a list of keys of values was expected")
+    for key in open_keys:
+        if key.partition("[")[0] not in KEYS:
+            raise InputError(f"{where}: not_determined: unknown key '{key}'; known are {', '.join(sorted(KEYS))}")
+    known = None
+    if deviations is not None:
+        known = values_from_mapping(model, deviations, f"{where}: standard_deviations")
+        if (known < 0).any():
+            raise InputError(f"{where}: standard_deviations: one of them is below 0")
+    parameters = values_from_mapping(model, values, f"{where}: values")
+    drift = validate.number((values or {}).get("range_drift", 0.0), f"{where}: values: range_drift", -1.0, 1.0)
+    return Unit(parameters, known, tuple(open_keys), drift)
+
+
+def unit_to_mapping(model: ErrorModel, unit: Unit) -> dict[str, Any]:
+    """Return `values`, and what else is known of a unit, as `unit_from_mapping` reads it back."""
+    mapping: dict[str, Any] = {"values": values_to_mapping(model, unit.values) | {"range_drift": unit.range_drift}}
+    if unit.standard_deviations is not None:
+        mapping["standard_deviations"] = values_to_mapping(model, unit.standard_deviations)
+        mapping["not_determined"] = list(unit.not_determined)
+    return mapping
+
+
+def write_unit(path: str | Path, sensor: str | Path, model: ErrorModel, unit: Unit, **keys: Any) -> None:
+    """Write a unit file: `sensor` is the name or path of its kind's sensor file, `keys` are those of a sensor file that
+    this unit has otherwise (`range_noise`, `driver`, `elevations_deg`, ...). Atomic; raises `InputError`."""
+    files.write_yaml(path, {"sensor": str(sensor)} | keys | unit_to_mapping(model, unit))
+
+
+def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return elevations and azimuth offsets (C,) in rad from a unit's own angle table: the maker's CSV with the columns
+    Channel, Elevation, Azimuth in degrees, one line a channel, and a line with a checksum, which is passed over.
+
+    The table's azimuths turn clockwise from the y axis, offsets here counter-clockwise from the x axis. Raises
+    `InputError` naming file and line.
+    """
+    rows: dict[int, tuple[float, float]] = {}
+    lines = files.read_text(path).lstrip("\ufeff").splitlines()
+    if not lines or [word.strip().lower() for word in lines[0].split(",")][:3] != ["channel", "elevation", "azimuth"]:
+        raise InputError(f"{path}:1: is no angle table, it should begin with Channel,Elevation,Azimuth")
+    for number, line in enumerate(lines[1:], start=2):
+        words = [word.strip() for word in line.split(",")]
+        if not any(words) or len(words[0]) == 64 and not any(words[1:]):  # the checksum
+            continue
+        try:
+            channel, elevation, azimuth = int(words[0]), float(words[1]), float(words[2])
+        except (ValueError, IndexError) as error:
+            raise InputError(f"{path}:{number}: '{line[:60]}': channel, elevation, azimuth were expected") from error
+        if not (math.isfinite(azimuth) and -90.0 <= elevation <= 90.0) or channel in rows:
+            raise InputError(f"{path}:{number}: '{line[:60]}': is no direction, or the channel was there before")
+        rows[channel] = elevation, azimuth
+    channels: Sequence[int] = sorted(rows)
+    if list(channels) != list(range(1, len(rows) + 1)) or not rows:
+        raise InputError(f"{path}: channels 1 to {max(len(rows), 1)} were expected, each once")
+    table = np.radians([rows[channel] for channel in channels])
+    return table[:, 0], np.remainder(np.pi / 2 - table[:, 1] + np.pi, 2 * np.pi) - np.pi

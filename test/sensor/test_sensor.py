@@ -1,0 +1,185 @@
+"""Sensor files, unit files and angle tables: what they say, and what is wrong with them, told by key."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import yaml
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_yaml, share_directory
+from stretch_sim_cal.sensor.sensor import Driver, fleet_angle_table, load_sensor
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE
+from stretch_sim_cal.sensor.unit_file import Unit, read_angle_table, write_unit
+
+UNIT = {
+    "range_offset": 0.01, "range_scale": 0.0005, "near_range": {"amplitude": 0.005, "length": 0.8}, "incidence": 0.003,
+    "echo": 0.003, "channel_range": 0.002, "channel_elevation_deg": 0.02, "channel_azimuth_deg": 0.02,
+    "azimuth_harmonics_deg": [0.02, 0.01], "optical_centre": [0.0005, 0.0005, 0.0005],
+}  # fmt: skip
+
+
+@pytest.fixture
+def sensor_file(tmp_path):
+    """Return a function that writes the sparse sensor with changes, and returns the file."""
+
+    def write(name="kind.yaml", **changes):
+        data = read_yaml(share_directory() / "config" / "jt128_sparse.yaml") | {"unit": UNIT} | changes
+        path = tmp_path / name
+        path.write_text(yaml.safe_dump(data), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_the_key_unit_says_how_far_units_differ(sensor_file):
+    spread = load_sensor(sensor_file()).spread
+    assert (spread.range_offset, spread.near_range, spread.near_length) == (0.01, 0.005, 0.8)
+    assert spread.channel_elevation == pytest.approx(np.radians(0.02))
+    assert spread.azimuth_harmonics == pytest.approx(np.radians([0.02, 0.01]))
+    assert spread.optical_centre == (0.0005, 0.0005, 0.0005)
+
+
+def test_a_drawn_unit_comes_back_from_its_file(sensor_file, tmp_path):
+    kind = sensor_file(
+        optical_centre=[-0.0076, 0.0137, 0.0127], firing_times_us=[1.0] * 64, range_drift={"amplitude": 0.002}
+    )
+    sensor = load_sensor(kind).with_driver(Driver(distance_correction=False))
+    unit = sensor.draw_unit(np.random.default_rng(1))
+    assert unit.values[CENTRE_SHARE] == 1.0 and unit.values[FIRING_SHARE] == 0.0 and unit.range_drift != 0.0
+    deviations = np.full(sensor.error_model().size, 0.001)
+    path = tmp_path / "unit.yaml"
+    write_unit(
+        path, "kind.yaml", sensor.error_model(), dataclasses.replace(unit, standard_deviations=deviations,
+        not_determined=("echo", "channel_range[3]")), driver={"distance_correction": False}, range_noise=0.007,
+    )  # fmt: skip
+    again = load_sensor(path)
+    np.testing.assert_allclose(again.unit.values, unit.values, atol=1e-15)
+    np.testing.assert_allclose(again.unit.standard_deviations, deviations)
+    assert again.unit.not_determined == ("echo", "channel_range[3]") and again.unit.range_drift == unit.range_drift
+    assert again.range_noise == 0.007 and again.kind == str(kind) and not again.driver.distance_correction
+    assert again.draw_unit(np.random.default_rng(9)) is again.unit
+
+
+def test_a_unit_file_s_near_range_fades_over_its_own_length(sensor_file, tmp_path):
+    kind = sensor_file()
+    path = tmp_path / "unit.yaml"
+    path.write_text(f"sensor: {kind}\nvalues: {{near_range: {{amplitude: 0.01, length: 2.0}}}}\n", encoding="utf-8")
+    assert load_sensor(path).spread.near_length == 2.0 and load_sensor(path).spread.near_range == 0.005
+
+
+def test_what_the_driver_leaves_uncorrected_is_full_size(sensor_file):
+    kind = sensor_file(optical_centre=[0.01, 0, 0], driver={"distance_correction": False})
+    drawn = load_sensor(kind).draw_unit(np.random.default_rng(0))
+    assert drawn.values[CENTRE_SHARE] == 1.0 and drawn.values[FIRING_SHARE] == 0.0
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"unit": {"range_ofset": 0.01}}, "unit: unknown key 'range_ofset'"),
+        ({"unit": {"range_offset": -0.01}}, "unit: range_offset"),
+        ({"unit": {"near_range": 0.01}}, "unit: near_range"),
+        ({"unit": {"near_range": {"amplitude": -0.01}}}, "unit: near_range: amplitude"),
+        ({"unit": {"azimuth_harmonics_deg": [0.01]}}, "unit: azimuth_harmonics_deg"),
+        ({"unit": {"optical_centre": [0.0, -0.1, 0.0]}}, "unit: optical_centre[1]"),
+        ({"unit": [1, 2]}, "unit"),
+        ({"firing_times_us": [1.0, 2.0]}, "firing_times_us"),
+        ({"azimuth_offsets_deg": [1.0] * 128}, "azimuth_offsets_deg"),
+        ({"optical_centre": [0.01, 0.01]}, "optical_centre"),
+        ({"range_noise_growth": {"range": -1}}, "range_noise_growth: range"),
+        ({"range_noise_growth": {"colour": 1}}, "range_noise_growth: unknown key 'colour'"),
+        ({"range_drift": 0.01}, "range_drift"),
+        ({"quantisation": -0.004}, "quantisation"),
+        ({"drop_out_echo": -1}, "drop_out_echo"),
+        ({"returns": "triple"}, "returns"),
+        ({"misses": False}, "misses"),
+        ({"packets": 1.5}, "packets"),
+        ({"driver": {"distance_correction": "no"}}, "driver: distance_correction"),
+        ({"driver": {"distance": True}}, "driver: unknown key 'distance'"),
+        ({"clockwise": 1}, "clockwise"),
+        ({"blooming_deg": -1}, "blooming_deg"),
+    ],
+)
+def test_a_wrong_sensor_file_is_refused_by_its_key(sensor_file, changes, named):
+    path = sensor_file(**changes)
+    with pytest.raises(InputError) as error:
+        load_sensor(path)
+    assert str(error.value).startswith(f"{path}: {named}")
+
+
+@pytest.mark.parametrize(
+    "text, named",
+    [
+        ("sensor: jt129\n", "sensor"),
+        ("sensor: KIND\nvalues: {range_ofset: 1}\n", "values: unknown key 'range_ofset'"),
+        ("sensor: KIND\nvalues: {channel_range: [0.001]}\n", "values: channel_range"),
+        ("sensor: KIND\nvalues: {azimuth_harmonics_deg: [0, 0]}\n", "values: azimuth_harmonics_deg[0]"),
+        ("sensor: KIND\nstandard_deviations: {range_offset: -1}\n", "standard_deviations"),
+        ("sensor: KIND\nnot_determined: [colour]\n", "not_determined: unknown key 'colour'"),
+        ("sensor: KIND\nnot_determined: echo\n", "not_determined"),
+        ("sensor: KIND\nvalue: {}\n", "unknown key 'value'"),
+        ("sensor: KIND\nvalues: 3\n", "values"),
+    ],
+)
+def test_a_wrong_unit_file_is_refused_by_its_key(sensor_file, tmp_path, text, named):
+    path = tmp_path / "unit.yaml"
+    path.write_text(text.replace("KIND", str(sensor_file())), encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        load_sensor(path)
+    assert f"{path}: {named}" in str(error.value)
+
+
+TABLE = (
+    "Channel,Elevation,Azimuth\n"
+    + "".join(f"{i + 1},{i * 1.25},{170 + i % 3}\n" for i in range(64))
+    + "ab" * 32
+    + ",,\n"
+)
+
+
+def test_a_unit_s_own_angle_table_takes_the_place_of_the_sensor_s(sensor_file, tmp_path, monkeypatch):
+    folder = tmp_path / "stretch-9" / "calibration_hesais"
+    folder.mkdir(parents=True)
+    (folder / "left_lidar_calibration.dat").write_text(TABLE, encoding="utf-8")
+    monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
+    monkeypatch.setenv("HELLO_FLEET_ID", "stretch-9")
+    assert fleet_angle_table("right") is None
+    sensor = load_sensor(sensor_file(), angle_table=fleet_angle_table("left"))
+    assert np.degrees(sensor.elevations[4]) == pytest.approx(5.0)
+    assert np.degrees(sensor.azimuth_offsets[4]) == pytest.approx(
+        90.0 - 171.0
+    )  # clockwise from y, to counter-clockwise from x
+
+
+@pytest.mark.parametrize(
+    "text, named",
+    [
+        ("", ":1:"),
+        ("Channel,Elevation\n1,2\n", ":1:"),
+        ("Channel,Elevation,Azimuth\n1,2\n", ":2:"),
+        ("Channel,Elevation,Azimuth\n1,2,3\n1,2,3\n", ":3:"),
+        ("Channel,Elevation,Azimuth\n1,95,3\n", ":2:"),
+        ("Channel,Elevation,Azimuth\n1,2,3\n3,2,3\n", "channels 1 to 2"),
+        ("Channel,Elevation,Azimuth\n1,nan,3\n", ":2:"),
+    ],
+)
+def test_a_wrong_angle_table_is_refused_by_its_line(tmp_path, text, named):
+    path = tmp_path / "table.dat"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_angle_table(path)
+    assert str(path) in str(error.value) and named in str(error.value)
+
+
+def test_an_angle_table_of_another_sensor_is_refused(sensor_file, tmp_path):
+    path = tmp_path / "table.dat"
+    path.write_text("Channel,Elevation,Azimuth\n1,2,3\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has 1 channels, the sensor kind has 64"):
+        load_sensor(sensor_file(), angle_table=path)
+
+
+def test_a_unit_of_nothing_is_exact(sensor_file):
+    sensor = load_sensor(sensor_file(unit={}))
+    assert not sensor.draw_unit(np.random.default_rng(0)).values.any()
+    assert isinstance(sensor.draw_unit(np.random.default_rng(0)), Unit)

@@ -1,0 +1,250 @@
+"""What the lidars' own errors do to the points: each effect of a sensor file, by its signature, to 10 % of its size.
+
+Where it is not said otherwise the lidar hangs in the middle of a sphere, so that ranges are errors.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.points import coordinates
+from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
+from stretch_sim_cal.sensor.unit import CENTRE, HARMONICS, SCALARS, UnitSpread
+from stretch_sim_cal.sensor.unit_file import Unit
+from stretch_sim_cal.simulation import shapes
+from stretch_sim_cal.simulation.lidar import Echoes, Lidar
+from stretch_sim_cal.simulation.raycast import Hits, Scene
+
+TABLE = load_sensor("jt128_sparse")
+EXACT = dataclasses.replace(TABLE, range_noise=0.0, drop_out_rate=0.0)
+
+
+def lidar_with(sensor=EXACT, device="left", seed=1, **values):
+    """Return a lidar that is a unit with those values of `SCALARS` (and by channel kind), else exact."""
+    parameters = np.zeros(sensor.error_model().size)
+    for name, value in values.items():
+        where = SCALARS.index(name) if name in SCALARS else sensor.error_model().of_kind(name)
+        parameters[where] = value
+    drift = sensor.range_drift
+    return Lidar(dataclasses.replace(sensor, unit=Unit(parameters, range_drift=drift)), device, seed)
+
+
+def measured(lidar, distance=4.0, cosine=1.0, reflectivity=0.5, tick=0):
+    """Return points (M, 3), their structured records and ray numbers of a scan of a sphere around the optical centre."""
+    rays = lidar.rays(tick)
+    count = len(rays.directions)
+    echoes = Echoes(
+        np.full(count, distance, np.float32),
+        np.full(count, cosine, np.float32),
+        np.full(count, reflectivity, np.float32),
+    )
+    points, numbers = lidar.measure(rays, echoes)
+    return coordinates(points).astype(float), points, numbers
+
+
+def range_error(lidar, distance=4.0, **surface):
+    return np.linalg.norm(measured(lidar, distance, **surface)[0], axis=1) - distance
+
+
+def in_box(lidar, half=3.0):
+    """Return the points and rays of a scan in the middle of a cube."""
+    rays = lidar.rays(0)
+    room = Scene({"room": Surface(*shapes.box(np.full(3, 2 * half)))})
+    origins = np.zeros(3) if rays.origins is None else rays.origins
+    hits = Hits(origins, rays.directions, [room])
+    points, numbers = lidar.measure(rays, Echoes(hits.distances, hits.incidence_cosines(), 0.5))
+    return coordinates(points).astype(float), rays, numbers
+
+
+@pytest.mark.parametrize("value", [0.01, -0.02])
+def test_a_range_offset_lengthens_every_range_alike(value):
+    lidar = lidar_with(range_offset=value)
+    np.testing.assert_allclose(range_error(lidar, 1.0), value, rtol=1e-3)
+    np.testing.assert_allclose(range_error(lidar, 20.0), value, rtol=1e-3)
+
+
+def test_a_range_scale_lengthens_ranges_in_proportion():
+    np.testing.assert_allclose(range_error(lidar_with(range_scale=1e-3), 20.0), 0.02, rtol=1e-3)
+
+
+def test_the_near_range_error_fades_over_its_length():
+    sensor = dataclasses.replace(EXACT, spread=UnitSpread(near_length=0.5))
+    lidar = lidar_with(sensor, near_range=0.015)
+    near, far = (range_error(lidar, distance).mean() for distance in (0.5, 1.0))
+    assert near == pytest.approx(0.015 * np.exp(-1.0), rel=0.01) and near / far == pytest.approx(np.e, rel=0.01)
+
+
+def test_slanted_surfaces_return_late():
+    lidar = lidar_with(incidence=0.003)
+    assert range_error(lidar, cosine=1.0).mean() == pytest.approx(0.0, abs=1e-6)
+    assert range_error(lidar, cosine=0.25).mean() == pytest.approx(0.009, rel=0.01)
+
+
+def test_weak_echoes_return_late():
+    lidar = lidar_with(echo=0.006)
+    assert range_error(lidar, reflectivity=0.08).mean() == pytest.approx(0.006 * np.exp(-1.0), rel=0.05)
+    assert abs(range_error(lidar, reflectivity=0.9).mean()) < 1e-6
+
+
+def test_each_channel_has_a_range_and_a_direction_of_its_own():
+    rng = np.random.default_rng(3)
+    errors = rng.normal(0.0, [[0.002], [1e-3], [1e-3]], (3, EXACT.num_channels))
+    lidar = lidar_with(channel_range=errors[0], channel_elevation=errors[1], channel_azimuth=errors[2])
+    xyz, points, numbers = measured(lidar)
+    np.testing.assert_allclose(np.linalg.norm(xyz, axis=1) - 4.0, errors[0][points["ring"]], atol=1e-6)
+    rays = lidar.rays(0)
+    ring = np.tile(np.arange(EXACT.num_channels), EXACT.azimuth_steps)
+    (elevation, azimuth), (said_elevation, said_azimuth) = (
+        (np.arcsin(np.clip(d[:, 2], -1, 1)), np.arctan2(d[:, 1], d[:, 0]))
+        for d in (rays.directions.astype(float), rays.nominal.astype(float))
+    )
+    level = np.abs(np.cos(said_elevation)) > 0.1
+    turned = np.angle(np.exp(1j * (azimuth - said_azimuth)))
+    np.testing.assert_allclose((elevation - said_elevation)[level], errors[1][ring][level], atol=2e-5)
+    np.testing.assert_allclose(turned[level], errors[2][ring][level], atol=2e-5)
+
+
+def test_an_eccentric_encoder_turns_rays_once_and_twice_a_turn():
+    lidar = lidar_with(azimuth_cos_1=4e-4, azimuth_sin_2=-3e-4)
+    rays = lidar.rays(0)
+    level = np.flatnonzero(np.abs(rays.nominal[:, 2]) < 0.5)
+    said, true = (np.arctan2(d[level, 1].astype(float), d[level, 0]) for d in (rays.nominal, rays.directions))
+    rotor = said - np.tile(EXACT.azimuth_offsets, EXACT.azimuth_steps)[level]
+    expected = 4e-4 * np.cos(rotor) - 3e-4 * np.sin(2 * rotor)
+    np.testing.assert_allclose(np.angle(np.exp(1j * (true - said))), expected, atol=1e-6)
+
+
+def test_distances_count_from_the_optical_centre_that_turns_with_the_rotor():
+    table = dataclasses.replace(EXACT, optical_centre=np.array([-0.0076, 0.0137, 0.0127]))
+    uncorrected = Lidar(table.with_driver(Driver(distance_correction=False)), "left", 1)
+    xyz, rays, numbers = in_box(uncorrected)
+    off = np.abs(np.abs(xyz).max(axis=1) - 3.0)
+    assert 0.005 < np.percentile(off, 95) < 0.02
+    # The model's correction puts every point back onto the walls.
+    model, values = uncorrected.model, uncorrected.unit.values
+    corrected = model.corrected(model.returns(xyz, numbers % EXACT.num_channels), 1.0, values)
+    assert np.abs(np.abs(corrected).max(axis=1) - 3.0).max() < 1e-5
+    # And so does the driver that corrects it.
+    xyz, _, _ = in_box(Lidar(table, "left", 1))
+    assert np.abs(np.abs(xyz).max(axis=1) - 3.0).max() < 1e-5
+
+
+def test_a_driver_that_does_not_correct_firing_times_turns_each_channel():
+    times = np.linspace(0.0, 1e-4, EXACT.num_channels)
+    table = dataclasses.replace(EXACT, firing_times=times)
+    uncorrected = Lidar(table.with_driver(Driver(firing_time_correction=False)), "left", 1).rays(0)
+    corrected = Lidar(table, "left", 1).rays(0)
+    np.testing.assert_array_equal(corrected.directions, corrected.nominal)
+    np.testing.assert_allclose(uncorrected.directions, corrected.directions, atol=1e-6)
+    level = np.flatnonzero(np.abs(corrected.nominal[:, 2]) < 0.5)
+    said, true = (
+        np.arctan2(d[level, 1].astype(float), d[level, 0]) for d in (uncorrected.nominal, uncorrected.directions)
+    )
+    late = np.tile(times, EXACT.azimuth_steps)[level]
+    np.testing.assert_allclose(np.angle(np.exp(1j * (true - said))), 2 * np.pi * 10.0 * late, atol=1e-5)
+
+
+def test_a_clockwise_rotor_turns_the_other_way():
+    columns = EXACT.num_channels
+    for clockwise, sign in ((False, 1.0), (True, -1.0)):
+        level = Lidar(dataclasses.replace(EXACT, clockwise=clockwise), "left", 1).rays(0).directions[3::columns]
+        turns = np.diff(np.unwrap(np.arctan2(level[:, 1], level[:, 0])))
+        assert np.median(turns) == pytest.approx(sign * 2 * np.pi / EXACT.azimuth_steps, rel=1e-3)
+
+
+@pytest.mark.parametrize("correcting", [True, False])
+def test_the_rays_are_those_of_the_error_model(correcting):
+    rng = np.random.default_rng(2)
+    spread = UnitSpread(
+        0.01, 5e-4, 0.005, 1.0, 0.003, 0.003, 0.002, 1e-3, 1e-3, (3e-4, 2e-4), (0.001, 0.001, 0.001)
+    )  # fmt: skip
+    sensor = dataclasses.replace(
+        EXACT, spread=spread, optical_centre=np.array([-0.0076, 0.0137, 0.0127]), clockwise=True,
+        firing_times=rng.uniform(0.0, 1e-4, EXACT.num_channels),
+        driver=Driver(False, correcting),
+    )  # fmt: skip
+    lidar = Lidar(sensor, "right", 4)
+    rays = lidar.rays(5)
+    channel = np.tile(np.arange(sensor.num_channels), sensor.azimuth_steps)
+    columns = np.repeat(np.arange(sensor.azimuth_steps), sensor.num_channels)
+    rotor = lidar.spin_phase(5) - 2 * np.pi * columns / sensor.azimuth_steps
+    rotor = rotor + (sensor.firing_azimuths[channel] if correcting else 0.0)
+    origins, directions = lidar.model.true_rays(rotor, channel, lidar.unit.values)
+    # The simulator has one encoder error for all channels of an azimuth, though they fire up to 0.4 deg apart.
+    np.testing.assert_allclose(rays.directions, directions, atol=1e-5)
+    np.testing.assert_allclose(rays.origins, origins, atol=1e-6)
+
+
+def test_noise_grows_with_range_slant_and_weakness():
+    sensor = dataclasses.replace(EXACT, range_noise=0.01, noise_growth=NoiseGrowth(0.001, 0.005, 0.02))
+    lidar = lidar_with(sensor)
+    assert range_error(lidar, 1.0, reflectivity=1.0).std() == pytest.approx(0.01005, rel=0.03)
+    assert range_error(lidar, 20.0, reflectivity=1.0).std() == pytest.approx(np.hypot(0.01, 0.02), rel=0.03)
+    assert range_error(lidar, 1.0, reflectivity=1.0, cosine=0.25).std() == pytest.approx(
+        np.hypot(0.01, 0.015), rel=0.05
+    )
+    assert range_error(lidar, 1.0, reflectivity=0.0).std() == pytest.approx(np.hypot(0.01, 0.02), rel=0.03)
+
+
+def test_ranges_come_in_steps():
+    sensor = dataclasses.replace(EXACT, range_noise=0.01, quantisation=0.004)
+    ranges = np.linalg.norm(measured(lidar_with(sensor))[0], axis=1)
+    steps = ranges / 0.004
+    assert np.abs(steps - np.rint(steps)).max() < 1e-3 and len(np.unique(np.rint(steps))) > 10
+
+
+def test_weak_echoes_are_lost():
+    lidar = lidar_with(dataclasses.replace(EXACT, drop_out_echo=0.03))
+    kept = {
+        reflectivity: len(measured(lidar, reflectivity=reflectivity)[0]) / EXACT.num_rays
+        for reflectivity in (0.03, 0.5)
+    }
+    assert kept[0.03] == pytest.approx(1.0 - np.exp(-8 / 255 / 0.03), abs=0.02) and kept[0.5] > 0.999
+
+
+def test_ranges_drift_while_the_unit_warms_up():
+    sensor = dataclasses.replace(EXACT, range_drift=0.004, drift_time=10.0)
+    lidar = lidar_with(sensor)
+    cold, warm = (np.linalg.norm(measured(lidar, tick=tick)[0], axis=1).mean() - 4.0 for tick in (0, 1000))
+    assert cold == pytest.approx(0.0, abs=2e-5) and warm == pytest.approx(0.004, rel=0.01)
+
+
+def test_a_driver_may_publish_misses_as_zeros_and_one_time_a_packet():
+    sensor = dataclasses.replace(TABLE, zero_misses=True, packets=100, drop_out_rate=0.2)
+    lidar = Lidar(sensor, "left", 1)
+    _, points, numbers = measured(lidar)
+    assert len(points) == sensor.num_rays and np.array_equal(numbers, np.arange(sensor.num_rays))
+    misses = (coordinates(points) == 0).all(axis=1)
+    assert misses.mean() == pytest.approx(0.2, abs=0.01) and (points["intensity"][misses] == 0).all()
+    assert len(np.unique(points["timestamp"])) == 100
+    assert points["timestamp"][0] == lidar.start_time(0) and points["timestamp"][-1] < lidar.start_time(1)
+
+
+def test_dual_returns_repeat_the_first_unless_something_else_comes_back():
+    sensor = dataclasses.replace(TABLE, dual_return=True)
+    lidar = Lidar(sensor, "left", 1)
+    rays = lidar.rays(0)
+    count = sensor.num_rays
+    ones = np.ones(count, np.float32)
+    behind = np.full(count, np.inf, np.float32)
+    behind[:1000] = 6.0
+    points, numbers = lidar.measure(rays, Echoes(4 * ones, ones, 0.5), Echoes(behind, ones, 0.5))
+    first, second = (points[numbers // count == turn] for turn in (0, 1))
+    by_number = dict(zip(numbers.tolist(), points, strict=True))
+    same = [by_number[number] == by_number[number + count] for number in range(1000, count) if number in by_number]
+    assert all(same) and len(first) > 0.99 * count
+    other = np.linalg.norm(coordinates(second)[:900], axis=1)
+    assert np.abs(other - 6.0).max() < 0.06
+    assert (np.diff(points["timestamp"]) < 0).sum() > 0  # an azimuth's second returns follow its first ones
+
+
+def test_units_are_drawn_from_their_own_seed():
+    spread = UnitSpread(range_offset=0.01, optical_centre=(0.001, 0.001, 0.001))
+    sensor = dataclasses.replace(EXACT, spread=spread)
+    left, right = Lidar(sensor, "left", 1), Lidar(sensor, "right", 1)
+    assert not np.array_equal(left.unit.values, right.unit.values)
+    np.testing.assert_array_equal(left.unit.values, Lidar(sensor, "left", 7, unit_seed=1).unit.values)
+    assert not np.array_equal(left.unit.values, Lidar(sensor, "left", 1, unit_seed=2).unit.values)
+    assert left.unit.values[HARMONICS].any() == 0 and left.unit.values[CENTRE].all()
