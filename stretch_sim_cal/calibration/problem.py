@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, lapack
 
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import exp, inverse, log
@@ -29,7 +29,10 @@ FIRST_UNIT = 18
 # Standard deviations of the poses' and the floor's changes where nothing else holds them: 1 m, 1 rad.
 UNKNOWN = 1.0
 # The variance of the channels' errors is looked for in the data in so many steps, down to this share of the sensor file's.
-SPREAD_STEPS = 6
+SPREAD_STEPS = 4
+SETTLED = 0.02
+# The sensor file's variance counts as much as so many channels.
+FIRM = 4.0
 LEAST_SPREAD = 0.02
 
 
@@ -183,8 +186,8 @@ class Solver:
 
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
-        self._roots = [_root(model) for model in unknowns.models]
-        self.spreads = tuple(dict.fromkeys(CHANNEL_KINDS, 1.0) for _ in unknowns.models)
+        self._roots = [model.prior_roots() for model in unknowns.models]
+        self.spreads = tuple(dict.fromkeys(set(roots) - {"scalars"}, 1.0) for roots in self._roots)
 
     def solve(
         self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None,
@@ -199,19 +202,35 @@ class Solver:
         if others is not None:
             information, gradient = information + others.information, gradient + others.gradient
         information, gradient, fixed = self._with_pose_priors(information, gradient, state)
+        if by_chance is not None:
+            # Directions that noise alone seems to hold stay as they were guessed.
+            information[RIGHT, RIGHT] += by_chance
+        basis, prior, kinds = self._basis(fixed)
+        information, gradient = basis.T @ information @ basis, basis.T @ gradient
         for _ in range(SPREAD_STEPS):
-            basis, prior, kinds = self._basis(fixed)
-            present = self._present(basis, state)
-            reduced = basis.T @ (information @ basis)
-            hessian = reduced + np.diag(prior)
-            factor = cho_factor(hessian, lower=True)
-            solution = cho_solve(factor, basis.T @ gradient - prior * present)
-            if not kinds or not self._learn(kinds, solution + present, factor):
+            scale = self._scale(len(prior), kinds)
+            present = self._present(basis, scale, prior, state)
+            hessian = information * scale[:, None] * scale
+            hessian[np.diag_indices(len(prior))] += prior
+            factor = cho_factor(hessian, lower=True, check_finite=False)
+            solution = cho_solve(factor, gradient * scale - prior * present)
+            if not kinds:
+                break
+            covariance = _inverse(factor)
+            if self._learn(kinds, solution + present, covariance):
                 break
         if by_chance is not None:
-            hessian = _less_by_chance(hessian, basis[RIGHT], by_chance)
-        inverse_hessian = np.linalg.inv(hessian)
-        return Solution(basis @ solution, basis @ inverse_hessian @ basis.T, self.spreads)
+            hessian = _less_by_chance(hessian, basis[RIGHT], 2.0 * by_chance)  # once for what was added
+        covariance = _inverse(cho_factor(hessian, lower=True, check_finite=False))
+        basis = basis * scale
+        return Solution(basis @ solution, basis @ covariance @ basis.T, self.spreads)
+
+    def _scale(self, size: int, kinds: dict) -> np.ndarray:
+        """Return the spreads of the channels' errors by column of the basis (k,); 1 for all else."""
+        scale = np.ones(size)
+        for (side, kind), own in kinds.items():
+            scale[own] = self.spreads[side][kind]
+        return scale
 
     def _with_pose_priors(self, information, gradient, state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the normal equations with the priors of poses and floor, and which columns (n,) do not vary."""
@@ -240,7 +259,7 @@ class Solver:
 
     def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict]:
         """Return the unknowns in units of their prior: the basis (n, k), the priors' precisions (k,), and by (lidar, kind)
-        which of the k (slice) are channels' errors."""
+        which of the k (slice) are channels' errors, before their spreads."""
         size = self.unknowns.size
         free = np.flatnonzero(~fixed[:FIRST_UNIT])
         own = np.arange(self.unknowns.others.start, size)
@@ -251,53 +270,50 @@ class Solver:
                 if not root.shape[1]:
                     continue
                 block = np.zeros((size, root.shape[1]))
-                block[unit] = root * self.spreads[side].get(kind, 1.0)
+                block[unit] = root
                 parts.append(block)
                 prior.append(np.ones(root.shape[1]))
-                if kind in CHANNEL_KINDS:
+                if kind in self.spreads[side]:
                     kinds[side, kind] = slice(count, count + root.shape[1])
                 count += root.shape[1]
         parts.append(np.eye(size)[:, own])
         prior.append(np.zeros(len(own)))
         return np.hstack(parts), np.concatenate(prior), kinds
 
-    def _present(self, basis: np.ndarray, state: State) -> np.ndarray:
-        """Return where the units' parameters of a state are in the basis (k,); zero for all else."""
-        values = np.zeros(self.unknowns.size)
-        for unit, own in zip(self.unknowns.units, state.units, strict=True):
-            values[unit] = own
-        scale = np.einsum("nk,nk->k", basis, basis)  # the roots' columns are orthogonal
-        return (values @ basis) / scale
+    def _present(self, basis: np.ndarray, scale: np.ndarray, prior: np.ndarray, state: State) -> np.ndarray:
+        """Return where the units' parameters of a state are in the scaled basis (k,): the most likely way to make them up."""
+        present = np.zeros(len(prior))
+        for unit, values in zip(self.unknowns.units, state.units, strict=True):
+            if not np.any(values):
+                continue
+            own = np.flatnonzero(np.any(basis[unit], axis=0))
+            rows = np.flatnonzero(np.any(basis[unit], axis=1))
+            root = basis[unit][np.ix_(rows, own)] * scale[own]
+            # Of least norm (parts may overlap), and regular however small a spread is against the others.
+            gram = root @ root.T
+            size = np.sqrt(np.diag(gram))
+            gram = gram / size[:, None] / size + 1e-9 * np.eye(len(gram))
+            present[own] = root.T @ (cho_solve(cho_factor(gram), values[rows] / size) / size)
+        return present
 
-    def _learn(self, kinds: dict, z: np.ndarray, factor) -> bool:
-        """Take the spreads of the channels' errors from the data (expectation maximisation); False once they settle."""
-        inverse_factor = np.linalg.inv(np.tril(factor[0]))
-        variances = np.einsum("ij,ij->j", inverse_factor, inverse_factor)
+    def _learn(self, kinds: dict, z: np.ndarray, covariance: np.ndarray) -> bool:
+        """Take the spreads of the channels' errors from the data (expectation maximisation); True once they settle."""
         settled = True
         for (side, kind), own in kinds.items():
-            share = float(np.sqrt(np.mean(z[own] ** 2 + variances[own])))
+            squares = z[own] ** 2 + np.diag(covariance)[own]
+            share = float(np.sqrt((squares.sum() + FIRM) / (len(squares) + FIRM)))
             before = self.spreads[side][kind]
-            # A unit that differs more than the sensor file says is reported, and counts as it is.
+            # A unit that differs more than the sensor file says counts as it is.
             after = max(before * share, LEAST_SPREAD)
-            settled &= abs(after - before) < 0.02 * before
+            settled &= abs(after - before) < SETTLED * before
             self.spreads[side][kind] = after
-        return not settled
+        return settled
 
 
-def _root(model: ErrorModel) -> dict[str, np.ndarray]:
-    """Return orthogonal roots (n, k) of a unit's prior covariance: of its scalars and of each kind of channels' errors."""
-    covariance = model.prior_covariance()
-    roots = {}
-    for name, own in [("scalars", slice(0, len(SCALARS))), *((kind, model.of_kind(kind)) for kind in CHANNEL_KINDS)]:
-        variances, axes = np.linalg.eigh(covariance[own, own])
-        kept = variances > 1e-9 * max(variances[-1], 1e-30)
-        if name == "scalars":  # uncorrelated, and of very different sizes
-            variances, axes = np.diag(covariance[own, own]), np.eye(len(SCALARS))
-            kept = variances > 0
-        root = np.zeros((model.size, np.count_nonzero(kept)))
-        root[own] = axes[:, kept] * np.sqrt(variances[kept])
-        roots[name] = root
-    return roots
+def _inverse(factor) -> np.ndarray:
+    """Return the inverse of a matrix (k, k) from its lower Cholesky factor."""
+    lower, _ = lapack.dpotri(factor[0], lower=1)
+    return np.tril(lower) + np.tril(lower, -1).T
 
 
 def _less_by_chance(hessian: np.ndarray, rows: np.ndarray, by_chance: np.ndarray) -> np.ndarray:

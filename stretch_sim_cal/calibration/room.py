@@ -71,7 +71,7 @@ class RoomBlock:
     """The patches at one estimate.
 
     `surface` is what both lidars see there; `flat` patches, members and fits before the selection; `members` with their
-    `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and `patch_weights` (P,) of all
+    `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and `patch_weights` (P,) of all
     patches; every cell is in one patch of each of the `grids`. `floor_patches` (F,) are of the floor, their heights over
     it `floor_residuals` (F,), trusted by `floor_weights` (F,).
     """
@@ -82,6 +82,7 @@ class RoomBlock:
     grids: int
     flat: tuple[Patches, Members, Fits]
     members: Members
+    fits: Fits
     variances: np.ndarray
     gaps: "Gaps"
     weights: np.ndarray
@@ -116,8 +117,7 @@ class RoomBlock:
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]) -> None:
         """Add what the patches say of the unknowns to the normal equations."""
-        patches, _, fits = self.flat
-        members = self.members
+        patches, fits, members = self.flat[0], self.fits, self.members
         kept = np.flatnonzero(self.patch_weights[members.patch] > 0)
         if not len(kept):
             return
@@ -226,7 +226,7 @@ def _measured(lidars, state, surface, noise, grids, flat, members, slack, floor)
     spots[gaps.patches], patch_weights[gaps.patches] = gaps.designs[:, 1:], weights
     fits = fit_planes(members, variances, number)
     block = dict(
-        state=state, surface=surface, noise=noise, grids=grids, flat=(flat[0], flat[1], fits), members=members,
+        state=state, surface=surface, noise=noise, grids=grids, flat=flat, members=members, fits=fits,
         variances=variances, gaps=gaps, weights=weights, spots=spots, patch_weights=patch_weights,
     )  # fmt: skip
     return RoomBlock(**block, **_floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, floor))

@@ -36,7 +36,10 @@ WEAK_ECHO = 0.08
 # Incidence is not believed beyond this cosine, where 1 / cos grows without bound.
 LEAST_COSINE = 0.1
 # Half of the variance of a channel's elevation varies smoothly over this angle (rad): optics, not assembly.
+SMOOTH_ELEVATION = "channel_elevation_smooth"
 SMOOTH_SHARE, SMOOTH_ANGLE = 0.5, np.deg2rad(25.0)
+# Axes of a covariance with less than this share of the largest variance are left out.
+NEGLIGIBLE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -117,37 +120,43 @@ class ErrorModel:
         start = len(SCALARS) + CHANNEL_KINDS.index(kind) * self.num_channels
         return slice(start, start + self.num_channels)
 
-    def prior_covariance(self) -> np.ndarray:
-        """Return the parameters' covariance (n, n) of units as they are made; singular if some do not vary.
+    def prior_roots(self) -> dict[str, np.ndarray]:
+        """Return, by independent part of a unit's errors, a root R (n, k) of the part's covariance R R^T, of full rank:
+        the scalars, and each kind of channels' errors, of the elevations one that varies smoothly and one that does not.
 
         The mean of all channels' azimuths is no error of the unit but part of its pose, so it does not vary.
         """
         spread, count = self.spread, self.num_channels
         driver = float(spread.driver_uncertain)
         first, second = spread.azimuth_harmonics
-        scalars = [
+        scalars = np.array([
             spread.range_offset, spread.range_scale, spread.near_range, spread.incidence, spread.echo,
             first, first, second, second, *spread.optical_centre,
             driver * bool(np.any(self.optical_centre)), driver * (self.firing_azimuths is not None),
-        ]  # fmt: skip
-        covariance = np.zeros((self.size, self.size))
-        covariance[: len(SCALARS), : len(SCALARS)] = np.diag(np.square(scalars))
+        ])  # fmt: skip
         apart = self.elevations[:, None] - self.elevations
-        smooth = np.exp(-0.5 * (apart / SMOOTH_ANGLE) ** 2)
         shapes = {
             "channel_range": np.eye(count),
-            "channel_elevation": SMOOTH_SHARE * smooth + (1.0 - SMOOTH_SHARE) * np.eye(count),
+            "channel_elevation": (1.0 - SMOOTH_SHARE) * np.eye(count),
+            SMOOTH_ELEVATION: SMOOTH_SHARE * np.exp(-0.5 * (apart / SMOOTH_ANGLE) ** 2),
             "channel_azimuth": np.eye(count) - 1.0 / count,
         }
-        for kind, shape in shapes.items():
-            covariance[self.of_kind(kind), self.of_kind(kind)] = getattr(spread, kind) ** 2 * shape
-        return covariance
+        roots = {"scalars": np.eye(self.size)[:, : len(SCALARS)][:, scalars > 0] * scalars[scalars > 0]}
+        for name, shape in shapes.items():
+            kind = "channel_elevation" if name == SMOOTH_ELEVATION else name
+            variances, axes = np.linalg.eigh(getattr(spread, kind) ** 2 * shape)
+            kept = variances > NEGLIGIBLE * variances[-1]
+            roots[name] = np.zeros((self.size, np.count_nonzero(kept)))
+            roots[name][self.of_kind(kind)] = axes[:, kept] * np.sqrt(variances[kept])
+        return roots
+
+    def prior_covariance(self) -> np.ndarray:
+        """Return the parameters' covariance (n, n) of units as they are made; singular if some do not vary."""
+        return sum(root @ root.T for root in self.prior_roots().values())
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Return the parameters (n,) of a unit, drawn from the prior; its driver corrects what the table has."""
-        covariance = self.prior_covariance()
-        values, vectors = np.linalg.eigh(covariance)
-        drawn = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(self.size))
+        drawn = sum(root @ rng.standard_normal(root.shape[1]) for root in self.prior_roots().values())
         drawn[[CENTRE_SHARE, FIRING_SHARE]] = 0.0
         return drawn
 

@@ -29,7 +29,7 @@ class SimulatedScene:
         nominal_left, nominal_right = (self.simulator.base_from_lidar(side, nominal=True) for side in ("left", "right"))
         self.truth = inverse(left) @ right
         self.initial = inverse(nominal_left) @ nominal_right
-        self.settings = AlignmentSettings(base_from_left=nominal_left)
+        self.settings = AlignmentSettings(base_from_left=nominal_left, sensor=self.simulator.sensor)
 
     def frame(self, tick: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the points (N, 3) of the left and of the right scan of a tick."""

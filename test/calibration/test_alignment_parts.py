@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration import methods
-from stretch_sim_cal.calibration.alignment.cells import NUM_CELLS, DirectionCells, cell_of, row_of
+from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, Grid
 from stretch_sim_cal.calibration.alignment.judgement import model_warnings
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
@@ -18,10 +18,10 @@ from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
 def test_a_cell_does_not_depend_on_the_range():
     directions = np.random.default_rng(0).normal(size=(2000, 3))
-    near = cell_of(directions, np.linalg.norm(directions, axis=1))
-    far = cell_of(7.5 * directions, 7.5 * np.linalg.norm(directions, axis=1))
+    near = Grid.by_elevation().cell_of(directions, np.linalg.norm(directions, axis=1))
+    far = Grid.by_elevation().cell_of(7.5 * directions, 7.5 * np.linalg.norm(directions, axis=1))
     np.testing.assert_array_equal(near, far)
-    assert near.min() >= 0 and near.max() < NUM_CELLS
+    assert near.min() >= 0 and near.max() < Grid.by_elevation().num_cells
 
 
 def test_a_channel_stays_in_its_row():
@@ -32,7 +32,7 @@ def test_a_channel_stays_in_its_row():
                 np.cos(elevation) * np.cos(azimuths), np.cos(elevation) * np.sin(azimuths), np.sin(elevation)
             ), axis=1,
         )  # fmt: skip
-        assert len(np.unique(row_of(cell_of(ring, np.ones(500))))) == 1
+        assert len(np.unique(Grid.by_elevation().row_of(Grid.by_elevation().cell_of(ring, np.ones(500))))) == 1
 
 
 def test_cells_hold_the_moments_of_all_their_returns():
@@ -41,7 +41,7 @@ def test_cells_hold_the_moments_of_all_their_returns():
     cells, seen = DirectionCells(), []
     for _ in range(20):
         points = direction * rng.normal(2.0, 0.01, (30, 1))
-        cells.add(points)
+        cells.add(Cloud(points))
         seen.append(points)
     found, seen = cells.cells(), np.concatenate(seen)
     np.testing.assert_allclose(found.counts, [600])
@@ -55,7 +55,7 @@ def test_what_stood_there_for_a_while_is_left_out():
     direction = np.array([[1.0, 0.0, 0.0]])
     cells = DirectionCells()
     for tick in range(8):
-        cells.add(direction * (1.0 if tick == 3 else 3.0))
+        cells.add(Cloud(direction * (1.0 if tick == 3 else 3.0)))
     found = cells.cells()
     np.testing.assert_allclose(found.points, [[3.0, 0.0, 0.0]])
     np.testing.assert_allclose(found.disturbed, [1 / 8])
@@ -83,7 +83,7 @@ def test_single_returns_from_elsewhere_are_not_summed():
     direction, rng = np.array([[1.0, 0.0, 0.0]]), np.random.default_rng(0)
     cells = DirectionCells()
     for tick in range(40):
-        cells.add(direction * rng.permutation([3.0] * 9 + [0.5 + 0.05 * tick])[:, None])
+        cells.add(Cloud(direction * rng.permutation([3.0] * 9 + [0.5 + 0.05 * tick])[:, None]))
     found = cells.cells()
     # Of the last ones, too near the wall to be told from it, a few remain.
     np.testing.assert_allclose(found.points, [[3.0, 0.0, 0.0]], atol=1e-3)
@@ -94,7 +94,7 @@ def test_a_stray_return_in_the_first_frame_does_not_hide_the_wall():
     direction = np.array([[1.0, 0.0, 0.0]])
     cells = DirectionCells()
     for tick in range(20):
-        cells.add(direction * (np.array([[3.0], [3.0], [0.7]]) if tick == 0 else 3.0))
+        cells.add(Cloud(direction * (np.array([[3.0], [3.0], [0.7]]) if tick == 0 else 3.0)))
     np.testing.assert_allclose(cells.cells().points, [[3.0, 0.0, 0.0]])
 
 
@@ -102,8 +102,8 @@ def test_a_cell_that_always_sees_two_things_is_left_out():
     direction = np.array([[1.0, 0.0, 0.0]])
     cells = DirectionCells()
     for _ in range(16):
-        cells.add(direction * np.array([[2.0], [2.0], [2.0], [3.0], [3.0]]))
-        cells.add(np.array([[0.0, 4.0, 0.0]] * 5))
+        cells.add(Cloud(direction * np.array([[2.0], [2.0], [2.0], [3.0], [3.0]])))
+        cells.add(Cloud(np.array([[0.0, 4.0, 0.0]] * 5)))
     np.testing.assert_allclose(cells.cells().points, [[0.0, 4.0, 0.0]])
 
 

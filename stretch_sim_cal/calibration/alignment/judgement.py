@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import error, inverse
-from stretch_sim_cal.sensor.unit import SCALARS
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 
 MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
@@ -102,8 +102,9 @@ def sensor_numbers(evidence: Evidence) -> dict[str, float]:
             if deviations[own][index] > 0:
                 numbers[f"{scalar}_{name}"] = float(evidence.last.state.units[side][index])
                 numbers[f"{scalar}_{name}_std"] = float(deviations[own][index])
-        for kind, share in evidence.solution.spreads[side].items():
+        for kind in CHANNEL_KINDS:
             if getattr(model.spread, kind):
+                share = evidence.solution.spreads[side][kind]
                 numbers[f"{kind}_spread_{name}"] = share * getattr(model.spread, kind)
     return numbers
 

@@ -23,8 +23,8 @@ class AlignmentSettings:
     """
 
     # What a result must reach; beyond these bounds it is refused.
-    max_std_translation: float = 0.001
-    max_std_rotation: float = float(np.deg2rad(0.02))
+    max_std_translation: float = 0.005
+    max_std_rotation: float = float(np.deg2rad(0.1))
 
     # The published node's parameters, used by the "gicp" method and by the coarse stage.
     downsampling_resolution: float = 0.1
