@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, weak_echo
@@ -166,6 +165,8 @@ class DirectionCells:
         Without rings a channel is a row that holds anything, and nothing is known of azimuth offsets and firing times.
         """
         sensor = self._sensor
+        if self.grid is None:  # a silent lidar
+            return ErrorModel(UNKNOWN_SENSOR, np.zeros(1), np.zeros(1)), np.zeros(1, dtype=int)
         if self.grid.by_ring:
             return sensor.error_model(), np.arange(len(self.grid.elevations))
         spread = UNKNOWN_SENSOR if sensor is None else sensor.spread
@@ -181,7 +182,10 @@ class DirectionCells:
         A block whose mean range is not the cell's usual one saw something else, and one of which much was left out saw
         several things: they are left out as a whole.
         """
-        moments = np.stack(self._blocks, axis=-1)
+        if self.grid is None:
+            self.grid = Grid(np.zeros(1), by_ring=False)
+            self._usual = np.full(self.grid.num_cells, np.nan)
+        moments = np.stack(self._blocks or [np.zeros((_NUM_SUMS, self.grid.num_cells))], axis=-1)
         trusted = (moments[0] > 0) & (moments[_LEFT_OUT] <= np.maximum(MAX_LEFT_OUT * moments[0], 1.0))
         occupied = np.flatnonzero(trusted.any(axis=1))
         moments, trusted = moments[:, occupied], trusted[occupied]
@@ -222,9 +226,11 @@ def weighted_median(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 class FrameIntake:
     """Cleans pairs of clouds one by one and keeps count of what was left out, and why."""
 
-    def __init__(self, settings: AlignmentSettings):
+    def __init__(self, settings):
+        """`settings` has min_range and max_range (m)."""
         self._settings = settings
         self._seen: set[bytes] = set()
+        self.num_given = 0
         self.num_frames = 0
         self.empty = [0, 0]
         self.repeated = [0, 0]
@@ -234,6 +240,7 @@ class FrameIntake:
 
         Raises `InputError` where an argument is not an (N, 3) array of numbers.
         """
+        self.num_given += 1
         clouds = (self._usable(left, 0), self._usable(right, 1))
         self.num_frames += any(len(cloud) for cloud in clouds)
         return clouds
@@ -301,7 +308,10 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
 
 def checked_points(cloud: np.ndarray, name: str) -> np.ndarray:
     """Return `cloud` as it is where it is an (N, 3) array of real numbers; raises `InputError` naming it otherwise."""
-    cloud = np.asarray(cloud)
+    try:
+        cloud = np.asarray(cloud)
+    except ValueError as problem:
+        raise InputError(f"{name} cloud: is no array: {problem}") from problem
     real = np.issubdtype(cloud.dtype, np.floating) or np.issubdtype(cloud.dtype, np.integer)
     if cloud.ndim != 2 or cloud.shape[1] != 3 or not real:
         raise InputError(f"{name} cloud: an (N, 3) array of numbers was expected, not {cloud.dtype} {cloud.shape}")

@@ -166,6 +166,24 @@ class Solution:
     spreads: tuple[dict[str, float], dict[str, float]]
 
 
+def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict[str, float]:
+    """Return what was found of the lidars' own errors: the scalars in m, rad and ratios with their standard deviations, and
+    the standard deviation of the channels' errors from channel to channel."""
+    deviations = np.sqrt(np.maximum(np.diag(solution.covariance), 0.0))
+    numbers = {}
+    for side, name in enumerate(("left", "right")):
+        model, own = unknowns.models[side], unknowns.units[side]
+        for index, scalar in enumerate(SCALARS):
+            if deviations[own][index] > 0:
+                numbers[f"{scalar}_{name}"] = float(state.units[side][index])
+                numbers[f"{scalar}_{name}_std"] = float(deviations[own][index])
+        for kind in CHANNEL_KINDS:
+            if getattr(model.spread, kind):
+                share = solution.spreads[side][kind]
+                numbers[f"{kind}_spread_{name}"] = share * getattr(model.spread, kind)
+    return numbers
+
+
 @dataclass(frozen=True)
 class Priors:
     """What is known beforehand: standard deviations of the changes from the `nominal` state.

@@ -6,7 +6,6 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.clouds import Cells, DirectionCells
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
@@ -64,8 +63,9 @@ def surface_of(cells: Cells, side: int, channel_of_row: np.ndarray | None = None
     )  # fmt: skip
 
 
-def without_body(surface: Surface, base_from_lidar: np.ndarray, settings: AlignmentSettings) -> Surface:
-    """Return a lidar's surface with the robot's own body marked as not usable: a cylinder about base_link's z axis."""
+def without_body(surface: Surface, base_from_lidar: np.ndarray, settings) -> Surface:
+    """Return a lidar's surface with the robot's own body marked as not usable: a cylinder about base_link's z axis, of
+    `settings.body_radius` and `body_height` (m)."""
     in_base = apply(base_from_lidar, surface.points)
     near_axis = in_base[:, 0] ** 2 + in_base[:, 1] ** 2 < settings.body_radius**2
     # What lies lower is floor seen past the robot, and that is wanted.
@@ -164,6 +164,8 @@ def _padded(values: np.ndarray, blocks: int) -> np.ndarray:
 
 def _neighbours(positions: np.ndarray, number: int) -> np.ndarray:
     """Return the indices (M, number) of the nearest other rows; where there are too few, a row repeats itself."""
+    if not len(positions):
+        return np.zeros((0, number), dtype=int)
     _, index = cKDTree(positions).query(positions, k=number + 1)
     index = index[:, 1:]
     return np.where(index < len(positions), index, np.arange(len(positions))[:, None])

@@ -89,6 +89,8 @@ class Scene:
 
     def method(self, settings: FloorSettings | None = None, alignment_error=None) -> SupportFloor:
         right_to_left = self.right_to_left if alignment_error is None else exp(alignment_error) @ self.right_to_left
+        settings = settings or FloorSettings()
+        settings = replace(settings, sensor=settings.sensor or self.simulator.sensor)
         return SupportFloor(self.base_from_left, right_to_left, self.footprint_from_base, settings)
 
     def solve(self, frames: int = 5, settings: FloorSettings | None = None, alignment_error=None) -> FloorResult:

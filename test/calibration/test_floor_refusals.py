@@ -149,10 +149,10 @@ def test_frames_that_repeat_count_once():
     assert any("8 scans repeat" in warning for warning in thrice.solve().warnings)
 
 
-@pytest.mark.parametrize("scan", [np.zeros((0, 3)), np.zeros((5, 4)), np.zeros(3), [[1, 2, 3], [4, 5]]], ids=str)
+@pytest.mark.parametrize("scan", [np.zeros((5, 4)), np.zeros(3), [[1, 2, 3], [4, 5]]], ids=str)
 def test_what_is_no_scan_is_told(scan):
     method = Scene().method()
-    with pytest.raises(InputError, match="left scan"):
+    with pytest.raises(InputError, match="left cloud"):
         method.add(scan, np.ones((5, 3)))
 
 

@@ -10,12 +10,11 @@ from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADI
 from stretch_sim_cal.calibration.consistency import Consistency, Views
 from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.observability import directions, unobserved
-from stretch_sim_cal.calibration.problem import RIGHT, Solution, Unknowns
+from stretch_sim_cal.calibration.problem import RIGHT, Solution, Unknowns, sensor_numbers
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import error, inverse
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 
 MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
@@ -87,26 +86,8 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
             "gap_scale": last.scale,
             "agree": float(views.agree), "contradict": float(views.contradict),
             "motion": motion.translation, "motion_rotation": motion.rotation, "disturbed": disturbed,
-        } | sensor_numbers(evidence),
+        } | sensor_numbers(evidence.unknowns, last.state, evidence.solution),
     )  # fmt: skip
-
-
-def sensor_numbers(evidence: Evidence) -> dict[str, float]:
-    """Return what was found of the lidars' own errors: the scalars in m, rad and ratios with their standard deviations, and
-    the standard deviation of the channels' errors from channel to channel."""
-    deviations = np.sqrt(np.diag(evidence.solution.covariance))
-    numbers = {}
-    for side, name in enumerate(("left", "right")):
-        model, own = evidence.unknowns.models[side], evidence.unknowns.units[side]
-        for index, scalar in enumerate(SCALARS):
-            if deviations[own][index] > 0:
-                numbers[f"{scalar}_{name}"] = float(evidence.last.state.units[side][index])
-                numbers[f"{scalar}_{name}_std"] = float(deviations[own][index])
-        for kind in CHANNEL_KINDS:
-            if getattr(model.spread, kind):
-                share = evidence.solution.spreads[side][kind]
-                numbers[f"{kind}_spread_{name}"] = share * getattr(model.spread, kind)
-    return numbers
 
 
 def overlap_refusals(views: Consistency, used: float) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from stretch_sim_cal.calibration.floor.rays import RayResiduals
 from stretch_sim_cal.geometry.planes import Plane
 
-VALUES = 4  # of a lidar's normal equations: height, tilt about x, tilt about y, range offset
+VALUES = 3  # of a lidar's normal equations: height, tilt about x, tilt about y
 GATE = 4.0  # standard deviations; so wide that the gate itself does not pull the means
 
 
@@ -22,9 +22,10 @@ class Noise:
     along_ray: float
     across_surface: float
 
-    def of_heights(self, cosines: np.ndarray) -> np.ndarray:
-        """Return the standard deviation (N,) of heights over the floor at incidence `cosines` (N,)."""
-        return np.hypot(self.along_ray * cosines, self.across_surface)
+    def of_heights(self, cosines: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return the standard deviation (N,) of mean heights over the floor of `counts` (N,) returns at incidence `cosines`
+        (N,)."""
+        return np.hypot(self.along_ray * cosines, self.across_surface) / np.sqrt(counts)
 
 
 @dataclass(frozen=True)
@@ -69,16 +70,15 @@ class CellSums:
     """Sums over the rays of one lidar, cell by cell, against an assumed floor.
 
     `hits`, `blocked` and `beyond` (cells,) count rays that met the floor within the gate, something before it, or
-    nothing until behind it. `information` (cells, 4, 4) and `pull` (cells, 4) are the normal equations of the step
-    (height, tilt about x, tilt about y) from the assumed to the fitted floor, and of how much too long the lidar's
-    ranges are; `range_squares` and `height_squares` (cells,) are sums of squared residuals of the hits, along the ray
+    nothing until behind it; the hits came as so many `means`. `information` (cells, 3, 3) and `pull` (cells, 3) are the normal equations of the step
+    (height, tilt about x, tilt about y) from the assumed to the fitted floor; `range_squares` and `height_squares` (cells,) are sums of squared residuals of the hits, along the ray
     and across the floor.
     """
 
     def __init__(self, grid: Grid, floor: Plane, noise: Noise):
         self.grid, self.floor, self.noise = grid, floor, noise
         cells = grid.cells_per_side**2
-        self.hits, self.blocked, self.beyond = (np.zeros(cells) for _ in range(3))
+        self.hits, self.blocked, self.beyond, self.means = (np.zeros(cells) for _ in range(4))
         self.range_squares, self.height_squares = np.zeros(cells), np.zeros(cells)
         self.information = np.zeros((cells, VALUES, VALUES))
         self.pull = np.zeros((cells, VALUES))
@@ -92,20 +92,22 @@ class CellSums:
         (cells,).
         """
         cells, count = self.grid.cells_of(aims), len(self.hits)
-        sigma = self.noise.of_heights(rays.cosines)
+        sigma = self.noise.of_heights(rays.cosines, rays.counts)
         heights = rays.heights
-        near = np.abs(heights) < GATE * sigma
-        self.blocked += np.bincount(cells[heights >= GATE * sigma], minlength=count)
-        self.beyond += np.bincount(cells[heights <= -GATE * sigma], minlength=count)
+        # However many returns a mean is of, the surface's own roughness stays.
+        gate = GATE * np.hypot(sigma, self.noise.across_surface)
+        near = np.abs(heights) < gate
+        self.blocked += np.bincount(cells, rays.counts * (heights >= gate), minlength=count)
+        self.beyond += np.bincount(cells, rays.counts * (heights <= -gate), minlength=count)
 
-        cells, heights, weights = cells[near], heights[near], sigma[near] ** -2
-        self.hits += np.bincount(cells, minlength=count)
-        self.range_squares += np.bincount(cells, rays.residuals[near] ** 2, minlength=count)
-        self.height_squares += np.bincount(cells, heights**2, minlength=count)
-        # A range that is too long lowers the measured point by its part across the floor.
-        slopes = np.column_stack([step_slopes(rays.points[near], self.floor), -rays.cosines[near]])
+        cells, heights, weights, counts = cells[near], heights[near], sigma[near] ** -2, rays.counts[near]
+        self.hits += np.bincount(cells, counts, minlength=count)
+        self.means += np.bincount(cells, minlength=count)
+        self.range_squares += np.bincount(cells, counts * rays.residuals[near] ** 2, minlength=count)
+        self.height_squares += np.bincount(cells, counts * heights**2, minlength=count)
+        slopes = step_slopes(rays.points[near], self.floor)
         kept = np.zeros(len(cells), bool) if watched is None else watched[cells]
-        steps = slopes[kept, :3]
+        steps = slopes[kept]
         own = (steps * weights[kept, None]).T @ steps, steps.T @ (weights * heights)[kept]
         for i in range(VALUES):
             weighted = weights * slopes[:, i]

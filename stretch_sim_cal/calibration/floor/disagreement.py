@@ -40,12 +40,11 @@ def disagreement(fit: FloorFit, left: CellSums, right: CellSums) -> Disagreement
     if np.count_nonzero(both) < MIN_PATCHES:
         return None
     heights, variances = [], []
-    for part, own_step in zip(parts, fit.steps, strict=True):
-        step = np.append(fit.step, own_step[3])  # of its own only the range offset
+    for part in parts:
         variances.append(1.0 / part.weight[both])
-        heights.append(part.deviation(step)[both] * variances[-1])
+        heights.append(part.deviation(fit.step)[both] * variances[-1])
     difference, variance = heights[1] - heights[0], variances[0] + variances[1]
-    slopes = parts[1].information[both, 0, :3] / parts[1].weight[both, None]
+    slopes = parts[1].information[both, 0] / parts[1].weight[both, None]
     information = (slopes / variance[:, None]).T @ slopes
     if np.linalg.cond(information) > 1e8:
         return None

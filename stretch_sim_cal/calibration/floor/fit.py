@@ -1,10 +1,9 @@
 """Fitting the floor to cells of rays: the robust plane through the patches that lie on one surface.
 
 The fit begins with the plane that the better part of the floor near the robot agrees on, and weighs patches by how near
-they lie to it (carpets, thresholds and cables lose their weight). Three more things are fitted along, each only as
-large as there is reason to believe: by how much the right lidar sees the floor off (as unsure as the alignment is); how
-the floor bends (the plane is then the one that touches it at the robot); and by how much each lidar's ranges are too
-long, which would bend and sink the floor. The last two only where they explain most of what a plane leaves.
+they lie to it (carpets, thresholds and cables lose their weight). Two more things are fitted along: by how much the right
+lidar sees the floor off (as unsure as the alignment is), and the floor's curvature (the plane is then the one that
+touches it at the robot), if it explains most of what a plane leaves. The lidars' own errors are already taken out.
 """
 
 from dataclasses import dataclass
@@ -32,10 +31,10 @@ MOVED_BY_STEP = 0.4  # of its height a step moves a plane that lies between its 
 STEP_MARGIN = 0.2  # m before a step: a patch's half diagonal
 
 # The values that are solved for, and the prior deviations of those that may be there or not: (1/m) and (m).
-STEP, DISAGREEMENT, BEND, OFFSETS = slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 11)
-NUM_VALUES = 11
-LIKELY_BEND, LIKELY_OFFSET, NONE = 0.002, 0.005, 1e-8  # 2 mm at 1.5 m; 5 mm
-SIGNIFICANCE = 30.0  # chi square of five values: one in a hundred thousand
+STEP, DISAGREEMENT, BEND = slice(0, 3), slice(3, 6), slice(6, 9)
+NUM_VALUES = 9
+LIKELY_BEND, NONE = 0.002, 1e-8  # 1/m, 2 mm at 1.5 m
+SIGNIFICANCE = 25.0  # chi square of three values: one in a hundred thousand
 EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may remain for them to be there
 
 
@@ -44,7 +43,7 @@ class FloorFit:
     """The fitted step and what it rests on.
 
     `step` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y), `covariance` (3, 3) is
-    its own; `steps` are the left and right lidar's (4,), each with the lidar's range offset (m) at its end. `bend` (3,)
+    its own, of which `systematic` (3, 3) is not chance; `steps` are the left and right lidar's (3,). `bend` (3,)
     are the floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per
     lidar. `patch_weights` (P,) go from 0 (left out) to 1. `unevenness` (m) is the deviation of patch means beyond noise
     and bend, `inflation` how many times the scatter between blocks exceeds what noise alone explains (a variance
@@ -53,6 +52,7 @@ class FloorFit:
 
     step: np.ndarray
     covariance: np.ndarray
+    systematic: np.ndarray
     steps: tuple[np.ndarray, np.ndarray]
     bend: np.ndarray
     used: tuple[np.ndarray, np.ndarray]
@@ -72,16 +72,15 @@ def fit_floor(left: CellSums, right: CellSums, right_prior: np.ndarray, refine: 
         return None
     if refine and fit.stay_on_this_side_of_a_step() and not (fit.begin() and fit.settle()):
         return None
-    bend, offset = fit.explanation() if refine else (NONE, NONE)
-    if (bend, offset) != (NONE, NONE):
-        fit.allow(bend, offset)
+    if refine and fit.is_bent():
+        fit.allow(LIKELY_BEND)
         if not fit.settle():
             return None
     return fit.result()
 
 
 class _RobustFit:
-    """Iteratively reweighted least squares over patches on (step, right lidar's disagreement, bend, range offsets)."""
+    """Iteratively reweighted least squares over patches on (step, right lidar's disagreement, bend)."""
 
     def __init__(self, left: CellSums, right: CellSums, right_prior: np.ndarray):
         self.grid = left.grid
@@ -101,20 +100,18 @@ class _RobustFit:
         self.step, self.hidden_step = None, 0.0
         self.solution = np.zeros(NUM_VALUES)
         self.unevenness, self.most_uneven = LEAST_UNEVENNESS, MOST_UNEVENNESS
-        self.allow(NONE, NONE)
+        self.allow(NONE)
 
-    def allow(self, bend: float, offset: float) -> None:
-        """Set the prior deviations of bend (1/m) and range offsets (m)."""
+    def allow(self, bend: float) -> None:
+        """Set the prior deviation of the bend (1/m)."""
         self.prior = np.zeros((NUM_VALUES, NUM_VALUES))
         self.prior[DISAGREEMENT, DISAGREEMENT] = self.right_precision
         self.prior[BEND, BEND] = np.eye(3) / bend**2
-        self.prior[OFFSETS, OFFSETS] = np.eye(2) / offset**2
 
     @property
     def steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """The steps (4,) to the floor as the left and as the right lidar sees it, each with its range offset."""
-        left, right = self.solution[STEP], self.solution[STEP] + self.solution[DISAGREEMENT]
-        return np.append(left, self.solution[9]), np.append(right, self.solution[10])
+        """The steps (3,) to the floor as the left and as the right lidar sees it."""
+        return self.solution[STEP], self.solution[STEP] + self.solution[DISAGREEMENT]
 
     def begin(self) -> bool:
         """Start from what most of the floor agrees on; False where there is too little of it."""
@@ -136,10 +133,9 @@ class _RobustFit:
         """Look for a step through the floor; where there is one, leave out what lies beyond it and return True."""
         heights, noise, slopes = mean_heights(self.patches)
         seen = np.isfinite(heights) & (noise < WELL_KNOWN)
-        lengthens = sum(patches.information[:, 0, 3] for patches in self.patches)[seen] * noise[seen] ** 2
         self.step, self.hidden_step = find_step(
             self.centres[seen], self.residuals()[seen], noise[seen], slopes[seen],
-            np.column_stack([self.bend_shape[seen], lengthens]),
+            self.bend_shape[seen],
         )  # fmt: skip
         if self.step is None:
             return False
@@ -195,32 +191,19 @@ class _RobustFit:
         self.hessian = hessian
         self.solution = np.linalg.solve(hessian, pull)
 
-    def explanation(self) -> tuple[float, float]:
-        """Return the prior deviations of bend and range offsets that explain what the plane leaves of its own floor.
+    def is_bent(self) -> bool:
+        """Return whether a bend explains most of what the plane leaves of its own floor.
 
-        Where one does as well as the other, which it is stays open, and the result is as unsure as that leaves it. None
-        where chance explains it, or other shapes remain. Other floor than the plane's own is not asked: a carpet's
-        level must not be reached by bending.
+        Other floor than the plane's own is not asked: a carpet's level must not be reached by bending.
         """
         by_chance = float(self.weights.sum())
-        options = {
-            "none": (NONE, NONE),
-            "bend": (LIKELY_BEND, NONE),
-            "offset": (NONE, LIKELY_OFFSET),
-            "both": (LIKELY_BEND, LIKELY_OFFSET),
-        }
-        excess = {}
-        for name, priors in options.items():
-            self.allow(*priors)
+        excess = []
+        for bend in (LIKELY_BEND, NONE):
+            self.allow(bend)
             self.solve()
-            excess[name] = self._misfit() - by_chance
-        self.allow(NONE, NONE)
-        self.solve()
-        if excess["none"] - excess["both"] < SIGNIFICANCE or excess["both"] > EXPLAINS * excess["none"]:
-            return options["none"]
-        better, worse = sorted(("bend", "offset"), key=excess.__getitem__)
-        alone = excess[worse] - excess[better] > SIGNIFICANCE and excess[better] < EXPLAINS * excess["none"]
-        return options[better if alone else "both"]
+            excess.append(self._misfit() - by_chance)
+        bent, flat = excess
+        return flat - bent > SIGNIFICANCE and bent < EXPLAINS * flat
 
     def _misfit(self) -> float:
         """Return the weighted sum of squares of the patches' residuals, in units of their noise and unevenness."""
@@ -261,7 +244,8 @@ class _RobustFit:
     def result(self) -> FloorFit:
         inflation = self._inflation(STEP)
         trusted = self.trust[self.grid.patch_of_cells()] > 0.1
-        covariance = inflation * np.linalg.inv(self.hessian)[STEP, STEP]
+        formal = np.linalg.inv(self.hessian)[STEP, STEP]
+        covariance = inflation * formal
         bend = np.where(np.abs(self.solution[BEND]) > 1e-9, self.solution[BEND], 0.0)
         # Where on a bent floor the plane touches it is known no better than the robot's place on it.
         covariance[1:, 1:] += np.eye(2) * np.sum(bend**2) * TOUCHING_POINT**2
@@ -273,6 +257,7 @@ class _RobustFit:
         return FloorFit(
             step=self.solution[STEP],
             covariance=covariance,
+            systematic=covariance - formal,
             steps=self.steps,
             bend=bend,
             used=tuple(clean & trusted for clean in self.clean),
@@ -284,10 +269,9 @@ class _RobustFit:
 
 
 def _spread(right: bool) -> np.ndarray:
-    """Return which of all values (7, NUM_VALUES) a lidar's step, range offset and bend are made of."""
-    spread = np.zeros((7, NUM_VALUES))
-    spread[:3, STEP] = spread[4:, BEND] = np.eye(3)
-    spread[3, 10 if right else 9] = 1.0
+    """Return which of all values (6, NUM_VALUES) a lidar's step and bend are made of."""
+    spread = np.zeros((6, NUM_VALUES))
+    spread[:3, STEP] = spread[3:, BEND] = np.eye(3)
     if right:
         spread[:3, DISAGREEMENT] = np.eye(3)
     return spread

@@ -82,10 +82,6 @@ def judge_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> N
         findings.warnings.append(
             f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane"
         )
-    for name, step in zip(("left", "right"), fit.steps, strict=True):
-        if abs(step[3]) > WORTH_TELLING:
-            side = "long" if step[3] > 0 else "short"
-            findings.warnings.append(f"the {name} lidar's ranges seem to be {abs(step[3]) * 1e3:.1f} mm too {side}")
 
 
 def judge_step(findings: Findings, step: Step) -> None:

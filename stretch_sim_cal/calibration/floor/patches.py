@@ -24,7 +24,7 @@ def clean_cells(sums: CellSums) -> np.ndarray:
 
 
 class PatchSums:
-    """Normal equations of one lidar's chosen cells, patch by patch: `information` (P, 4, 4), `pull` (P, 4)."""
+    """Normal equations of one lidar's chosen cells, patch by patch: `information` (P, 3, 3), `pull` (P, 3)."""
 
     def __init__(self, sums: CellSums, used: np.ndarray):
         patch, count = sums.grid.patch_of_cells()[used], sums.grid.patches_per_side**2
@@ -40,8 +40,7 @@ class PatchSums:
         return self.information[:, 0, 0]
 
     def deviation(self, step: np.ndarray) -> np.ndarray:
-        """Return the patches' mean heights over the floor moved by `step` (4,), the last value being the
-        lidar's range offset, times their weights (P,)."""
+        """Return the patches' mean heights over the floor moved by `step` (3,), times their weights (P,)."""
         return self.information[:, 0] @ step - self.pull[:, 0]
 
 
@@ -51,5 +50,5 @@ def mean_heights(patches: Sequence[PatchSums]) -> tuple[np.ndarray, np.ndarray, 
     weight = sum(part.weight for part in patches)
     weight = np.where(weight > 0, weight, np.nan)
     heights = sum(part.deviation(np.zeros(VALUES)) for part in patches) / weight
-    slopes = sum(part.information[:, 0, :3] for part in patches) / weight[:, None]
+    slopes = sum(part.information[:, 0] for part in patches) / weight[:, None]
     return heights, weight**-0.5, slopes

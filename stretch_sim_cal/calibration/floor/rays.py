@@ -19,24 +19,12 @@ MIN_INCIDENCE_COSINE = 0.2
 
 @dataclass(frozen=True)
 class FloorRays:
-    """Rays of one lidar: `aims` (N, 2), where each would meet the nominal floor, and `excess` (N,), measured range
-    minus the range to there (below zero: something is in the way). Both float32, in m; so stored, a ray takes 12
-    bytes."""
+    """Rays of one lidar: `aims` (N, 2), where each would meet the nominal floor, and `excess` (N,), measured range minus the
+    range to there (below zero: something is in the way), in m, each the mean of `counts` (N,) returns."""
 
     aims: np.ndarray
     excess: np.ndarray
-
-    @classmethod
-    def joined(cls, parts: list["FloorRays"]) -> "FloorRays":
-        """Return all rays of `parts`, in their order."""
-        if not parts:
-            return cls(np.zeros((0, 2), np.float32), np.zeros(0, np.float32))
-        return cls(np.concatenate([p.aims for p in parts]), np.concatenate([p.excess for p in parts]))
-
-    def thinned(self, most: int) -> "FloorRays":
-        """Return evenly chosen rays, `most` of them or a few more."""
-        step = max(1, len(self) // most)
-        return FloorRays(self.aims[::step], self.excess[::step])
+    counts: np.ndarray
 
     def __len__(self) -> int:
         return len(self.excess)
@@ -45,12 +33,13 @@ class FloorRays:
 @dataclass(frozen=True)
 class RayResiduals:
     """Rays against an assumed floor: `points` (N, 3), where each would meet it, `cosines` (N,) of incidence there
-    (above zero), `residuals` (N,), measured range minus the range to there, in m, and unit `directions` (N, 3)."""
+    (above zero), `residuals` (N,), measured range minus the range to there, in m, unit `directions` (N, 3), and of how many returns each is, `counts` (N,)."""
 
     points: np.ndarray
     cosines: np.ndarray
     residuals: np.ndarray
     directions: np.ndarray
+    counts: np.ndarray
 
     @property
     def heights(self) -> np.ndarray:
@@ -67,26 +56,23 @@ class FloorView:
     """One lidar over the nominal floor. `footprint_from_lidar` (4, 4) is its pose in the description's
     base_footprint."""
 
-    def __init__(self, footprint_from_lidar: np.ndarray, radius: float, min_range: float):
+    def __init__(self, footprint_from_lidar: np.ndarray, radius: float):
         self.rotation = footprint_from_lidar[:3, :3]
         self.origin = footprint_from_lidar[:3, 3]
         self.radius = radius
-        self.min_range = min_range
 
-    def rays(self, points: np.ndarray) -> FloorRays:
-        """Return the rays of a scan's points (N, 3), lidar frame, that aim at the floor within the radius.
-
-        What is not finite, and the device's own near returns, are left out.
-        """
-        points = points[np.isfinite(points).all(axis=1)].astype(float)
+    def rays(self, points: np.ndarray, counts: np.ndarray) -> FloorRays:
+        """Return the rays of points (N, 3), lidar frame, that aim at the floor within the radius; each point is the mean of
+        `counts` (N,) returns, none of them without any."""
+        points, counts = points[counts > 0], counts[counts > 0]
         ranges = np.linalg.norm(points, axis=1)
         directions = points @ self.rotation.T / np.maximum(ranges, 1e-9)[:, None]
-        descending = np.flatnonzero((directions[:, 2] < -MIN_INCIDENCE_COSINE) & (ranges > self.min_range))
-        directions, ranges = directions[descending], ranges[descending]
+        descending = np.flatnonzero(directions[:, 2] < -MIN_INCIDENCE_COSINE)
+        directions, ranges, counts = directions[descending], ranges[descending], counts[descending]
         nominal = -self.origin[2] / directions[:, 2]
         aims = self.origin[:2] + nominal[:, None] * directions[:, :2]
         near = np.einsum("ij,ij->i", aims, aims) < self.radius**2
-        return FloorRays(aims[near].astype(np.float32), (ranges - nominal)[near].astype(np.float32))
+        return FloorRays(aims[near], (ranges - nominal)[near], counts[near])
 
     def against(self, rays: FloorRays, floor: Plane) -> RayResiduals:
         """Return the rays against an assumed floor (in base_footprint of the description, normal up)."""
@@ -100,4 +86,5 @@ class FloorView:
             cosines=cosines,
             residuals=nominal + rays.excess - assumed,
             directions=directions,
+            counts=rays.counts,
         )

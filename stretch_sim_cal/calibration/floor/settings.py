@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.sensor import Sensor
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class FloorSettings:
     radius: float = 3.5
 
     # What a result must reach; beyond these bounds it is refused.
-    max_std_height: float = 0.001
-    max_std_tilt: float = float(np.deg2rad(0.02))
+    max_std_height: float = 0.005
+    max_std_tilt: float = float(np.deg2rad(0.1))
     # Floor that supports the result: so much of it, and nowhere around the robot a wider gap without any.
     min_area: float = 1.0
     max_gap: float = float(np.deg2rad(150.0))
@@ -44,8 +45,14 @@ class FloorSettings:
     typical_std_translation: float = 0.0002
     typical_std_rotation: float = float(np.deg2rad(0.004))
 
-    # The sensor. Noise along the ray is estimated from the data; noise across the surface covers roughness and aim.
+    # The kind of lidar; without, a spinning lidar of unknown make. Noise along the ray is estimated from the data; noise
+    # across the surface covers roughness and aim.
+    sensor: Sensor | None = None
     min_range: float = 0.1
+    max_range: float = 60.0
+    # The robot's own body, a cylinder about base z, is no part of the room.
+    body_radius: float = 0.4
+    body_height: float = 1.8
     surface_noise: float = 0.001
 
     # Cells in which rays are counted, and patches of cells whose means are compared.

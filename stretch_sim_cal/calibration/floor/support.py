@@ -55,17 +55,15 @@ def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
 
 
 def flatness(
-    tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings, range_offset: float, lidar_height: float
+    tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings
 ) -> tuple[float, str]:
     """Return which part of the floor around the robot lies on the plane, and in words where it leaves it most.
-
-    Tiles were measured by lidars `lidar_height` (m) over the robot, with ranges that are `range_offset` (m) too long.
 
     A tile lies on the plane where noise and the floor's own unevenness (m) explain its height. Only level tiles within
     the search height count: what is higher or lower is furniture or stairs, not floor.
     """
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
-    heights = floor.distance(tiles.centres) + range_offset * lidar_height / np.hypot(distances, lidar_height)
+    heights = floor.distance(tiles.centres)
     around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
     if not around.any():
         return 0.0, ""

@@ -5,14 +5,16 @@ robot is a plane within the search limits of the description's base_footprint. I
 where it does not hold.
 """
 
-import hashlib
+from dataclasses import replace
 
 import numpy as np
 
+from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
+from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.floor.cells import step_slopes, stepped
-from stretch_sim_cal.calibration.floor.disagreement import disagreement
-from stretch_sim_cal.calibration.floor.finding import FoundFloor, Frame, find_floor, nearest_level_surface
-from stretch_sim_cal.calibration.floor.fit import FloorFit
+from stretch_sim_cal.calibration.floor.disagreement import Disagreement, disagreement
+from stretch_sim_cal.calibration.floor.finding import FoundFloor, Rays, find_floor, nearest_level_surface
+from stretch_sim_cal.calibration.floor.fit import LIKELY_BEND, FloorFit
 from stretch_sim_cal.calibration.floor.judgement import (
     Findings,
     judge_disagreement,
@@ -20,20 +22,41 @@ from stretch_sim_cal.calibration.floor.judgement import (
     judge_shape,
     judge_support,
 )
-from stretch_sim_cal.calibration.floor.rays import FloorView
+from stretch_sim_cal.calibration.floor.motion import FrameFloors, Motion
+from stretch_sim_cal.calibration.floor.rays import FloorView as LidarView
 from stretch_sim_cal.calibration.floor.result import FloorResult, ResidualMap, Support
 from stretch_sim_cal.calibration.floor.search import within_search
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.floor.support import flatness, residual_map, support_of
+from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.problem import (
+    FLOOR,
+    NormalEquations,
+    Priors,
+    Solution,
+    Solver,
+    State,
+    Unknowns,
+    sensor_numbers,
+)
+from stretch_sim_cal.calibration.room import FloorView, room_block
+from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import adjoint, apply, check_rigid, inverse
 
 __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFloor"]
 
 NAMES = ("left", "right")
-# Rays kept one by one until the floor is found; from then on frames only add to the cells' sums.
-KEPT_RAYS = 1_500_000
+FIXED = np.zeros((6, 6))
+FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
+# The room alone, then twice the floor as it looks by then: how far the surfaces may still be apart (m), shifted grids.
+ROOM_PASSES = ((0.002, 1), (0.0, 1))
+FLOOR_PASSES = ((0.001, 1), (0.0, 2))
+# How far (m) beyond its unevenness a patch may lie from the floor.
+FLOOR_GATE = 0.01
+# Cells this near (m) to the nominal floor are kept, whether the other lidar confirms them or not.
+NEAR_FLOOR = 0.1
 
 
 class SupportFloor:
@@ -55,97 +78,137 @@ class SupportFloor:
     ):
         self.settings = settings or FloorSettings()
         self._footprint_from_base = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
-        footprint_from_left = self._footprint_from_base @ check_rigid(base_from_left, "base_from_left")
-        footprint_from_right = footprint_from_left @ check_rigid(right_to_left, "right_to_left")
-        self._views = [
-            FloorView(pose, self.settings.radius, self.settings.min_range)
-            for pose in (footprint_from_left, footprint_from_right)
-        ]
-        self._right_prior = _right_prior(footprint_from_left, self.settings)
-        self._kept: list[Frame] = []
-        self._num_kept = 0
-        self._seen: set[bytes] = set()
-        self._num_repeated = 0
-        self._num_silent = dict.fromkeys(NAMES, 0)
-        self._num_frames = 0
-        self._searched = False
-        self._found: FoundFloor | None = None
-        self._instead = ""
+        base_from_left = check_rigid(base_from_left, "base_from_left")
+        # All is estimated in the description's base_footprint.
+        left = self._footprint_from_base @ base_from_left
+        self._poses = (left, left @ check_rigid(right_to_left, "right_to_left"))
+        self._right_covariance = _right_covariance(left, self.settings)
+        self._intake = FrameIntake(self.settings)
+        self._seen = (DirectionCells(self.settings.sensor), DirectionCells(self.settings.sensor))
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Add one pair of scans, points (N, 3) each in its own lidar's frame; what is not finite is ignored.
+        """Add one pair of clouds, each in its own lidar's frame: points (N, 3), or structured arrays (N,) with x, y, z and
+        perhaps ring and intensity; what is not finite is ignored.
 
-        A scan that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no scans.
+        A cloud that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no clouds.
         """
-        scans = [_checked(points, name) for points, name in zip((left, right), NAMES, strict=True)]
-        for scan, name in zip(scans, NAMES, strict=True):
-            self._num_silent[name] += not np.isfinite(scan).all(axis=1).any()
-        new = [self._is_new(scan, name) for scan, name in zip(scans, NAMES, strict=True)]
-        self._num_repeated += new.count(False)
-        if not any(new):
-            return
-        self._num_frames += 1
-        # Of a pair with one scan that came before only the other one counts.
-        frame = tuple(
-            view.rays(scan if is_new else scan[:0]) for view, scan, is_new in zip(self._views, scans, new, strict=True)
-        )
-        if self._found is not None:
-            self._found.add(frame)
-        elif not self._searched:
-            self._kept.append(frame)
-            self._num_kept += sum(len(rays) for rays in frame)
-            if self._num_kept > KEPT_RAYS:
-                self._search()
+        for cells, cloud in zip(self._seen, self._intake.admit(left, right), strict=True):
+            if len(cloud):
+                cells.add(cloud)
 
     def solve(self) -> FloorResult:
         """Return the floor, with refusals where the data does not support it.
 
         Raises `InputError` where no scan was added.
         """
-        if not self._num_frames:
+        if not self._intake.num_given:
             raise InputError("floor: no scans were given; record at least one pair")
-        if not self._searched:
-            self._search()
-        fit = self._found.fit(self._right_prior) if self._found else None
-        if fit is None:
-            return self._refused(
-                f"no floor within {self.settings.search_height * 1e3:g} mm and "
-                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
-                f"{self._instead}; make room, or check the description and the alignment"
-            )
-        return self._result(self._found, fit)
-
-    def _is_new(self, scan: np.ndarray, name: str) -> bool:
-        digest = name.encode() + hashlib.blake2b(np.ascontiguousarray(scan), digest_size=16).digest()
-        known = digest in self._seen
-        self._seen.add(digest)
-        return not known
-
-    def _search(self) -> None:
-        """Find the floor in the frames so far."""
-        self._found = find_floor(self._kept, self._views, self._right_prior, self.settings)
-        if self._found is None:
-            self._instead = _in_words(nearest_level_surface(self._kept, self._views, self.settings))
-        self._searched = True
-        self._kept = []
-
-    def _result(self, found: FoundFloor, fit: FloorFit) -> FloorResult:
-        left, right = found.sums
-        floor = stepped(found.floor, fit.step)
-        plane = floor.moved(inverse(self._footprint_from_base))
-        covariance = _covariance_in_base(fit.covariance, floor, self._footprint_from_base)
-        range_offset, lidar_height = float(np.mean([step[3] for step in fit.steps])), float(self._views[0].origin[2])
-        level_share, worst_place = flatness(
-            found.tiles, floor, fit.unevenness, self.settings, range_offset, lidar_height
+        lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(self._seen))
+        state = State(
+            self._poses, tuple(np.zeros(lidar.model.size) for lidar in lidars), Plane(np.array([0.0, 0.0, 1.0]), 0.0)
         )
+        lidars = self._worth_keeping(lidars, state)
+        unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
+        solver = Solver(unknowns, Priors(state, left=FIXED, right=self._right_covariance))
+        noise = FIRST_NOISE
+        room = replace(state, floor=None)
+        for slack, grids in ROOM_PASSES:
+            block = room_block(lidars, room, noise, slack, grids)
+            equations = NormalEquations.empty(unknowns.size)
+            block.add_to(equations, unknowns, lidars)
+            room, noise = unknowns.moved(room, solver.solve(equations, room).change), block.noise
+        state = replace(room, floor=state.floor)
+        for slack, grids in FLOOR_PASSES:
+            views, rays = self._views(lidars, state)
+            found = find_floor(rays, views, self._right_prior, self.settings)
+            fit = found.fit(self._right_prior) if found else None
+            if fit is None:
+                return self._refused(
+                    f"no floor within {self.settings.search_height * 1e3:g} mm and "
+                    f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
+                    f"{_in_words(nearest_level_surface(rays, views, self.settings))}; make room, or check the "
+                    "description and the alignment"
+                )
+            state = replace(state, floor=stepped(found.floor, fit.step), curvature=fit.bend)
+            solver.priors = replace(solver.priors, curvature=LIKELY_BEND if np.any(fit.bend) else 0.0)
+            block = room_block(lidars, state, noise, slack, grids, self._floor_view(found, fit))
+            equations = NormalEquations.empty(unknowns.size)
+            block.add_to(equations, unknowns, lidars)
+            solution = solver.solve(equations, state)
+            state, noise = unknowns.moved(state, solution.change), block.noise
+        return self._result(lidars, unknowns, state, solution, found, fit)
+
+    def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
+        """Return the lidars with what both see of the room, but for the robot, and what either sees near the floor."""
+        surfaces = [
+            without_body(lidar.surface, pose, self.settings)
+            for lidar, pose in zip(lidars, state.base_from_lidar, strict=True)
+        ]
+        shared = Views(*surfaces).shared(state.left_from_right)
+        kept = []
+        for lidar, surface, pose, confirmed in zip(lidars, surfaces, state.base_from_lidar, shared, strict=True):
+            heights = apply(pose, surface.points)[:, 2]
+            limit = NEAR_FLOOR + self.settings.search_height + np.tan(self.settings.search_tilt) * surface.ranges
+            kept.append(Lidar(surface, lidar.model).only(confirmed | (np.abs(heights) < limit)))
+        return tuple(kept)
+
+    def _views(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[list[LidarView], Rays]:
+        """Return both lidars over the nominal floor, and their corrected rays that aim at it."""
+        views = [LidarView(pose, self.settings.radius) for pose in state.base_from_lidar]
+        surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
+        return views, tuple(
+            view.rays(surface.points, surface.counts) for view, surface in zip(views, surfaces, strict=True)
+        )
+
+    def _floor_view(self, found: FoundFloor, fit: FloorFit) -> FloorView:
+        """Return which patches the estimate is to take for floor: where the fit trusts it."""
+        grid = found.sums[0].grid
+
+        def trust(points: np.ndarray) -> np.ndarray:
+            places = points[:, :2]
+            inside = np.linalg.norm(places, axis=1) < self.settings.radius
+            trusted = fit.patch_weights[grid.patch_of_cells()[grid.cells_of(places)]]
+            return np.where(inside, trusted, 0.0)
+
+        return FloorView(trust, fit.unevenness, FLOOR_GATE)
+
+    def _motion(self, lidars: tuple[Lidar, Lidar], state: State, found: FoundFloor, fit: FloorFit) -> Motion | None:
+        """Return whether the floor is another one in some of the blocks of time."""
+        surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
+        views = [LidarView(pose, self.settings.radius) for pose in state.base_from_lidar]
+        floors = FrameFloors()
+        for block in range(max(surface.block_counts.shape[1] for surface in surfaces)):
+            rays = tuple(view.rays(*_block(surface, block)) for view, surface in zip(views, surfaces, strict=True))
+            floors.add(*found.own_floor(rays, fit.used))
+        return floors.motion()
+
+    @property
+    def _right_prior(self) -> np.ndarray:
+        """The covariance (3, 3) of how far off the alignment lets the right lidar see the floor's height and tilt."""
+        shown = np.zeros((3, 6))
+        # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
+        shown[0, 2], shown[1, 3], shown[2, 4] = 1.0, -1.0, -1.0
+        return shown @ self._right_covariance @ shown.T + np.diag([1e-7, 1e-8, 1e-8]) ** 2
+
+    def _result(
+        self, lidars: tuple[Lidar, Lidar], unknowns: Unknowns, state: State, solution: Solution,
+        found: FoundFloor, fit: FloorFit,
+    ) -> FloorResult:  # fmt: skip
+        left, right = found.sums
+        floor = state.floor
+        plane = floor.moved(inverse(self._footprint_from_base))
+        covariance = _covariance_in_base(
+            solution.covariance[FLOOR, FLOOR] + fit.systematic, floor, self._footprint_from_base
+        )
+        level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
         support = support_of(fit, left, right, level_share)
-        findings = Findings(list(self._general_warnings()))
+        findings = Findings(self._general_warnings())
         judge_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
             findings.refusals.append("the floor lies beyond the search limits of the description's base_footprint")
         judge_shape(findings, fit, self.settings)
-        judge_disagreement(findings, disagreement(fit, left, right), self._right_prior, self.settings)
-        judge_motion(findings, found.frames.motion(), self._num_frames, self.settings)
+        judge_disagreement(findings, self._disagreement(state, fit, left, right), self._right_prior, self.settings)
+        judge_motion(findings, self._motion(lidars, state, found, fit), self._intake.num_frames, self.settings)
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         return FloorResult(
@@ -153,7 +216,7 @@ class SupportFloor:
             plane=plane,
             covariance=covariance,
             rmse=float(np.sqrt(squares / max(hits, 1.0))),
-            num_frames=self._num_frames,
+            num_frames=self._intake.num_frames,
             num_inliers=int(hits),
             method=self.name,
             residual_map=residual_map(fit, left, right),
@@ -164,17 +227,25 @@ class SupportFloor:
                 "range_noise": found.noise.along_ray,
                 "unevenness": fit.unevenness,
                 "bend": float(np.linalg.norm(fit.bend)),
-                "range_offset_left": float(fit.steps[0][3]),
-                "range_offset_right": float(fit.steps[1][3]),
                 "scatter_between_blocks": fit.inflation,
-                "repeated_scans": float(self._num_repeated),
-            },
+                "repeated_scans": float(sum(self._intake.repeated)),
+            } | sensor_numbers(unknowns, state, solution),
         )
 
+    def _disagreement(self, state: State, fit: FloorFit, left, right) -> Disagreement | None:
+        """Return by how much the right lidar's floor is off the left one's under the alignment that was given."""
+        seen = disagreement(fit, left, right)
+        if seen is None:
+            return None
+        # What the estimate moved the right lidar by, it had seen off.
+        moved = state.floor.moved(self._poses[1] @ inverse(state.base_from_lidar[1]))
+        tilt = np.cross(state.floor.normal, moved.normal)
+        return Disagreement(seen.step + [moved.offset - state.floor.offset, tilt[0], tilt[1]], seen.covariance)
+
     def _general_warnings(self) -> list[str]:
-        found = [f"the {name} lidar was silent in {count} scans" for name, count in self._num_silent.items() if count]
-        repeated = self._num_repeated - sum(max(count - 1, 0) for count in self._num_silent.values())
-        if repeated > 0:
+        found = [f"the {name} lidar was silent in {count} scans" for name, count in zip(NAMES, self._intake.empty) if count]
+        repeated = sum(self._intake.repeated)
+        if repeated:
             found.append(f"{repeated} scans repeat earlier ones bit by bit and count once")
         return found
 
@@ -185,7 +256,7 @@ class SupportFloor:
             plane=plane,
             covariance=np.diag([np.inf] * 3),
             rmse=float("nan"),
-            num_frames=self._num_frames,
+            num_frames=self._intake.num_frames,
             num_inliers=0,
             method=self.name,
             warnings=self._general_warnings(),
@@ -201,34 +272,21 @@ def _in_words(surface: Plane | None) -> str:
     return f" (the nearest level surface is {abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg)"
 
 
-def _checked(points: np.ndarray, name: str) -> np.ndarray:
-    try:
-        points = np.asarray(points)
-    except ValueError as problem:
-        raise InputError(f"floor: the {name} scan is no array: {problem}") from problem
-    if points.ndim != 2 or points.shape[1] != 3 or not len(points):
-        raise InputError(f"floor: the {name} scan is an array of shape {points.shape}; (N, 3) with N > 0 is needed")
-    return points
+def _block(surface: Surface, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean points (M, 3) and the counts (M,) of one block of time."""
+    if block >= surface.block_counts.shape[1]:
+        return np.zeros((0, 3)), np.zeros(0)
+    return surface.block_points[:, block], surface.block_counts[:, block]
 
 
-def _right_prior(footprint_from_left: np.ndarray, settings: FloorSettings) -> np.ndarray:
-    """Return the covariance (3, 3) of how far off the alignment lets the right lidar see the floor's height and
-    tilt."""
+def _right_covariance(footprint_from_left: np.ndarray, settings: FloorSettings) -> np.ndarray:
+    """Return the covariance (6, 6) of the right lidar's pose in base_footprint, from that of the alignment."""
     covariance = settings.right_to_left_covariance
     if covariance is None:
         translation, rotation = settings.typical_std_translation, settings.typical_std_rotation
         covariance = np.diag([translation**2] * 3 + [rotation**2] * 3)
-    rotation, origin = footprint_from_left[:3, :3], footprint_from_left[:3, 3]
-    x, y, z = origin
-    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    # The twist of the right lidar's points in base_footprint: turned there, and turned about base_footprint's origin.
-    adjoint = np.block([[rotation, cross @ rotation], [np.zeros((3, 3)), rotation]])
-    # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
-    shown = np.zeros((3, 6))
-    shown[0, 2], shown[1, 3], shown[2, 4] = 1.0, -1.0, -1.0
-    seen = shown @ adjoint
-    prior = seen @ covariance @ seen.T
-    return prior + np.diag([1e-7, 1e-8, 1e-8]) ** 2
+    turned = adjoint(footprint_from_left)
+    return turned @ covariance @ turned.T + np.diag([1e-7] * 3 + [1e-8] * 3) ** 2
 
 
 def _covariance_in_base(covariance: np.ndarray, floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
