@@ -313,4 +313,5 @@ def _spread(value: Any, where: str) -> UnitSpread:
         channel_azimuth=math.radians(sigma("channel_azimuth_deg", 5.0)),
         azimuth_harmonics=(math.radians(first), math.radians(second)),
         optical_centre=sigmas("optical_centre", 3, 0.1),
+        driver_uncertain=True,  # a cloud does not say what its driver corrected
     )
