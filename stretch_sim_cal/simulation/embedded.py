@@ -83,13 +83,13 @@ class EmbeddedSimulator:
 
     def start_time(self, lidar: str, tick: int) -> float:
         """Return when scan `tick` of a lidar begins, in s of simulated time; each device has a clock of its own."""
-        return self._lidar(lidar).start_time(tick)
+        return self.lidar(lidar).start_time(tick)
 
     def listen(self, wanted: bool) -> None:
         """Do nothing: scans are cast when they are asked for. (Gazebo casts them while somebody listens.)"""
 
     def scan(self, lidar: str, tick: int) -> np.ndarray:
-        """Return scan `tick` of lidar "left" or "right" as points (M,) of `sensor.POINT_DTYPE` in the lidar's frame.
+        """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
 
         They come in firing order, as from the vendor's driver: with misses and second returns where the sensor has them
         (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions and
@@ -137,7 +137,7 @@ class EmbeddedSimulator:
 
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
         """Return base_link_from_lidar (4, 4), the true one, or where the description has it."""
-        self._lidar(lidar)
+        self.lidar(lidar)
         link = self._nominal_links[lidar] if nominal else self._true_links[lidar]
         return inverse(self._root_from_link[BASE_LINK]) @ self._root_from_link[link]
 
@@ -165,7 +165,7 @@ class EmbeddedSimulator:
 
     def _measured(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return a scan's points (M,), an index (M,) of what each one lies on (-1: nothing), and the names of that."""
-        device = self._lidar(lidar)
+        device = self.lidar(lidar)
         rays = device.rays(tick)
         scenes = self._scenes(device.start_time(tick) + self.period / 2)
         seen, other, names = self._optics.scan(
@@ -203,7 +203,8 @@ class EmbeddedSimulator:
             self._moving = (positions, Scene(self.geometry.moving(positions) | added))
         return self._moving[1]
 
-    def _lidar(self, name: str) -> Lidar:
+    def lidar(self, name: str) -> Lidar:
+        """Return lidar "left" or "right", with its unit's true values. Raises `InputError` for another name."""
         if name not in self._lidars:
             raise InputError(f"lidar '{name}': use one of {', '.join(DEVICES)}")
         return self._lidars[name]

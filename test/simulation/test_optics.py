@@ -39,7 +39,9 @@ def test_a_mirror_shows_the_room_behind_it(lobby):
     assert (seen[:, 1] < MIRROR + 0.01).all()
     back = seen * [1, -1, 1] + [0, 2 * MIRROR, 0]  # mirrored back they lie on what is in the room
     planes = {0: (-3.0, 5.0, 7.5), 1: (3.5,), 2: (0.0, 0.75, 2.8)}  # the corridor's end at 7.5 through the glass
-    on_plane = [np.abs(back[:, axis] - at) < (0.01 if at == 3.5 else 1e-3) for axis, all in planes.items() for at in all]
+    on_plane = [
+        np.abs(back[:, axis] - at) < (0.01 if at == 3.5 else 1e-3) for axis, all in planes.items() for at in all
+    ]
     person = np.linalg.norm(back[:, :2] - [2.2, -1.6], axis=1) < 0.35
     assert (np.any(on_plane, axis=0) | person).mean() > 0.9
     assert intensity[names == "mirror/link/glass"].mean() < intensity[names == "walls/link/right"].mean()
@@ -59,7 +61,9 @@ def test_glass_shows_what_is_behind_it_and_itself_only_straight_on(lobby):
 
 def test_a_reflector_blooms_over_what_is_beside_it():
     exact, blooming = (
-        in_world(EmbeddedSimulator(SimulationSetup(world="surfaces"), dataclasses.replace(DENSE, blooming=blooming)), "left")
+        in_world(
+            EmbeddedSimulator(SimulationSetup(world="surfaces"), dataclasses.replace(DENSE, blooming=blooming)), "left"
+        )
         for blooming in (0.0, np.radians(1.5))
     )
     plates = [(points[names == "sign/link/plate"], light[names == "sign/link/plate"]) for points, names, light in
