@@ -9,20 +9,11 @@ import argparse
 import dataclasses
 import time
 
-from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
+import numpy as np
+
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
-
-
-def cost(sensor: Sensor, world: str, scans: int) -> tuple[float, int]:
-    """Return the least processor time of a scan in ms, and the number of its points."""
-    simulator = EmbeddedSimulator(SimulationSetup(world=world), sensor)
-    times, points = [], 0
-    for tick in range(scans + 1):  # the first one builds the scene
-        began = time.process_time()
-        points = len(simulator.scan("left", tick))
-        times.append(time.process_time() - began)
-    return 1e3 * min(times[1:]), points
 
 
 def main() -> None:
@@ -38,12 +29,17 @@ def main() -> None:
         ("jt128", real, "furnished_room"),
         ("jt128 among mirrors, glass, reflectors, plants and people", real, "surfaces"),
     ]
-    first = None
+    simulators = [EmbeddedSimulator(SimulationSetup(world=world), sensor) for _, sensor, world in rows]
+    times, points = np.full((args.scans + 1, len(rows)), np.inf), [0] * len(rows)
+    for tick in range(args.scans + 1):  # in turn, so that all have the same neighbours; the first one builds the scene
+        for row, simulator in enumerate(simulators):
+            began = time.process_time()
+            points[row] = len(simulator.scan("left", tick))
+            times[tick, row] = 1e3 * (time.process_time() - began)
+    least = times[1:].min(axis=0)
     print(f"{'':68}     ms  times ideal   points")
-    for name, sensor, world in rows:
-        milliseconds, points = cost(sensor, world, args.scans)
-        first = first or milliseconds
-        print(f"{name:68} {milliseconds:6.1f} {milliseconds / first:12.2f} {points:8d}", flush=True)
+    for (name, _, _), milliseconds, count in zip(rows, least, points, strict=True):
+        print(f"{name:68} {milliseconds:6.1f} {milliseconds / least[0]:12.2f} {count:8d}")
 
 
 if __name__ == "__main__":

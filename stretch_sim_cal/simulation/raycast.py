@@ -42,7 +42,7 @@ class Scene:
         all, from inside it."""
         radius = self._radius
         if origin.ndim == 2:  # one origin for all, and a sphere as much larger as they are apart
-            low, high = origin.min(axis=0), origin.max(axis=0)
+            low, high = (np.array([bound(column) for column in origin.T]) for bound in (np.min, np.max))
             origin, radius = (low + high) / 2, radius + float(np.linalg.norm(high - low)) / 2
         to_centre = (self._centre - origin).astype(np.float32)
         beside = float(to_centre @ to_centre) - radius**2
