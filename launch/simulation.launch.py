@@ -15,7 +15,7 @@ from stretch_sim_cal.harness.processes import simulator_with
 OPTIONS = {
     "scenario": "a name in scenarios/, or a YAML file: what is simulated, and the lidars' and base's true errors",
     "world": "a name in worlds/, or an SDF file, in place of the scenario's",
-    "sensor": "a name in config/ (jt128, jt128_sparse), or a YAML file, in place of the scenario's",
+    "sensor": "a name in config/ (jt128, jt128_ideal, ...), or a YAML file, in place of the scenario's",
     "seed": "of everything random, in place of the scenario's",
     "truth": "a JSON file to write the ground truth to",
 }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.points import POINT_DTYPE
+from stretch_sim_cal.sensor.points import POINT_DTYPE, are_returns, coordinates
 
 # sensor_msgs/PointField: INT8 = 1 .. FLOAT64 = 8.
 DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
@@ -31,11 +31,12 @@ class FieldLayout(NamedTuple):
 def points_from_message(message: Any) -> np.ndarray:
     """Return the returns in a cloud as points (N, 3), float32, in the message's frame and order.
 
-    Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out.
+    Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and so
+    are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do.
     Raises `InputError` where the message has no x, y, z or its bytes do not fit its own description.
     """
     points = _xyz(_records(message))
-    return points[_is_return(points)]
+    return points[are_returns(points)]
 
 
 def fields_from_message(message: Any, names: Sequence[str], returns_only: bool = False) -> dict[str, np.ndarray]:
@@ -52,7 +53,7 @@ def fields_from_message(message: Any, names: Sequence[str], returns_only: bool =
         )
     columns = {name: records[name].astype(records.dtype[name].base.newbyteorder("=")) for name in names}
     if returns_only:
-        keep = _is_return(_xyz(records))
+        keep = are_returns(_xyz(records))
         columns = {name: column[keep] for name, column in columns.items()}
     return columns
 
@@ -142,14 +143,7 @@ def _xyz(records: np.ndarray) -> np.ndarray:
     missing = [name for name in "xyz" if name not in records.dtype.names]
     if missing:
         raise InputError(f"point cloud: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}")
-    points = np.empty((len(records), 3), dtype=np.float32)
-    for column, name in enumerate("xyz"):
-        points[:, column] = records[name]
-    return points
-
-
-def _is_return(points: np.ndarray) -> np.ndarray:
-    return np.isfinite(points).all(axis=1) & (points != 0).any(axis=1)
+    return coordinates(records)
 
 
 def _describe(message: Any) -> str:

@@ -11,6 +11,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import is_big_endian, layout
+from stretch_sim_cal.sensor.points import is_dense
 
 STORAGES = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}
 FORMAT_VERSION = 9  # of metadata.yaml: what Jazzy writes
@@ -85,7 +86,7 @@ class RecordingWriter:
             point_step=scan.dtype.itemsize,
             row_step=scan.dtype.itemsize * len(scan),
             data=np.frombuffer(scan.tobytes(), np.uint8),
-            is_dense=bool(np.isfinite(scan["x"]).all()),
+            is_dense=is_dense(scan),
         )
         self.write(topic, stamp_ns, self._typestore.serialize_cdr(message, CLOUD_TYPE))
 

@@ -10,6 +10,7 @@ from sensor_msgs.msg import JointState, PointCloud2, PointField
 from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.recording.clouds import is_big_endian, layout, message_bytes
+from stretch_sim_cal.sensor.points import is_dense
 
 NANOSECONDS = 1_000_000_000
 
@@ -21,7 +22,7 @@ def time_message(stamp: int) -> Time:
 
 
 def cloud_message(scan: np.ndarray, frame: str, stamp: int) -> PointCloud2:
-    """Return a structured scan (N,), all of it returns, as a cloud in `frame`, stamped `stamp` ns."""
+    """Return a structured scan (N,) as a cloud in `frame`, stamped `stamp` ns; it is dense if no point marks a miss."""
     message = PointCloud2()
     message.header.frame_id = frame
     message.header.stamp = time_message(stamp)
@@ -34,7 +35,7 @@ def cloud_message(scan: np.ndarray, frame: str, stamp: int) -> PointCloud2:
     message.point_step = scan.dtype.itemsize
     message.row_step = scan.nbytes
     message.data = message_bytes(scan)
-    message.is_dense = True
+    message.is_dense = is_dense(scan)
     return message
 
 

@@ -14,10 +14,12 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.sensor.sensor import Driver
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 SIMULATORS = ("embedded", "gazebo")
+SWITCH = ("true", "false")
 POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
 
 OPTIONS = (
@@ -26,8 +28,13 @@ OPTIONS = (
     Option("gui", False, "open Gazebo's window"),
     Option("scenario", None, "a name in scenarios/, or a path: its 'simulation:' says what is simulated", kind=str),
     Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
-    Option("sensor", None, "a name in config/ (jt128, jt128_sparse), or a path", kind=str),
+    Option("sensor", None, "a name in config/ (jt128, jt128_ideal, jt128_sparse, ...), or a path", kind=str),
     Option("seed", None, "of everything random", kind=int, minimum=0),
+    Option("unit_seed", None, "of the lidars' own errors, where the sensor has any; by default the seed", kind=int, minimum=0),
+    Option("left_unit", None, "the left lidar is this unit: a unit file, as the truth holds one", kind=str),
+    Option("right_unit", None, "the right lidar is this unit", kind=str),
+    Option("distance_correction", None, "whether the driver corrects the optical centre", kind=str, choices=SWITCH),
+    Option("firing_time_correction", None, "whether the driver corrects firing times", kind=str, choices=SWITCH),
     Option("lidar_left_error", None, f"of the left lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
     Option("lidar_right_error", None, f"of the right lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
     Option("base_error", None, "of the base on the floor: height in m, roll,pitch in deg", kind=str),
@@ -69,9 +76,12 @@ def simulation_setup(options: Any) -> SimulationSetup:
         mapping = files.read_yaml(path).get("simulation") or {}
         if not isinstance(mapping, dict):
             raise InputError(f"{path}: simulation: a mapping was expected")
-    given = {name: getattr(options, name) for name in ("world", "sensor", "seed", "real_time_factor")}
+    given = {name: getattr(options, name) for name in ("world", "sensor", "seed", "unit_seed", "real_time_factor")}
     for side in ("left", "right"):
         name = f"lidar_{side}_error"
+        unit = getattr(options, f"{side}_unit")
+        if unit is not None:
+            given["units"] = given.get("units", mapping.get("units") or {}) | {side: _from_here(unit)}
         if getattr(options, name) is not None:
             values = _numbers(name, getattr(options, name), 6)
             given[name] = {"xyz": values[:3], "rpy_deg": values[3:]}
@@ -79,6 +89,13 @@ def simulation_setup(options: Any) -> SimulationSetup:
         given["base_error"] = dict(
             zip(("height", "roll_deg", "pitch_deg"), _numbers("base_error", options.base_error, 3))
         )
+    corrections = {
+        name: getattr(options, name) == "true"
+        for name in Driver.__dataclass_fields__
+        if getattr(options, name) is not None
+    }
+    if corrections:
+        given["driver"] = (mapping.get("driver") or {}) | corrections
     # What is given on the command line names files from where the command is called, not from the scenario's folder.
     mapping = mapping | {name: _from_here(value) for name, value in given.items() if value is not None}
     return SimulationSetup.from_mapping(mapping, source=source)

@@ -39,3 +39,9 @@ def are_returns(xyz: np.ndarray) -> np.ndarray:
     earlier, later = order[likely], order[likely + 1]
     returns[rows[later[(bits[earlier] == bits[later]).all(axis=1)]]] = False
     return returns
+
+
+def is_dense(points: np.ndarray) -> bool:
+    """Return whether none of structured points (N,) marks a miss: not finite, or at the origin."""
+    x, y, z = (points[name] for name in "xyz")
+    return bool(np.isfinite(x).all() and not ((x == 0) & (y == 0) & (z == 0)).any())

@@ -272,7 +272,7 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
         spin_drift=np.radians(value("spin_drift_deg_per_scan", 0.0, 0.0, 360.0)),
         spin_jitter=np.radians(value("spin_jitter_deg", 0.0, 0.0, 10.0)),
         clock_spread=value("clock_spread", 0.0, 0.0, 10.0),
-        driver=driver_from_mapping(data.get("driver"), f"{path}: driver"),
+        driver=Driver(**driver_corrections(data.get("driver"), f"{path}: driver")),
         spread=_spread(data.get("unit"), f"{path}: unit"),
     )
     if sensor.range_max <= sensor.range_min:
@@ -282,11 +282,10 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
     return sensor
 
 
-def driver_from_mapping(value: Any, where: str, default: Driver = Driver()) -> Driver:
-    """Return what a `driver:` mapping says the driver corrects; absent keys as in `default`. Raises `InputError`."""
-    keys = set(Driver.__dataclass_fields__)
-    data = validate.mapping(value, keys, where)
-    return replace(default, **{key: validate.flag(said, f"{where}: {key}") for key, said in data.items()})
+def driver_corrections(value: Any, where: str) -> dict[str, bool]:
+    """Return what a `driver:` mapping says of the fields of `Driver`. Raises `InputError` naming the key."""
+    data = validate.mapping(value, set(Driver.__dataclass_fields__), where)
+    return {key: validate.flag(said, f"{where}: {key}") for key, said in data.items()}
 
 
 def _spread(value: Any, where: str) -> UnitSpread:
@@ -313,4 +312,5 @@ def _spread(value: Any, where: str) -> UnitSpread:
         channel_azimuth=math.radians(sigma("channel_azimuth_deg", 5.0)),
         azimuth_harmonics=(math.radians(first), math.radians(second)),
         optical_centre=sigmas("optical_centre", 3, 0.1),
+        driver_uncertain=True,  # a cloud does not say what its driver corrected
     )

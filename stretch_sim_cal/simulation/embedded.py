@@ -20,9 +20,11 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
 from stretch_sim_cal.robot.stretch import BASE_LINK, LIDAR_LINKS, STOW, nominal_description
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import DEVICES, Sensor, load_sensor
 from stretch_sim_cal.simulation.joints import Joints
-from stretch_sim_cal.simulation.lidar import Echoes, Lidar
+from stretch_sim_cal.simulation.lidar import Lidar
+from stretch_sim_cal.simulation.optics import Optics
 from stretch_sim_cal.simulation.raycast import Hits, Scene
 from stretch_sim_cal.simulation.robot_geometry import RobotGeometry
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -65,6 +67,7 @@ class EmbeddedSimulator:
         self._root_from_link = link_transforms(model, {}, [BASE_LINK, *TRUE_LIDAR_LINKS, *LIDAR_LINKS])
         self._world_from_root = np.eye(4)
         self._added: dict[str, Surface] = {}
+        self._optics = Optics(self.world.materials, self.sensor.reflectivity)
         self._static: Scene | None = None
         self._moving: tuple[dict[str, float], Scene] | None = None
 
@@ -80,27 +83,29 @@ class EmbeddedSimulator:
 
     def start_time(self, lidar: str, tick: int) -> float:
         """Return when scan `tick` of a lidar begins, in s of simulated time; each device has a clock of its own."""
-        return self._lidar(lidar).start_time(tick)
+        return self.lidar(lidar).start_time(tick)
 
     def listen(self, wanted: bool) -> None:
         """Do nothing: scans are cast when they are asked for. (Gazebo casts them while somebody listens.)"""
 
     def scan(self, lidar: str, tick: int) -> np.ndarray:
-        """Return scan `tick` of lidar "left" or "right" as points (M,) of `sensor.POINT_DTYPE` in the lidar's frame.
+        """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
 
-        They come in firing order without misses, as from the vendor's driver. Equal seed, tick, joint positions and
+        They come in firing order, as from the vendor's driver: with misses and second returns where the sensor has them
+        (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions and
         surroundings give equal scans, whatever was scanned before.
         """
         return self._measured(lidar, tick)[0]
 
     def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Return a scan's points (M,), an index (M,) of what each one lies on, and the names that these are into.
+        """Return a scan's returns (M,), an index (M,) of what each one lies on, and the names that these are into.
 
         Names are links of the robot (a lidar's link: the collar around it), shapes of the world ("model/link/shape")
         and what was added.
         """
-        points, rays, hits = self._measured(lidar, tick)
-        return points, hits.surfaces()[rays], hits.names
+        points, surfaces, names = self._measured(lidar, tick)
+        returns = are_returns(coordinates(points))
+        return points[returns], surfaces[returns], names
 
     def point_pairs(self, count: int, first_tick: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the points (N, 3) and (M, 3), float64, of left and right scans, each in its own lidar's frame."""
@@ -132,7 +137,7 @@ class EmbeddedSimulator:
 
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
         """Return base_link_from_lidar (4, 4), the true one, or where the description has it."""
-        self._lidar(lidar)
+        self.lidar(lidar)
         link = self._nominal_links[lidar] if nominal else self._true_links[lidar]
         return inverse(self._root_from_link[BASE_LINK]) @ self._root_from_link[link]
 
@@ -158,35 +163,36 @@ class EmbeddedSimulator:
             self._added[name] = surface
         self._moving = None
 
-    def _measured(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, Hits]:
-        """Return a scan's points (M,), the rays (M,) that they are of, and what all rays hit."""
-        device = self._lidar(lidar)
+    def _measured(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """Return a scan's points (M,), an index (M,) of what each one lies on (-1: nothing), and the names of that."""
+        device = self.lidar(lidar)
         rays = device.rays(tick)
-        root_from_lidar = self._root_from_link[self._true_links[lidar]]
-        hits = self._cast(root_from_lidar, rays.origins, rays.directions)
-        distances = hits.distances
-        if self.sensor.beam_divergence:
-            edge = self._cast(root_from_lidar, rays.origins, device.beam_edge(rays))
-            distances = device.mixed(tick, distances, edge.distances)
-        echoes = Echoes(distances, hits.incidence_cosines(), self.sensor.reflectivity)
-        points, numbers = device.measure(rays, echoes)
-        return points, numbers, hits
+        scenes = self._scenes(device.start_time(tick) + self.period / 2)
+        seen, other, names = self._optics.scan(
+            device, rays, self._root_from_link[self._true_links[lidar]], lambda begin, way: Hits(begin, way, scenes)
+        )
+        points, numbers = device.measure(rays, seen.echoes, None if other is None else other.echoes)
+        surfaces = seen.surfaces if not device.sensor.dual_return else np.concatenate(
+            [seen.surfaces, seen.surfaces if other is None else np.where(
+                np.isfinite(other.distances), other.surfaces, seen.surfaces)]
+        )  # fmt: skip
+        return points, surfaces[numbers], names
 
-    def _cast(self, root_from_lidar: np.ndarray, origins: np.ndarray | None, directions: np.ndarray) -> Hits:
-        """Return what rays from `origins` (N, 3), or the lidar's origin, along directions (N, 3) hit first.
-
-        Rays are cast in the model's root frame: what rests in it, and the world, is one scene; what moves is another.
-        """
-        turn, origin = root_from_lidar[:3, :3].T.astype(np.float32), root_from_lidar[:3, 3]
-        if origins is not None:
-            origin = origins @ turn + origin.astype(np.float32)
-        rays = directions @ turn
+    def _scenes(self, time: float) -> list[Scene]:
+        """Return what rays are cast at, in the model's root frame: what rests, what moves with the robot, and who walks,
+        as it is at that simulated time."""
         if self._static is None:
             root_from_world = inverse(self._world_from_root)
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
             self._static = Scene(world | self.geometry.resting())
             self._moving = None
-        return Hits(origin, rays, [self._static, self._moving_scene()])
+        scenes = [self._static, self._moving_scene()]
+        if self.world.actors:
+            root_from_world = inverse(self._world_from_root)
+            scenes.append(Scene({
+                actor.name: actor.surface.moved(root_from_world @ actor.pose(time)) for actor in self.world.actors
+            }))  # fmt: skip
+        return scenes
 
     def _moving_scene(self) -> Scene:
         """Return the scene of all that moves, built anew where a joint has moved since."""
@@ -197,12 +203,14 @@ class EmbeddedSimulator:
             self._moving = (positions, Scene(self.geometry.moving(positions) | added))
         return self._moving[1]
 
-    def _lidar(self, name: str) -> Lidar:
+    def lidar(self, name: str) -> Lidar:
+        """Return lidar "left" or "right", with its unit's true values. Raises `InputError` for another name."""
         if name not in self._lidars:
             raise InputError(f"lidar '{name}': use one of {', '.join(DEVICES)}")
         return self._lidars[name]
 
 
 def xyz(points: np.ndarray) -> np.ndarray:
-    """Return the coordinates (M, 3) float64 of a scan's points."""
-    return np.stack([points["x"], points["y"], points["z"]], axis=1).astype(float)
+    """Return the coordinates (M, 3) float64 of a scan's returns, without misses and repetitions."""
+    found = coordinates(points)
+    return found[are_returns(found)].astype(float)

@@ -132,15 +132,13 @@ class Lidar:
         within = rays.directions + offsets
         return within / np.linalg.norm(within, axis=1, keepdims=True)
 
-    def mixed(self, tick: int, centre: np.ndarray, edge: np.ndarray) -> np.ndarray:
-        """Return ranges (N,) of pulses that hit at `centre` and, with part of the beam, at `edge` (both (N,), or inf).
+    def beam_shares(self, tick: int) -> np.ndarray:
+        """Return which share (N,) of each ray's light goes where its `beam_edge` does."""
+        return self._generator("mix", tick).random(self.sensor.num_rays, dtype=np.float32)
 
-        Echoes closer than `PULSE_LENGTH` merge at a random share, others do not, and that of the centre is reported.
-        """
-        shares = self._generator("mix", tick).random(len(centre), dtype=np.float32)
-        both = np.isfinite(centre) & np.isfinite(edge)
-        apart = np.where(both, edge, 0.0) - np.where(both, centre, 0.0)
-        return np.where(np.abs(apart) < PULSE_LENGTH, centre + shares * apart, centre).astype(np.float32)
+    def bloom_shares(self, tick: int) -> np.ndarray:
+        """Return a random number (N,) from 0 to 1 for each ray: those below the strength of blooming bloom."""
+        return self._generator("bloom", tick).random(self.sensor.num_rays, dtype=np.float32)
 
     def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return what the driver publishes of a scan: points (M,) of `POINT_DTYPE`, and the number (M,) of each one's ray.

@@ -42,7 +42,7 @@ class Scene:
         all, from inside it."""
         radius = self._radius
         if origin.ndim == 2:  # one origin for all, and a sphere as much larger as they are apart
-            low, high = origin.min(axis=0), origin.max(axis=0)
+            low, high = (np.array([bound(column) for column in origin.T]) for bound in (np.min, np.max))
             origin, radius = (low + high) / 2, radius + float(np.linalg.norm(high - low)) / 2
         to_centre = (self._centre - origin).astype(np.float32)
         beside = float(to_centre @ to_centre) - radius**2
@@ -80,7 +80,14 @@ class Hits:
 
     def surfaces(self) -> np.ndarray:
         """Return the index (N,) into `names` of the surface that each ray hits, -1 without a hit."""
-        return np.where(self._triangles >= 0, np.searchsorted(self._ends, self._triangles, side="right"), -1)
+        counts = np.diff(self._ends, prepend=0)
+        of_triangle = np.append(np.repeat(np.arange(len(counts)), counts), -1)  # the last is of misses
+        return of_triangle.take(self._triangles, mode="wrap")
+
+    def normals(self, rays: np.ndarray) -> np.ndarray:
+        """Return the unit normals (M, 3) of what some rays, an index, hit; either side's."""
+        normals = self._normals[rays]
+        return normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), np.float32(1e-30))
 
     def _add(self, origin: np.ndarray, scene: Scene) -> None:
         """Take the hits of one more scene where they are nearer."""

@@ -13,7 +13,7 @@ from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, Driver, Sensor, driver_from_mapping, load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, Sensor, driver_corrections, load_sensor
 
 KEYS = {
     "world",
@@ -61,7 +61,7 @@ class SimulationSetup:
     `joint_errors` say by joint how far its origin is from where the description has it: a part that is bolted on
     askew or, along or about a joint's axis, a zero that is off.
     Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side;
-    `driver` says what their driver corrects, by default what the sensor file says.
+    `driver` says what their driver corrects, by the names of `Driver`, the others are as the sensor file says.
     `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
     """
 
@@ -76,7 +76,7 @@ class SimulationSetup:
     real_time_factor: float = 0.0
     unit_seed: int | None = None
     units: Mapping[str, str | Path] = field(default_factory=dict)
-    driver: Driver | None = None
+    driver: Mapping[str, bool] = field(default_factory=dict)
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
         """Return the sensor of lidar "left" or "right": `sensor`, or that of its unit file, behind the driver asked for.
@@ -92,7 +92,7 @@ class SimulationSetup:
                     f"{self.units[device]}: rate: is {unit.rate:g}, that of {sensor.name} is {sensor.rate:g}"
                 )
             sensor = unit
-        return sensor if self.driver is None else sensor.with_driver(self.driver)
+        return sensor.with_driver(dataclasses.replace(sensor.driver, **self.driver))
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
@@ -124,7 +124,7 @@ class SimulationSetup:
                 device: _file(file, source, f"{where}: units: {device}")
                 for device, file in validate.mapping(data.get("units"), set(DEVICES), f"{where}: units").items()
             },
-            driver=driver_from_mapping(data["driver"], f"{where}: driver") if data.get("driver") is not None else None,
+            driver=driver_corrections(data.get("driver"), f"{where}: driver"),
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class SimulationSetup:
             "real_time_factor": self.real_time_factor,
             "unit_seed": self.unit_seed,
             "units": {device: str(file) for device, file in self.units.items()},
-            "driver": None if self.driver is None else dataclasses.asdict(self.driver),
+            "driver": dict(self.driver),
         }
 
     def with_seed(self, seed: int) -> "SimulationSetup":

@@ -6,6 +6,9 @@ and cones keep that up to a radius of 80 m, spheres up to 10 m; larger ones get 
 """
 
 import numpy as np
+import trimesh
+
+from stretch_sim_cal.robot.surfaces import Surface, joined
 
 SURFACE_ERROR = 5e-5
 MAX_SEGMENTS = 2000
@@ -112,3 +115,15 @@ def _sphere_segments(radius: float) -> int:
     """
     half_angle = np.sqrt(2.0 * SURFACE_ERROR / radius)
     return int(np.clip(2 * np.ceil(np.pi / half_angle / 2), 16, MAX_SPHERE_SEGMENTS))
+
+
+def person(height: float = 1.75) -> Surface:
+    """Return somebody who stands on z = 0 and faces x: legs, trunk, arms and head as coarse capsules."""
+    parts = [
+        (0.075, 0.68, (0.05, 0.09, 0.415)), (0.075, 0.68, (-0.05, -0.09, 0.415)), (0.15, 0.32, (0.0, 0.0, 1.16)),
+        (0.045, 0.5, (0.0, 0.22, 1.1)), (0.045, 0.5, (0.0, -0.22, 1.1)), (0.09, 0.06, (0.0, 0.0, 1.63)),
+    ]  # fmt: skip
+    capsules = [trimesh.creation.capsule(length, radius, count=[16, 16]) for radius, length, _ in parts]
+    for mesh, (_, _, place) in zip(capsules, parts, strict=True):
+        mesh.apply_translation(np.array(place) - mesh.bounds.mean(axis=0))
+    return joined(Surface(np.asarray(mesh.vertices) * height / 1.75, np.asarray(mesh.faces)) for mesh in capsules)

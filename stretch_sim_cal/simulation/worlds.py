@@ -15,20 +15,25 @@ import trimesh
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.frames import Scope
-from stretch_sim_cal.simulation.sdf import Element, read_sdf
+from stretch_sim_cal.simulation.optics import Material
+from stretch_sim_cal.simulation.sdf import Element, pose_of, read_sdf
 
 MESH_SUFFIXES = (".stl", ".obj", ".ply")
 MAX_INCLUDE_DEPTH = 20
 MAX_TRIANGLES = 5_000_000
+# How bright a colour is to the eye; what it is to a lidar's infrared light no SDF file says.
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 # What changes nothing that a lidar sees in a world without physics.
 IGNORED = {
     "world": {
         "audio", "wind", "gravity", "magnetic_field", "atmosphere", "gui", "physics", "scene", "light", "plugin",
         "spherical_coordinates", "state",
     },
+    "actor": {"skin", "animation", "plugin", "pose", "static"},
     "model": {"pose", "static", "self_collide", "allow_auto_disable", "enable_wind", "plugin", "gripper", "light"},
     "link": {
         "pose", "inertial", "sensor", "light", "gravity", "enable_wind", "self_collide", "kinematic", "plugin",
@@ -39,7 +44,8 @@ IGNORED = {
     "include": {"uri", "name", "pose", "static", "placement_frame", "plugin"},
 }  # fmt: skip
 USED = {
-    "world": {"model", "include", "frame", "joint"},
+    "world": {"model", "include", "frame", "joint", "actor"},
+    "actor": {"script"},
     "model": {"link", "model", "include", "frame", "joint"},
     "link": {"collision", "visual"},
     "collision": {"geometry"},
@@ -49,8 +55,30 @@ USED = {
 
 
 @dataclass(frozen=True)
+class Actor:
+    """A person who walks: `surface` in a frame at the feet that faces x, and the way of that frame, `times` (K,) in s and
+    `poses` (K, 4) of x, y, z in m and the yaw in rad, from `delay` on, again and again if it is a `loop`."""
+
+    name: str
+    surface: Surface
+    times: np.ndarray
+    poses: np.ndarray
+    loop: bool
+    delay: float
+
+    def pose(self, time: float) -> np.ndarray:
+        """Return world_from_feet (4, 4) at a simulated time in s."""
+        passed = max(0.0, time - self.delay)
+        if self.loop and self.times[-1] > 0:
+            passed %= self.times[-1]
+        x, y, z, yaw = (np.interp(passed, self.times, column) for column in self.poses.T)
+        return from_xyz_rpy((x, y, z), (0.0, 0.0, yaw))
+
+
+@dataclass(frozen=True)
 class World:
-    """What a world file holds: `surfaces` by name ("model/link/shape"), in the world frame.
+    """What a world file holds: `surfaces` by name ("model/link/shape"), in the world frame, `materials` of those that
+    have one, and `actors`.
 
     `warnings` name what was left out, `notes` what was understood in a way that is worth knowing.
     """
@@ -60,6 +88,8 @@ class World:
     surfaces: dict[str, Surface]
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    materials: dict[str, Material] = field(default_factory=dict)
+    actors: list[Actor] = field(default_factory=list)
 
 
 def load_world(name: str | Path) -> World:
@@ -76,6 +106,8 @@ class _WorldReader:
         self.surfaces: dict[str, Surface] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
+        self.materials: dict[str, Material] = {}
+        self.actors: list[Actor] = []
         self._including: list[Path] = [path.resolve()]
         self._num_triangles = 0
         self._meshes: dict[Path, shapes.Mesh | None] = {}
@@ -90,12 +122,17 @@ class _WorldReader:
             self._warn_unsupported(element)
             for name, model in scope.models.items():
                 self._read_model(model, name, scope.pose(name, model.element))
+            for actor in element.all("actor"):
+                if actor.first("script") is None:
+                    self._warn(actor, "has no <script> that says where it walks, and is left out")
+                else:
+                    self.actors.append(self._actor(actor))
         else:
             self._read_model(scope, element.name, scope.pose_relative(element, scope.root))
         if not self.surfaces:
             self.notes.append(f"{self.path}: holds nothing that a lidar sees")
         name = element.attributes.get("name", self.path.stem)
-        return World(name, self.path, self.surfaces, self.warnings, self.notes)
+        return World(name, self.path, self.surfaces, self.warnings, self.notes, self.materials, self.actors)
 
     def _read_model(self, scope: Scope, name: str, world_from_model: np.ndarray) -> None:
         element = scope.element
@@ -118,15 +155,36 @@ class _WorldReader:
             world_from_part = world_from_model @ scope.pose_relative(part, link.name)
             mesh = self._mesh(part.required("geometry"), infinite=part.tag == "collision")
             if mesh is not None:
-                self._add(f"{name}/{part.name}", Surface(*mesh).moved(world_from_part), part)
+                added = self._add(f"{name}/{part.name}", Surface(*mesh).moved(world_from_part), part)
+                if (material := _material(part, link)) is not None:
+                    self.materials[added] = material
 
-    def _add(self, name: str, surface: Surface, element: Element) -> None:
+    def _actor(self, actor: Element) -> Actor:
+        """Return who walks the trajectory of an `<actor>`, its feet at the waypoints."""
+        self._warn_unsupported(actor)
+        script = actor.required("script")
+        waypoints = [point for way in script.all("trajectory") for point in way.all("waypoint")]
+        if not waypoints:
+            raise InputError(f"{script.where}: has no <trajectory> with a <waypoint>")
+        times = np.array([point.required("time").numbers(1)[0] for point in waypoints])
+        if times[0] < 0 or (np.diff(times) <= 0).any():
+            raise InputError(f"{script.where}: the times of its waypoints have to grow")
+        poses = np.array([pose_of(point.required("pose")) for point in waypoints])
+        yaws = np.unwrap(np.arctan2(poses[:, 1, 0], poses[:, 0, 0]))
+        loop, delay = script.first("loop"), script.first("delay_start")
+        return Actor(
+            actor.name, shapes.person(), times, np.column_stack([poses[:, :3, 3], yaws]), loop is None or loop.flag(),
+            0.0 if delay is None else float(delay.numbers(1)[0]),
+        )  # fmt: skip
+
+    def _add(self, name: str, surface: Surface, element: Element) -> str:
         self._num_triangles += len(surface.faces)
         if self._num_triangles > MAX_TRIANGLES:
             raise InputError(f"{element.where}: the world has more than {MAX_TRIANGLES} triangles with this one")
         while name in self.surfaces:  # sdformat demands unique names, other tools do not
             name += "'"
         self.surfaces[name] = surface
+        return name
 
     def _mesh(self, geometry: Element, infinite: bool) -> shapes.Mesh | None:
         """Return the triangles of a `<geometry>`; None, with a warning, for a shape that is not supported."""
@@ -243,6 +301,43 @@ class _WorldReader:
 
     def _warn(self, element: Element, what: str) -> None:
         self.warnings.append(f"{element.where} {what}")
+
+
+def _material(part: Element, link: Element) -> Material | None:
+    """Return the material of a shape: that of the visual, where the part is a collision, that is named like it (with
+    "_visual" or without), or of the link's only one.
+
+    Reflectivity is `<laser_retro>` / 255 of either, else the brightness of `<diffuse>`. `<sim:mirror>` and `<sim:glass>`
+    in a visual are the shares of light that it mirrors or lets pass.
+    """
+    visuals = {visual.attributes.get("name", ""): visual for visual in link.all("visual")}
+    if part.tag == "visual":
+        visual = part
+    else:
+        only = next(iter(visuals.values())) if len(visuals) == 1 else None
+        visual = visuals.get(part.name) or visuals.get(f"{part.name}_visual") or only
+    looks = [element for element in (part, visual) if element is not None]
+    retro = next((found for look in looks if (found := look.first("laser_retro")) is not None), None)
+    if retro is not None:
+        reflectivity = float(retro.positive()[0]) / 255.0
+    else:
+        material = visual.first("material") if visual is not None else None
+        diffuse = material.first("diffuse") if material is not None else None
+        reflectivity = None if diffuse is None else float(np.clip(_colour(diffuse) @ LUMINANCE, 0.0, 1.0))
+    shares = {}
+    for kind in ("mirror", "glass"):
+        found = visual.first(f"sim:{kind}") if visual is not None else None
+        shares[kind] = 0.0 if found is None else float(found.positive()[0])
+        if shares[kind] > 1.0:
+            raise InputError(f"{found.where}: is {found.text}, a share from 0 to 1 was expected")
+    if reflectivity is None and not any(shares.values()):
+        return None
+    return Material(reflectivity, **shares)
+
+
+def _colour(diffuse: Element) -> np.ndarray:
+    """Return red, green and blue (3,) of an element with three or four numbers."""
+    return diffuse.numbers(4 if len(diffuse.text.split()) == 4 else 3)[:3]
 
 
 def _resource_folders(world: Path) -> list[Path]:

@@ -140,3 +140,14 @@ def test_a_message_that_contradicts_itself_is_refused(change, says):
 def test_a_missing_field_is_named():
     with pytest.raises(InputError, match="no field rgb"):
         fields_from_message(message_of(scan_of()), ["ring", "rgb"])
+
+
+def test_second_returns_that_repeat_the_first_are_left_out():
+    scan = scan_of()
+    other = scan_of()
+    other["x"][4] += 1e-6  # a second return of its own, however near
+    both = np.concatenate([scan, other])
+    message = message_of(both)
+    np.testing.assert_array_equal(points_from_message(message), xyz(both)[[*range(12), 16]])
+    rings = fields_from_message(message, ["ring"], returns_only=True)["ring"]
+    np.testing.assert_array_equal(rings, both["ring"][[*range(12), 16]])

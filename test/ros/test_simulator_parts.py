@@ -197,3 +197,17 @@ def test_options_replace_what_the_scenario_says(tmp_path):
 def test_options_that_cannot_be_used_are_named(arguments, says):
     with pytest.raises(InputError, match=says):
         setup_of(*arguments)
+
+
+def test_units_and_driver_of_the_command_line_take_the_place_of_the_scenario_s_one_by_one(tmp_path):
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(
+        "simulation: {sensor: jt128, units: {left: left.yaml, right: right.yaml}, driver: {firing_time_correction: true}}"
+    )
+    setup = setup_of(
+        *("--scenario", str(scenario), "--left-unit", "mine.yaml", "--unit-seed", "3", "--distance-correction", "true")
+    )
+    assert setup.units == {"left": "mine.yaml", "right": "right.yaml"} and setup.unit_seed == 3
+    assert setup.driver == {"firing_time_correction": True, "distance_correction": True}
+    with pytest.raises(InputError, match="distance_correction: 'yes' is not one of true, false"):
+        setup_of("--distance-correction", "yes")

@@ -39,28 +39,19 @@ def test_a_recorded_cloud_s_rays_are_the_sensor_s(recorded):
     assert 0.1 < ranges.min() and ranges.max() < 10.0
 
 
-def test_driver_points_come_column_by_column_with_the_time_of_their_column(recorded):
+def test_points_come_column_by_column(recorded):
     cloud = messages.packed_cloud(recorded)
-    points = messages.driver_points(cloud, start=2.0, period=0.1)
-    assert points.dtype.itemsize == 26
-    assert len(points) == 128 * 900
-    assert (points["ring"][:128] == np.arange(128)).all()
-    assert points["x"][:128] == pytest.approx(cloud.xyz[:, 0, 0])
-    assert points["timestamp"][0] == 2.0
-    assert points["timestamp"][-1] == pytest.approx(2.1 - 0.1 / 900)
-    assert (np.diff(points["timestamp"]) >= 0).all()
+    points = messages.points_by_column(cloud)
+    assert points.shape == (128 * 900, 3)
+    np.testing.assert_array_equal(points[128:256], cloud.xyz[:, 1])
 
 
-def test_rays_without_a_return_are_left_out():
+def test_rays_without_a_return_are_not_finite():
     rows = np.array([[[1, 2, 3], [np.inf, -np.inf, np.inf]], [[np.nan, np.inf, 0], [4, 5, 6]]], dtype="<f4")
     layout = [encode((1, name), (2, 4 * index), (3, 6), (4, 1)) for index, name in enumerate("xyz")]
     message = encode(*[(2, field) for field in layout], (3, 2), (4, 2), (6, 12), (7, 24), (8, rows.tobytes()))
-    points = messages.driver_points(messages.packed_cloud(message), 0.0, 0.1)
-    assert [tuple(point)[:3] for point in points] == [(1, 2, 3), (4, 5, 6)]
-    assert list(points["ring"]) == [0, 1]
-    assert list(points["intensity"]) == [0, 0]
-    points = messages.driver_points(messages.packed_cloud(message), 0.0, 0.1, nearest=5.0)
-    assert list(points["ring"]) == [1]  # what is too near has blocked its ray
+    points = messages.points_by_column(messages.packed_cloud(message))
+    assert points[np.isfinite(points).all(axis=1)].tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_a_big_endian_cloud_is_read():

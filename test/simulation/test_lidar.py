@@ -120,17 +120,11 @@ def test_returns_are_lost_at_the_drop_out_rate(sensor_file):
     assert len(points) / sensor.num_rays == pytest.approx(0.8, abs=0.01)
 
 
-def test_a_beam_of_some_width_leaves_mixed_pixels_between_near_and_far(sensor_file):
+def test_a_beam_has_some_width(sensor_file):
     lidar = Lidar(load_sensor(sensor_file(beam_divergence_deg=0.4)), "left", 1)
     rays = lidar.rays(0)
     angles = np.arccos(np.clip((rays.directions.astype(float) * lidar.beam_edge(rays)).sum(axis=1), -1, 1))
     assert 0 < np.degrees(np.percentile(angles, 95)) < 0.3
-
-    centre, edge = np.full(1000, 3.0, np.float32), np.full(1000, 3.3, np.float32)
-    mixed = lidar.mixed(0, centre, edge)
-    assert 3.0 <= mixed.min() < 3.05 and 3.25 < mixed.max() <= 3.3
-    assert np.array_equal(lidar.mixed(0, centre, edge + 1), centre)
-    assert np.array_equal(lidar.mixed(0, centre, np.full(1000, np.inf, np.float32)), centre)
 
 
 @pytest.mark.parametrize("distance", [0.03, 61.0, np.inf])

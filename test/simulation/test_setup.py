@@ -5,7 +5,7 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Driver
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
 
@@ -34,7 +34,7 @@ def test_a_setup_survives_being_written_down():
         payload=(PayloadBox("head_link", (0.1, 0.1, 0.1)),),
         unit_seed=4,
         units={"left": "unit.yaml"},
-        driver=Driver(distance_correction=False),
+        driver={"distance_correction": False},
     )
     again = SimulationSetup.from_mapping(setup.to_mapping())
     np.testing.assert_allclose(again.lidar_right_error.matrix, setup.lidar_right_error.matrix, atol=1e-15)

@@ -252,3 +252,76 @@ def test_a_mesh_of_another_format_is_left_out_with_a_warning(world_file, tmp_pat
 def test_an_unknown_world_lists_the_known_ones():
     with pytest.raises(InputError, match="furnished_room"):
         load_world("furnished_rom")
+
+
+LOOKS = "<material><diffuse>{} {} {} 1</diffuse></material>"
+
+
+def material_of(world_file, visuals, collision="", name="c"):
+    content = f'<collision name="{name}">{BOX}{collision}</collision>' + "".join(visuals)
+    return load_world(world_file(model(link(content)))).materials.get(f"m/l/{name}")
+
+
+def test_a_surface_s_reflectivity_is_its_visual_s_brightness(world_file):
+    grey, black = LOOKS.format(0.5, 0.5, 0.5), LOOKS.format(0, 0, 0)
+    other = f'<visual name="other">{BOX}{black}</visual>'
+    for name in ("c", "c_visual"):  # named like the collision, whatever else there is
+        material = material_of(world_file, [other, f'<visual name="{name}">{BOX}{grey}</visual>'])
+        assert material.reflectivity == pytest.approx(0.5)
+    assert material_of(world_file, [other]).reflectivity == 0.0  # the link's only one
+    assert material_of(world_file, [other, f'<visual name="more">{BOX}{grey}</visual>']) is None
+    assert material_of(world_file, [f'<visual name="c">{BOX}</visual>']) is None
+
+
+def test_laser_retro_goes_before_a_colour(world_file):
+    visual = f'<visual name="c">{BOX}{LOOKS.format(1, 1, 1)}<laser_retro>51</laser_retro></visual>'
+    assert material_of(world_file, [visual]).reflectivity == pytest.approx(0.2)
+    assert material_of(world_file, [visual], "<laser_retro>510</laser_retro>").reflectivity == pytest.approx(2.0)
+
+
+def test_mirrors_and_glass_are_marked_in_their_visuals(world_file):
+    visual = f'<visual name="c">{BOX}<sim:mirror>0.8</sim:mirror></visual>'
+    assert material_of(world_file, [visual]).mirror == 0.8
+    world = load_world(world_file(model(link(visual.replace("mirror", "glass"))), "seen.sdf"))
+    assert world.materials["m/l/c"].glass == 0.8 and not world.warnings
+    with pytest.raises(InputError, match="<sim:mirror>: is 1.2"):
+        material_of(world_file, [visual.replace("0.8", "1.2")])
+    with pytest.raises(InputError, match="<sim:mirror>: is 'much'"):
+        material_of(world_file, [visual.replace("0.8", "much")])
+
+
+def waypoint(time, pose):
+    return f"<waypoint><time>{time}</time><pose>{pose}</pose></waypoint>"
+
+
+def actor(*waypoints, more=""):
+    way = f'<trajectory id="0" type="walking">{"".join(waypoints)}</trajectory>'
+    return f'<actor name="walker"><script>{more}{way}</script></actor>'
+
+
+def test_an_actor_walks_from_waypoint_to_waypoint_again_and_again(world_file):
+    content = actor(waypoint(0, "0 0 0 0 0 3.1"), waypoint(2, "4 0 0 0 0 -3.1"), waypoint(4, "4 2 0 0 0 -3.1"))
+    world = load_world(world_file(model(link()) + content))
+    (walker,) = world.actors
+    assert world.warnings == [] and 1.7 < np.ptp(walker.surface.vertices[:, 2]) < 1.8
+    for time, expected in ((0, (0, 0)), (1, (2, 0)), (3, (4, 1)), (5, (2, 0))):
+        np.testing.assert_allclose(walker.pose(time)[:2, 3], expected, atol=1e-12)
+    np.testing.assert_allclose(walker.pose(1)[:2, 0], [-1, 0], atol=1e-9)  # it turns the shorter way
+    stays = actor(
+        waypoint(0, "0 0 0 0 0 0"), waypoint(2, "4 0 0 0 0 0"), more="<loop>false</loop><delay_start>3</delay_start>"
+    )
+    (walker,) = load_world(world_file(stays, "once.sdf")).actors
+    assert [walker.pose(time)[0, 3] for time in (2, 4, 50)] == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('<actor name="w"><script/></actor>', "has no <trajectory> with a <waypoint>"),
+        (actor(waypoint(1, "0 0 0 0 0 0"), waypoint(1, "1 0 0 0 0 0")), "have to grow"),
+        (actor("<waypoint><time>1</time></waypoint>"), "has no <pose>"),
+    ],
+)
+def test_an_actor_without_a_way_is_refused(world_file, content, says):
+    with pytest.raises(InputError, match=says):
+        load_world(world_file(content))

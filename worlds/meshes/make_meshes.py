@@ -2,6 +2,8 @@
 
 uneven_floor.stl: 12 m x 10 m, level within 0.5 m of the origin, elsewhere up to 4 cm above or below.
 round_wall.stl: the inside of a cylinder of 3 m radius and 2.6 m height.
+wavy_wall.stl: 8 m along x, 2.8 m high, up to 9 mm in front of or behind y = 0.
+plant.stl: 160 leaves of 5 to 12 cm around a stem of 1.1 m.
 """
 
 import numpy as np
@@ -22,6 +24,24 @@ def grid_faces(rows: int, columns: int) -> np.ndarray:
     return np.concatenate([np.stack([a, b, c], -1).reshape(-1, 3), np.stack([a, c, d], -1).reshape(-1, 3)])
 
 
+def plant() -> trimesh.Trimesh:
+    """Return a stem of 1.1 m on z = 0 with leaves: each four triangles, folded a little along its rib."""
+    rng = np.random.default_rng(7)
+    stem = trimesh.creation.cylinder(0.012, 1.1, sections=8)
+    stem.apply_translation([0, 0, 0.55])
+    parts = [stem]
+    for _ in range(160):
+        length, width = rng.uniform(0.05, 0.12), rng.uniform(0.02, 0.04)
+        outline = [[0, 0, 0], [length / 2, width, 0.01], [length, 0, 0], [length / 2, -width, 0.01], [length / 2, 0, 0]]
+        leaf = trimesh.Trimesh(outline, [[0, 4, 1], [4, 2, 1], [0, 3, 4], [4, 3, 2]], process=False)
+        azimuth, pitch = rng.uniform(-np.pi, np.pi), rng.uniform(-0.9, 0.6)
+        leaf.apply_transform(trimesh.transformations.euler_matrix(rng.uniform(-0.8, 0.8), pitch, azimuth))
+        reach = rng.uniform(0.02, 0.28)
+        leaf.apply_translation([reach * np.cos(azimuth), reach * np.sin(azimuth), rng.uniform(0.25, 1.2)])
+        parts.append(leaf)
+    return trimesh.util.concatenate(parts)
+
+
 def main() -> None:
     x, y = np.meshgrid(np.linspace(-6.0, 6.0, 61), np.linspace(-5.0, 5.0, 51), indexing="ij")
     floor = np.stack([x, y, uneven_height(x, y)], axis=-1).reshape(-1, 3)
@@ -33,6 +53,13 @@ def main() -> None:
     circle = radius * np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=-1)
     wall = np.concatenate([circle, circle + [0.0, 0.0, 2.6]])  # in this order the faces look inward
     trimesh.Trimesh(wall, grid_faces(2, facets + 1), process=False).export("round_wall.stl")
+
+    x, z = np.meshgrid(np.linspace(-4.0, 4.0, 81), np.linspace(0.0, 2.8, 29), indexing="ij")
+    waves = 0.004 * np.sin(1.9 * x + 0.3) * np.cos(1.1 * z) + 0.003 * np.sin(5.3 * x - 2.9 * z)
+    waves += 0.002 * np.sin(9.1 * x + 7.7 * z + 1.0)
+    wavy = np.stack([x, waves, z], axis=-1).reshape(-1, 3)
+    trimesh.Trimesh(wavy, grid_faces(*x.shape), process=False).export("wavy_wall.stl")
+    plant().export("plant.stl")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.points import POINT_DTYPE
 from stretch_sim_cal.simulation.gazebo.wire import encode, fields, signed
 
 # PointCloudPacked.Field.DataType
@@ -100,25 +99,9 @@ def _records(layout: _Layout, data: memoryview) -> np.ndarray:
     return np.ndarray((layout.height, layout.width), record, data, strides=(row_step, layout.point_step))
 
 
-def driver_points(cloud: PackedCloud, start: float, period: float, nearest: float = 0.0) -> np.ndarray:
-    """Return the returns of a cloud as points (M,) of `POINT_DTYPE`, as the vendor's driver publishes a scan.
-
-    They come in firing order, column by column; `timestamp` spreads the columns over the `period` after `start` (both
-    in s). What is nearer than `nearest` (m) blocks its ray without a return. Gazebo takes all of them at one instant,
-    and its CPU lidar gives every return the intensity 0.
-    """
-    records = cloud.records.T
-    height, width = cloud.records.shape
-    xyz = np.stack([records[name] for name in COORDINATES], axis=-1)
-    rays = np.flatnonzero(np.isfinite(xyz).all(axis=-1) & (np.linalg.norm(xyz, axis=-1) >= nearest))
-    points = np.zeros(len(rays), dtype=POINT_DTYPE)
-    for index, name in enumerate(COORDINATES):
-        points[name] = xyz.reshape(-1, 3)[rays, index]
-    if "intensity" in records.dtype.names:
-        points["intensity"] = records["intensity"].reshape(-1)[rays]
-    points["ring"] = rays % height
-    points["timestamp"] = start + period * (rays // height) / width
-    return points
+def points_by_column(cloud: PackedCloud) -> np.ndarray:
+    """Return all points (N, 3) float32 of a cloud column by column, in firing order; misses are not finite."""
+    return cloud.xyz.transpose(1, 0, 2).reshape(-1, 3).astype(np.float32)
 
 
 def clock_time(message: bytes) -> int:

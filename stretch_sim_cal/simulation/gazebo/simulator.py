@@ -26,6 +26,7 @@ from stretch_sim_cal.simulation.gazebo.installation import Installation, find_ga
 from stretch_sim_cal.simulation.gazebo.joints import GazeboJoints
 from stretch_sim_cal.simulation.gazebo.model import gazebo_description
 from stretch_sim_cal.simulation.gazebo.running import RunningWorld
+from stretch_sim_cal.simulation.gazebo.units import published
 from stretch_sim_cal.simulation.gazebo.world import STEP, gazebo_world
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
@@ -35,8 +36,8 @@ FOLDER = "stretch_sim_cal_gazebo_"
 WARM_UP = 3.0
 STOW_TIME = 20.0
 LIDAR_NOTES = {
-    "cpu": "sees collision shapes, its channels are evenly spaced, intensities are 0",
-    "gpu": "sees visuals, is less exact on slanted surfaces, its channels are evenly spaced",
+    "cpu": "sees collision shapes, all of one reflectivity, and nobody walk; its channels are evenly spaced",
+    "gpu": "sees visuals, all of one reflectivity, and nobody walk; is less exact on slanted surfaces, its channels are evenly spaced",
 }
 
 
@@ -112,7 +113,7 @@ class GazeboSimulator:
             clouds.listen(wanted)
 
     def scan(self, lidar: str, tick: int) -> np.ndarray | None:
-        """Return scan `tick` of lidar "left" or "right" as points (M,) of `sensor.POINT_DTYPE` in the lidar's frame.
+        """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
 
         None where nobody listened when it began, or only just. Its time has to have passed; only the latest scans are
         kept. Raises `RunFailure` where the lidar is silent.
@@ -122,18 +123,10 @@ class GazeboSimulator:
         raw = self._clouds[lidar].taken_at(self._first_scan[lidar] + round(tick * self.period * 1e9))
         if raw == NOT_CAST:
             return None
-        cloud = messages.packed_cloud(raw)
-        points = messages.driver_points(cloud, self.start_time(lidar, tick), self.period, self.sensor.range_min)
-        return self._with_noise(points, np.random.default_rng([self.setup.seed, DEVICES.index(lidar), tick]))
-
-    def _with_noise(self, points: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        # Here and not in Gazebo, whose noise would neither be repeatable nor leave what is too near recognisable.
-        coordinates = np.stack([points[name] for name in messages.COORDINATES], axis=-1).astype(float)
-        ranges = np.linalg.norm(coordinates, axis=-1)
-        noisy = ranges + self.sensor.range_noise * random.standard_normal(len(points))
-        for name, values in zip(messages.COORDINATES, (coordinates * (noisy / ranges)[:, None]).T, strict=True):
-            points[name] = values
-        return points
+        # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave what is
+        # too near recognisable.
+        points = messages.points_by_column(messages.packed_cloud(raw))
+        return published(self._described.lidar(lidar), tick, self.start_time(lidar, tick), points)
 
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, as `EmbeddedSimulator.ground_truth` does."""

@@ -33,7 +33,8 @@ def gazebo_world(world: str | Path, lidar: str) -> tuple[str, str]:
     element = root.find("world")
     if root.tag != "sdf" or element is None:
         raise InputError(f"{path}: holds no <world>")
-    for tag in ("physics", "gravity"):
+    # Actors have no shapes that a lidar would see, only a skin for the eye.
+    for tag in ("physics", "gravity", "actor"):
         for found in element.findall(tag):
             element.remove(found)
     element.insert(0, ElementTree.fromstring(

@@ -1,0 +1,207 @@
+"""What comes back along a lidar's rays: surfaces by their material, mirrors, glass, beams of some width, blooming.
+
+A mirror returns what is in front of it, as far behind it as that is in front; glass returns what is behind it, and itself
+where it is hit nearly straight on. A beam that is hit in part by something nearer or farther leaves mixed pixels, or two
+echoes. Around a retro-reflector, rays that pass it return its range as well.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.simulation.lidar import PULSE_LENGTH, Echoes, Lidar, Rays
+from stretch_sim_cal.simulation.raycast import Hits
+
+# A ray that was turned by a mirror, or went through glass, so often comes to nothing.
+MAX_BOUNCES = 4
+# m; where a ray goes on, so that it does not meet the same surface again.
+BEYOND = 1e-4
+# Glass returns a pulse by itself if it comes in within 8 deg of straight on, as strongly as a surface of this reflectivity.
+STRAIGHT = 0.99
+GLASS_REFLECTIVITY = 0.3
+# Above this reflectivity a surface blooms.
+RETRO_REFLECTOR = 1.0
+
+Cast = Callable[[np.ndarray, np.ndarray], Hits]
+
+
+@dataclass(frozen=True)
+class Material:
+    """How a surface returns light: `reflectivity` (1: white, more: a retro-reflector; None: the sensor file's), the share
+    of light that it mirrors, and the share that passes it, as through a pane of `glass`."""
+
+    reflectivity: float | None = None
+    mirror: float = 0.0
+    glass: float = 0.0
+
+
+@dataclass
+class Seen:
+    """What N rays meet: `distances` (N,) along the ray's whole way, `cosines` and `reflectivities` (N,) as of `Echoes`,
+    and the `surfaces` (N,) that they lie on, an index into the names of the `Hits`, -1 for nothing."""
+
+    distances: np.ndarray
+    cosines: np.ndarray
+    reflectivities: np.ndarray
+    surfaces: np.ndarray
+
+    def copied(self) -> "Seen":
+        """Return a copy that may be changed."""
+        return Seen(*(getattr(self, name).copy() for name in self.__dataclass_fields__))
+
+    def put(self, rows: np.ndarray, other: "Seen", of: np.ndarray) -> None:
+        """Take what `other` has along its rays `of` for the rays `rows`."""
+        for name in self.__dataclass_fields__:
+            getattr(self, name)[rows] = getattr(other, name)[of]
+
+    @property
+    def echoes(self) -> Echoes:
+        """What a lidar measures of it."""
+        return Echoes(self.distances, self.cosines, self.reflectivities)
+
+
+class Optics:
+    """The materials of surfaces by name; those that have none are of `reflectivity`."""
+
+    def __init__(self, materials: Mapping[str, Material], reflectivity: float):
+        self._materials = materials
+        self._default = Material(reflectivity)
+        self._has_panes = any(material.mirror or material.glass for material in materials.values())
+        self._has_reflectors = any((m.reflectivity or 0.0) > RETRO_REFLECTOR for m in materials.values())
+
+    def scan(
+        self, lidar: Lidar, rays: Rays, root_from_lidar: np.ndarray, cast: Cast
+    ) -> tuple[Seen, Seen | None, list[str]]:
+        """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances inf where nothing),
+        and the surfaces' names. `cast(origins, directions)` casts in the root frame, origins are (3,) or (N, 3).
+
+        For a sensor of dual returns the former is the last echo and the latter the strongest; for others the former is the
+        strongest.
+        """
+        sensor = lidar.sensor
+        turn, origins = root_from_lidar[:3, :3].T.astype(np.float32), root_from_lidar[:3, 3]
+        if rays.origins is not None:
+            origins = rays.origins @ turn + origins.astype(np.float32)
+        seen, other, names = self._see(origins, rays.directions @ turn, cast)
+        if sensor.beam_divergence:
+            edge, _, _ = self._see(origins, lidar.beam_edge(rays) @ turn, cast)
+            other = _spread(seen, other, edge, lidar.beam_shares(rays.tick))
+        if other is not None and not sensor.dual_return:
+            strongest = np.flatnonzero(np.isfinite(other.distances))
+            seen.put(strongest, other, strongest)
+            other = None
+        if sensor.blooming and self._has_reflectors:
+            _bloom(seen, rays.directions, sensor.blooming, lidar.bloom_shares(rays.tick))
+        return seen, other, names
+
+    def _see(self, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> tuple[Seen, Seen | None, list[str]]:
+        hits = cast(origins, directions)
+        materials = [self._materials.get(name, self._default) for name in hits.names]
+        reflectivities = [self._default.reflectivity if m.reflectivity is None else m.reflectivity for m in materials]
+        table = np.array([*reflectivities, 0.0], dtype=np.float32)  # the last is of misses, whose index is -1
+        surfaces = hits.surfaces()
+        seen = Seen(hits.distances, hits.incidence_cosines(), table.take(surfaces, mode="wrap"), surfaces)
+        if not self._has_panes:
+            return seen, None, hits.names
+        mirrors, panes = (
+            np.array([*(getattr(m, kind) for m in materials), 0.0], dtype=np.float32) for kind in ("mirror", "glass")
+        )
+        return seen, self._follow(seen, hits, origins, directions, cast, table, mirrors, panes), hits.names
+
+    def _follow(
+        self, seen: Seen, hits: Hits, origins: np.ndarray, directions: np.ndarray, cast: Cast, table: np.ndarray,
+        mirrors: np.ndarray, panes: np.ndarray,
+    ) -> Seen | None:  # fmt: skip
+        """Let rays that met a mirror or glass go on, and put what they see at last into `seen`; return the glass's own
+        echoes, None if there are none."""
+        rows = np.flatnonzero((mirrors + panes)[seen.surfaces] > 0)
+        if not len(rows):
+            return None
+        glass = None
+        straight = rows[(panes[seen.surfaces[rows]] > 0) & (seen.cosines[rows] > STRAIGHT)]
+        if len(straight):
+            glass = seen.copied()
+            glass.distances[:] = np.inf
+            glass.put(straight, seen, straight)
+            glass.reflectivities[straight] = GLASS_REFLECTIVITY
+        ways = directions[rows]
+        begins = origins[rows] if origins.ndim == 2 else np.broadcast_to(origins, ways.shape)
+        lengths, shares = np.zeros(len(rows), np.float32), np.ones(len(rows), np.float32)
+        first = seen.surfaces[rows].copy()
+        surfaces, steps, normals = first, seen.distances[rows], hits.normals(rows)
+        for _ in range(MAX_BOUNCES):
+            mirror = mirrors[surfaces] > 0
+            begins = begins + steps[:, None] * ways
+            along = np.einsum("ni,ni->n", ways, normals)
+            ways = np.where(mirror[:, None], ways - 2 * along[:, None] * normals, ways).astype(np.float32)
+            begins = (begins + BEYOND * ways).astype(np.float32)
+            lengths = lengths + steps + np.float32(BEYOND)
+            shares = shares * np.where(mirror, mirrors[surfaces], panes[surfaces])
+            onward = cast(begins, ways)
+            surfaces, steps = onward.surfaces(), onward.distances
+            seen.distances[rows] = lengths + steps
+            seen.cosines[rows] = onward.incidence_cosines()
+            # Light goes there and back.
+            seen.reflectivities[rows] = table[surfaces] * shares**2
+            # What is seen in a mirror lies on nothing; the mirror is what the ray met.
+            through = panes[first] > 0
+            seen.surfaces[rows] = np.where(through, surfaces, first)
+            again = np.flatnonzero((mirrors + panes)[surfaces] > 0)
+            if not len(again):
+                return glass
+            normals = onward.normals(again)
+            rows, first, ways, begins, lengths, shares, surfaces, steps = (
+                values[again] for values in (rows, first, ways, begins, lengths, shares, surfaces, steps)
+            )
+        seen.distances[rows] = np.inf
+        return glass
+
+
+def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray) -> Seen | None:
+    """Let the beam's edge, with `shares` (N,) of its light, return as well: merged with what is `seen` if the two are near
+    to each other, else as a second echo. `seen` becomes the last, what is returned the strongest echo, both may be one."""
+    both = np.isfinite(seen.distances) & np.isfinite(edge.distances)
+    apart = np.where(both, edge.distances, 0.0) - np.where(both, seen.distances, 0.0)
+    near = np.abs(apart) < PULSE_LENGTH
+    seen.distances += np.where(near, shares * apart, 0.0).astype(np.float32)
+    rows = np.flatnonzero(~near)
+    if not len(rows):
+        return other
+    if other is None:
+        other = seen.copied()
+        other.distances[:] = np.inf
+    weaker = shares[rows] * edge.reflectivities[rows] * edge.cosines[rows]
+    stronger = (1 - shares[rows]) * seen.reflectivities[rows] * seen.cosines[rows] >= weaker
+    farther = apart[rows] < 0  # what is seen is the last one
+    mixed = rows[stronger & ~farther]
+    other.put(mixed, seen, mixed)
+    seen.put(mixed, edge, mixed)
+    mixed = rows[~stronger & farther]
+    other.put(mixed, edge, mixed)
+    mixed = rows[~stronger & ~farther]
+    seen.put(mixed, edge, mixed)
+    return other
+
+
+def _bloom(seen: Seen, directions: np.ndarray, radius: float, shares: np.ndarray) -> None:
+    """Let rays within an angle `radius` (rad) of one that meets a retro-reflector return its range, the more likely the
+    nearer they are, if they pass in front of what they would return."""
+    reflectors = np.flatnonzero(seen.reflectivities > RETRO_REFLECTOR)
+    if not len(reflectors):
+        return
+    bright = directions[reflectors]
+    centre = bright.mean(axis=0)
+    centre /= max(float(np.linalg.norm(centre)), 1e-6)
+    widest = np.arccos(np.clip((bright @ centre).min(), -1.0, 1.0)) + radius
+    around = np.flatnonzero(
+        (directions @ centre > np.cos(min(widest, np.pi))) & (seen.reflectivities <= RETRO_REFLECTOR)
+    )
+    chords, nearest = cKDTree(bright).query(directions[around], distance_upper_bound=2 * np.sin(radius / 2))
+    close = np.flatnonzero(np.isfinite(chords))
+    rows, sources, strength = around[close], reflectors[nearest[close]], 1.0 - chords[close] / (2 * np.sin(radius / 2))
+    blooms = (shares[rows] < strength**2) & (seen.distances[sources] < seen.distances[rows])
+    rows, sources = rows[blooms], sources[blooms]
+    seen.put(rows, seen, sources)
+    seen.reflectivities[rows] = strength[blooms] ** 2

@@ -1,0 +1,69 @@
+"""A unit's errors upon exact points from Gazebo are those that the embedded simulator's rays would have had."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.sensor import Driver, load_sensor
+from stretch_sim_cal.sensor.unit import directions
+from stretch_sim_cal.simulation import shapes
+from stretch_sim_cal.simulation.gazebo.units import incidence_cosines, published
+from stretch_sim_cal.simulation.lidar import Lidar
+from stretch_sim_cal.simulation.raycast import Hits, Scene
+
+REAL = load_sensor("jt128")
+ROOM = Scene({"room": Surface(*shapes.box(np.array([6.0, 7.0, 5.0])))})
+
+
+@pytest.fixture(scope="module")
+def room():
+    """Return the exact points (N, 3), float32, of even rows in a room, and the true cosines of incidence."""
+    elevation = np.linspace(REAL.elevations.min(), REAL.elevations.max(), 128)
+    azimuth = -np.pi + 2 * np.pi * np.arange(900) / 900
+    ways = directions(np.tile(elevation, 900), np.repeat(azimuth, 128)).astype(np.float32)
+    hits = Hits(np.zeros(3), ways, [ROOM])
+    return ways * hits.distances[:, None], hits.incidence_cosines()
+
+
+def test_incidence_is_that_of_the_surface_through_the_neighbours(room):
+    points, cosines = room
+    worked_out = incidence_cosines(points, 128)
+    assert np.percentile(np.abs(worked_out - cosines), 95) < 0.01
+    misses = points.copy()
+    misses[::3] = np.nan
+    assert np.isfinite(incidence_cosines(misses, 128)).all()
+
+
+@pytest.mark.parametrize("driver", [Driver(False, False), Driver(True, True)])
+def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
+    exact = dataclasses.replace(
+        REAL, range_noise=0.0, noise_growth=type(REAL.noise_growth)(), quantisation=0.0, drop_out_rate=0.0,
+        drop_out_echo=0.0, range_drift=0.0,
+    ).with_driver(driver)  # fmt: skip
+    lidar = Lidar(exact, "left", 3)
+    points, cosines = room
+    scan = published(lidar, 0, 5.0, points)
+    xyz = coordinates(scan)
+    kept = are_returns(xyz)
+    assert len(scan) == 230_400 and kept.sum() == 115_200
+    assert scan["timestamp"].min() == 5.0 and scan["timestamp"].max() < 5.1
+    model = lidar.model
+    returns = model.returns(xyz[kept].astype(float), scan["ring"][kept].astype(int), scan["intensity"][kept])
+    off = np.linalg.norm(xyz[kept] - points, axis=1)
+    left = np.linalg.norm(model.corrected(returns, incidence_cosines(points, 128), lidar.unit.values) - points, axis=1)
+    assert np.median(off) > (0.002 if driver.distance_correction else 0.01)
+    # Behind a driver that corrects the optical centre, the point's direction is not quite that of the ray any more.
+    assert np.percentile(left, 95) < (1e-3 if driver.distance_correction else 2e-5)
+
+
+def test_misses_stay_misses(room):
+    points, _ = room
+    some = points.copy()
+    some[:1000] = np.inf
+    some[1000:1100] *= 0.001  # nearer than anything that returns
+    scan = published(Lidar(REAL, "left", 3), 0, 0.0, some)
+    first = coordinates(scan).reshape(900, 2, 128, 3)[:, 0].reshape(-1, 3)
+    assert (first[:1100] == 0).all() and (first[1100:] != 0).any(axis=1).mean() > 0.99

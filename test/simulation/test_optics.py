@@ -1,0 +1,133 @@
+"""What surfaces do to light: materials, mirrors, glass, reflectors, walls that are not flat, plants and people."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.sensor.points import coordinates
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
+from stretch_sim_cal.simulation.optics import Seen, _spread
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+EXACT = dataclasses.replace(load_sensor("jt128_sparse"), range_noise=0.0, drop_out_rate=0.0)
+DENSE = dataclasses.replace(load_sensor("jt128_ideal"), range_noise=0.0, drop_out_rate=0.0)
+MIRROR = -2.48  # the mirror's face, y in the world
+
+
+@pytest.fixture(scope="module")
+def lobby():
+    return EmbeddedSimulator(SimulationSetup(world="surfaces"), EXACT)
+
+
+def in_world(simulator, lidar="right", tick=0):
+    """Return a scan's points (M, 3) in the world, the name of what each lies on, and its intensity."""
+    scan, labels, names = simulator.labelled_scan(lidar, tick)
+    world_from_base = inverse(link_transform(parse_urdf(simulator.true_description), {}, "floor_link", "base_link"))
+    points = apply(world_from_base @ simulator.base_from_lidar(lidar), xyz(scan))
+    return points, np.array(names)[labels], scan["intensity"]
+
+
+def test_a_mirror_shows_the_room_behind_it(lobby):
+    points, names, intensity = in_world(lobby)
+    seen = points[names == "mirror/link/glass"]
+    assert len(seen) > 100
+    assert (seen[:, 1] < MIRROR + 0.01).all()
+    back = seen * [1, -1, 1] + [0, 2 * MIRROR, 0]  # mirrored back they lie on what is in the room
+    planes = {0: (-3.0, 5.0, 7.5), 1: (3.5,), 2: (0.0, 0.75, 2.8)}  # the corridor's end at 7.5 through the glass
+    on_plane = [
+        np.abs(back[:, axis] - at) < (0.01 if at == 3.5 else 1e-3) for axis, all in planes.items() for at in all
+    ]
+    person = np.linalg.norm(back[:, :2] - [2.2, -1.6], axis=1) < 0.35
+    assert (np.any(on_plane, axis=0) | person).mean() > 0.9
+    assert intensity[names == "mirror/link/glass"].mean() < intensity[names == "walls/link/right"].mean()
+
+
+def test_glass_shows_what_is_behind_it_and_itself_only_straight_on(lobby):
+    points, names, _ = in_world(lobby)
+    assert (names == "walls/link/corridor_end").sum() > 50
+    behind = points[names == "walls/link/corridor_end"]
+    np.testing.assert_allclose(behind[:, 0], 7.5, atol=1e-3)
+    panes = np.char.startswith(names, "glass_front/link/pane")
+    assert 0 < panes.sum() < len(behind)
+    to_pane = points[panes] - (lobby.base_from_lidar("right")[:3, 3] + [0.0, 0.0, 0.028])
+    assert (to_pane[:, 0] / np.linalg.norm(to_pane, axis=1) > 0.989).all()
+    np.testing.assert_allclose(points[panes][:, 0], 5.045, atol=1e-3)
+
+
+def test_a_reflector_blooms_over_what_is_beside_it():
+    exact, blooming = (
+        in_world(
+            EmbeddedSimulator(SimulationSetup(world="surfaces"), dataclasses.replace(DENSE, blooming=blooming)), "left"
+        )
+        for blooming in (0.0, np.radians(1.5))
+    )
+    plates = [(points[names == "sign/link/plate"], light[names == "sign/link/plate"]) for points, names, light in
+              (exact, blooming)]  # fmt: skip
+    (plate, light), (halo, halo_light) = plates
+    assert (light > 254).all() and len(plate) > 30
+    assert len(halo) > 1.2 * len(plate) and (halo_light < 200).sum() > 0.1 * len(plate)
+    aside = np.abs(halo[:, [0, 2]] - [0.6, 1.5]).max(axis=1)
+    assert 0.21 < aside.max() < 0.2 + 3.4 * np.tan(np.radians(1.6)) + 0.02
+    assert np.abs(np.abs(plate[:, [0, 2]] - [0.6, 1.5]).max() - 0.2) < 0.02
+
+
+def test_materials_say_how_bright_a_surface_is(lobby):
+    _, names, intensity = in_world(lobby)
+    sofa, wall = intensity[np.char.startswith(names, "sofa")], intensity[names == "walls/link/back"]
+    assert sofa.max() <= np.rint(255 * 0.042) and wall.max() > 150
+    dark = EmbeddedSimulator(SimulationSetup(world="surfaces"), dataclasses.replace(EXACT, drop_out_echo=0.05))
+    _, kept, _ = in_world(dark)
+    assert np.char.startswith(kept, "sofa").sum() < 0.7 * len(sofa)
+    assert (kept == "walls/link/back").sum() > 0.9 * len(wall)
+
+
+def test_a_wall_that_is_not_flat_and_plants_are_what_their_meshes_are(lobby):
+    points, names, _ = in_world(lobby, "left")
+    wall = points[names == "walls/link/left"]
+    plane = np.column_stack([wall[:, [0, 2]], np.ones(len(wall))])
+    off = wall[:, 1] - plane @ np.linalg.lstsq(plane, wall[:, 1], rcond=None)[0]
+    assert 0.001 < off.std() < 0.006 and np.abs(off).max() > 0.004
+    assert sum((np.char.startswith(names, f"plant_{where}/link/leaves")).sum() for where in ("front", "back")) > 30
+
+
+def test_people_walk_where_and_when_the_world_says(lobby):
+    for tick, expected in ((0, (2.2, -1.6)), (20, (2.2, 0.19)), (90, (2.2, -1.6)), (110, (2.2, 0.19))):
+        points, names, _ = in_world(lobby, tick=tick)
+        person = points[names == "visitor"]
+        assert len(person) > 30
+        assert np.abs((person[:, :2].min(axis=0) + person[:, :2].max(axis=0)) / 2 - expected).max() < 0.25
+        assert person[:, 2].max() < 1.76
+    first, second = (EmbeddedSimulator(SimulationSetup(world="surfaces"), EXACT).scan("left", 30) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def seen(distances, reflectivity=0.5):
+    count = len(distances)
+    ones = np.ones(count, np.float32)
+    return Seen(np.array(distances, np.float32), ones.copy(), reflectivity * ones, np.zeros(count, np.int64))
+
+
+def test_a_beam_of_some_width_mixes_what_is_near_and_splits_what_is_far_apart():
+    shares = np.full(5, 0.25, np.float32)
+    centre, edge = seen([3.0, 3.0, 3.0, 3.0, np.inf]), seen([3.3, 5.0, 1.0, np.inf, 4.0])
+    other = _spread(centre, None, edge, shares)
+    np.testing.assert_allclose(centre.distances, [3.075, 5.0, 3.0, 3.0, np.inf])  # the last echo
+    np.testing.assert_allclose(other.distances, [np.inf, 3.0, np.inf, np.inf, np.inf])  # the strongest, if another
+    centre = seen([3.0])
+    other = _spread(centre, None, seen([1.0], reflectivity=5.0), shares[:1])
+    assert centre.distances == [3.0] and other.distances == [1.0]
+
+
+def test_second_returns_of_the_jt128_mostly_repeat_the_first():
+    simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128"))
+    scan = coordinates(simulator.scan("left", 0)).reshape(900, 2, 128, 3)
+    hit = (scan != 0).any(axis=-1)
+    both = hit[:, 0] & hit[:, 1]
+    same = (scan[:, 0] == scan[:, 1]).all(axis=-1)
+    assert 0.9 < same[both].mean() < 1.0
+    assert len(simulator.labelled_scan("left", 0)[0]) == len(xyz(simulator.scan("left", 0))) < 1.1 * 115_200
