@@ -13,7 +13,7 @@ singular, and the variance of the channels' errors can be taken from the data (e
 interpolation", 1992): the sensor file says how far units of its kind differ, a good unit differs less.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve, lapack
 
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import exp, inverse, log
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, SCALARS, ErrorModel
 
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
 POSES = (LEFT, RIGHT)
@@ -33,6 +33,8 @@ SPREAD_STEPS = 4
 SETTLED = 0.02
 # The sensor file's variance counts as much as so many channels.
 FIRM = 4.0
+# A share with a smaller standard deviation is decided: 0 and 1 are more than ten of them apart.
+SURE_SHARE = 0.1
 LEAST_SPREAD = 0.02
 
 
@@ -205,6 +207,7 @@ class Solver:
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
         self._roots = [model.prior_roots() for model in unknowns.models]
+        self._known: set[int] = set()  # columns of the shares that are decided
         self.spreads = tuple(dict.fromkeys(set(roots) - {"scalars"}, 1.0) for roots in self._roots)
 
     def solve(
@@ -250,6 +253,20 @@ class Solver:
             scale[own] = self.spreads[side][kind]
         return scale
 
+    def decided(self, state: State, solution: Solution) -> State:
+        """Return a state in which the shares that say what a driver corrects are 0 or 1, if the data leaves no doubt; they
+        are known from then on. Drivers correct all of it or nothing."""
+        units = [values.copy() for values in state.units]
+        for side, unit in enumerate(self.unknowns.units):
+            for index in (CENTRE_SHARE, FIRING_SHARE):
+                deviation = np.sqrt(solution.covariance[unit.start + index, unit.start + index])
+                share = float(units[side][index])
+                nearest = float(share > 0.5)
+                if 0 < deviation < SURE_SHARE and abs(share - nearest) < 4.0 * deviation:
+                    units[side][index] = nearest
+                    self._known.add(unit.start + index)
+        return replace(state, units=tuple(units))
+
     def _with_pose_priors(self, information, gradient, state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the normal equations with the priors of poses and floor, and which columns (n,) do not vary."""
         information, gradient = information.copy(), gradient.copy()
@@ -285,15 +302,16 @@ class Solver:
         count = len(free)
         for side, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
             for kind, root in roots.items():
-                if not root.shape[1]:
-                    continue
                 block = np.zeros((size, root.shape[1]))
                 block[unit] = root
+                block = block[:, ~np.any(block[list(self._known)], axis=0)]
+                if not block.shape[1]:
+                    continue
                 parts.append(block)
-                prior.append(np.ones(root.shape[1]))
+                prior.append(np.ones(block.shape[1]))
                 if kind in self.spreads[side]:
-                    kinds[side, kind] = slice(count, count + root.shape[1])
-                count += root.shape[1]
+                    kinds[side, kind] = slice(count, count + block.shape[1])
+                count += block.shape[1]
         parts.append(np.eye(size)[:, own])
         prior.append(np.zeros(len(own)))
         return np.hstack(parts), np.concatenate(prior), kinds

@@ -81,7 +81,7 @@ class PlaneAlignment:
             equations = NormalEquations.empty(unknowns.size)
             block.add_to(equations, unknowns, lidars)
             solution = solver.solve(equations, state, block.information_by_chance())
-            state, noise = unknowns.moved(state, solution.change), block.noise
+            state, noise = solver.decided(unknowns.moved(state, solution.change), solution), block.noise
         last = remeasured_block(lidars, state, block, None)
         patches, members, fits = last.flat
         motion = motion_of(last.surface, patches, members.each_cell_once(), fits, noise)

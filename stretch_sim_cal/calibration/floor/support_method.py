@@ -116,19 +116,13 @@ class SupportFloor:
             block = room_block(lidars, room, noise, slack, grids)
             equations = NormalEquations.empty(unknowns.size)
             block.add_to(equations, unknowns, lidars)
-            room, noise = unknowns.moved(room, solver.solve(equations, room).change), block.noise
+            solution = solver.solve(equations, room)
+            room, noise = solver.decided(unknowns.moved(room, solution.change), solution), block.noise
         state = replace(room, floor=state.floor)
         for slack, grids in FLOOR_PASSES:
-            views, rays = self._views(lidars, state)
-            found = find_floor(rays, views, self._right_prior, self.settings)
-            fit = found.fit(self._right_prior) if found else None
+            found, fit = self._found(lidars, state)
             if fit is None:
-                return self._refused(
-                    f"no floor within {self.settings.search_height * 1e3:g} mm and "
-                    f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
-                    f"{_in_words(nearest_level_surface(rays, views, self.settings))}; make room, or check the "
-                    "description and the alignment"
-                )
+                return self._refused(lidars, state)
             state = replace(state, floor=stepped(found.floor, fit.step), curvature=fit.bend)
             solver.priors = replace(solver.priors, curvature=LIKELY_BEND if np.any(fit.bend) else 0.0)
             block = room_block(lidars, state, noise, slack, grids, self._floor_view(found, fit))
@@ -136,6 +130,10 @@ class SupportFloor:
             block.add_to(equations, unknowns, lidars)
             solution = solver.solve(equations, state)
             state, noise = unknowns.moved(state, solution.change), block.noise
+        # What is judged is the floor as it looks with the errors taken out that were found with it.
+        found, fit = self._found(lidars, state)
+        if fit is None:
+            return self._refused(lidars, state)
         return self._result(lidars, unknowns, state, solution, found, fit)
 
     def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
@@ -159,6 +157,12 @@ class SupportFloor:
         return views, tuple(
             view.rays(surface.points, surface.counts) for view, surface in zip(views, surfaces, strict=True)
         )
+
+    def _found(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[FoundFloor | None, FloorFit | None]:
+        """Return the floor that both lidars' corrected rays show, and the fit to it; None if there is none."""
+        views, rays = self._views(lidars, state)
+        found = find_floor(rays, views, self._right_prior, self.settings)
+        return found, found.fit(self._right_prior) if found else None
 
     def _floor_view(self, found: FoundFloor, fit: FloorFit) -> FloorView:
         """Return which patches the estimate is to take for floor: where the fit trusts it."""
@@ -249,7 +253,13 @@ class SupportFloor:
             found.append(f"{repeated} scans repeat earlier ones bit by bit and count once")
         return found
 
-    def _refused(self, reason: str) -> FloorResult:
+    def _refused(self, lidars: tuple[Lidar, Lidar], state: State) -> FloorResult:
+        views, rays = self._views(lidars, state)
+        reason = (
+            f"no floor within {self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} deg "
+            f"of where the description has base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}; "
+            "make room, or check the description and the alignment"
+        )
         plane = Plane(self._footprint_from_base[2, :3].copy(), float(self._footprint_from_base[2, 3]))
         return FloorResult(
             footprint_from_base=self._footprint_from_base,
