@@ -36,7 +36,7 @@ class Found:
 def search(samples: Sequence[PosedSample], nominal: Poses, tie: Tie | None, settings: MountSettings) -> Found:
     """Return the best of the minima from all starts."""
     clouds = {
-        side: [thinned(sample.around(side, nominal[side]), POINTS // len(samples)) for sample in samples]
+        side: [thinned(sample.around(side, nominal[side])[:, :3], POINTS // len(samples)) for sample in samples]
         for side in SIDES
     }
     ends = [_descend(samples, clouds, start, tie, settings) for start in _starts(nominal, tie)]
