@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, weak_echo
 
@@ -302,7 +303,9 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
     missing = [field for field in "xyz" if field not in names]
     if missing or array.ndim != 1:
         raise InputError(f"{name} cloud: a structured array (N,) with fields x, y, z was expected, not {array.dtype}")
-    points = np.stack([np.asarray(array[field], dtype=float) for field in "xyz"], axis=1)
+    # Misses, and second returns that repeat the first bit by bit, are no measurements of their own.
+    array = array[are_returns(coordinates(array))]
+    points = coordinates(array).astype(float)
     return Cloud(points, *(np.asarray(array[field]) if field in names else None for field in ("ring", "intensity")))
 
 

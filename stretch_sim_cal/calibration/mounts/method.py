@@ -42,6 +42,7 @@ MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray wit
 FINE_POINTS = 400_000  # over both lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
+FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
 
 
@@ -62,9 +63,11 @@ def calibrate_mounts(
     unknowns = Unknowns(surfaces, settings)
     offsets = dict.fromkeys(settings.joint_offsets, 0.0)
     models = posed(list(samples), surfaces, offsets)
-    found = search(models, dict(nominal), tie, settings)
-    poses, links = found.poses, np.zeros(unknowns.size)
     units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
+    if settings.observations is not None and settings.observations.fits((units.model, units.model)):
+        units.start_at(settings.observations.state.units)
+    found = search(models, dict(nominal), _loose(tie), settings, units)
+    poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
     for step in range(FINE_STEPS):
         clouds = clouds if clouds and step > 1 else _clouds(models, poses, step, units)
@@ -102,6 +105,13 @@ def calibrate_mounts(
         | coupled.numbers()
         | {f"points_{side}": float(count) for side, count in counts.items()},
     )  # fmt: skip
+
+
+def _loose(tie: Tie | None) -> Tie | None:
+    """Return a tie as loose as errors of the lidars may make it that the search does not take out."""
+    if tie is None:
+        return None
+    return Tie(tie.right_to_left, tie.covariance + np.diag([FIRST_POSITION**2] * 3 + [FIRST_ANGLE**2] * 3))
 
 
 def _check(surfaces, samples, nominal, settings) -> None:
@@ -186,6 +196,8 @@ def _system(
     state = np.zeros(unknowns.size)
     state[unknowns.first_joint :] = list(offsets.values())
     add_priors(information, gradient, unknowns, state, poses, nominal, settings)
-    if tie is not None:
+    if settings.observations is not None and settings.observations.fits((units.model, units.model)):
+        coupled.add_observations(settings.observations, poses, information, gradient)
+    elif tie is not None:
         add_tie(information, gradient, poses, tie)
     return *coupled.reduced(information, gradient), coupled

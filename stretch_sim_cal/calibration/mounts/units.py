@@ -4,7 +4,7 @@ The robot's own surfaces are the only ones whose place is known, so they tell of
 range error that nobody estimates moves the mounts by as much.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,8 @@ from scipy.linalg import cho_factor, cho_solve
 from stretch_sim_cal.calibration.clouds import Grid
 from stretch_sim_cal.calibration.mounts.rays import Matches
 from stretch_sim_cal.calibration.mounts.result import SIDES
+from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.problem import LEFT, RIGHT, State, Unknowns
 from stretch_sim_cal.geometry.voxels import group_sums
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import (
@@ -53,6 +55,12 @@ class Units:
         self._root = np.hstack(list(self.model.prior_roots().values()))
         self.values = np.zeros(2 * self.model.size)
         self._z = np.zeros(2 * self._root.shape[1])
+
+    def start_at(self, values: Sequence[np.ndarray]) -> None:
+        """Begin with parameters (n,) of the left and of the right lidar that are known from elsewhere."""
+        self._z = np.concatenate([np.linalg.lstsq(self._root, own, rcond=1e-9)[0] for own in values])
+        count = self._root.shape[1]
+        self.values = np.concatenate([self._root @ self._z[:count], self._root @ self._z[count:]])
 
     def _row(self, points: np.ndarray) -> np.ndarray:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
@@ -135,6 +143,23 @@ class Coupled:
             products = group_sums(returns.channel, count, column[:, None] * channels)
             for second, other in enumerate(parts):
                 block[part, other] += np.diag(products[:, second])
+
+    def add_observations(
+        self, observations: Observations, poses: Mapping[str, np.ndarray], information: np.ndarray, gradient: np.ndarray
+    ) -> None:
+        """Add what the alignment observed of poses (4, 4) and units, to these and to the mounts' own equations (in place)."""
+        unknowns = Unknowns((self.units.model, self.units.model))
+        state = State(
+            tuple(poses[side] for side in SIDES), tuple(self.units.values[self.units.of_side(side)] for side in SIDES)
+        )
+        seen = observations.at(state, unknowns)
+        own = np.r_[LEFT, RIGHT]
+        units = np.arange(unknowns.units[0].start, unknowns.units[1].stop)
+        information[np.ix_(own, own)] += seen.information[np.ix_(own, own)]
+        gradient[own] += seen.gradient[own]
+        self.coupling[own] += seen.information[np.ix_(own, units)]
+        self.information += seen.information[np.ix_(units, units)]
+        self.gradient += seen.gradient[units]
 
     def reduced(self, information: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the mounts' own normal equations with the units eliminated under their prior."""
