@@ -293,12 +293,15 @@ class Cloud:
 
 
 def cloud_of(array: np.ndarray, name: str) -> Cloud:
-    """Return points (N, 3), or a structured array (N,) with fields x, y, z and perhaps ring and intensity, as a cloud.
+    """Return points (N, 3), returns (N, 5) of x, y, z, ring, intensity, or a structured array (N,) with fields x, y, z and
+    perhaps ring and intensity, as a cloud.
 
     Raises `InputError` naming it for anything else.
     """
     names = getattr(getattr(array, "dtype", None), "names", None)
     if names is None:
+        if np.ndim(array) == 2 and np.shape(array)[1] == 5:
+            return Cloud(checked_points(array[:, :3], name), array[:, 3].astype(np.int64), array[:, 4])
         return Cloud(checked_points(array, name))
     missing = [field for field in "xyz" if field not in names]
     if missing or array.ndim != 1:

@@ -38,6 +38,7 @@ class PlaneAlignment:
     """Closes the gaps between the planes that both lidars see."""
 
     name = "planes"
+    takes_fields = True
 
     def __init__(self, initial_right_to_left: np.ndarray | None, settings: AlignmentSettings | None = None):
         """Start from the description's transform (4, 4), or from None where nothing is known."""

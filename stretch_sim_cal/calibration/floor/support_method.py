@@ -69,6 +69,7 @@ class SupportFloor:
     """
 
     name = "support"
+    takes_fields = True
 
     def __init__(
         self,
