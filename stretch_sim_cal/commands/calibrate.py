@@ -13,8 +13,6 @@ from stretch_sim_cal.command import tell, warn
 from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
 from stretch_sim_cal.errors import InputError, Refused
 
-NAME = "calibrate"
-HELP = "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed."
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 

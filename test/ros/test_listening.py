@@ -9,11 +9,12 @@ from fake_drivers import edge_transform, nominal_pose
 
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.recording.clouds import DRIVER_DTYPE
-from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, CloudPairs
+from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.messages import cloud_message, transforms_message
+from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS
 
 pytestmark = pytest.mark.graph
 
