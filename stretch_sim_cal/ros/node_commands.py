@@ -6,7 +6,7 @@ Declared apart from the nodes, so that `--help` and typing errors answer before 
 import argparse
 from pathlib import Path
 
-from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, DEFAULT_FLOOR_METHOD
+from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.ros.node_main import NodeCommand
 from stretch_sim_cal.ros.parameters import Option
@@ -77,7 +77,7 @@ ALIGN = NodeCommand(
     options=(
         *CLOUD_OPTIONS,
         Option("num_samples", 100, "pairs of clouds to use", minimum=1, maximum=100_000),
-        Option("method", "", f"alignment method, by name; default {DEFAULT_ALIGNMENT_METHOD}"),
+        Option("method", "", f"alignment method; {ALIGNMENT_METHODS_HELP}"),
         Option("fit_method", "", "the same under its published name"),
         Option("downsampling_resolution_m", None, "voxel size in m (else the method's own)", kind=float, minimum=1e-3),
         Option("max_iterations", None, "iterations of the registration (else the method's own)", kind=int, minimum=1),
@@ -102,7 +102,7 @@ FLOOR = NodeCommand(
         *CLOUD_OPTIONS,
         Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
         Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
-        Option("method", "", f"floor method, by name; default {DEFAULT_FLOOR_METHOD}"),
+        Option("method", "", f"floor method; {FLOOR_METHODS_HELP}"),
         Option("fit_method", "", "the same under its published name; how that one fitted a plane (svd) is not offered"),
         Option("mode", "accumulate_points", "as of the published node; frames are always fitted together"),
         Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
