@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.command import tell, warn
 from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
 from stretch_sim_cal.errors import InputError, Refused
 
-NAME = "calibrate"
-HELP = "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed."
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
@@ -33,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-samples", type=int, help="pairs of clouds to use (default: 100 for alignment, 30 for floor)"
     )
     add_recording_arguments(parser)
-    parser.add_argument("--method", help="alignment method, by name")
-    parser.add_argument("--floor-method", help="floor method, by name")
+    parser.add_argument("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
+    parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
     parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
     add_mounts_arguments(parser)

@@ -11,8 +11,6 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source
 from stretch_sim_cal.errors import InputError
 
-NAME = "verify"
-HELP = "Say whether the stored calibration still holds on fresh data: a recording, or the robot itself without one."
 EXAMPLE = "stretch-sim-cal verify this_morning.mcap --calibration dual_lidar_calibration.yaml"
 
 

@@ -11,38 +11,14 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
 from stretch_sim_cal.ros.left_mount import LeftMountCheck
-from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
+from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.joints import latest_joints
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
+from stretch_sim_cal.ros.node_commands import ALIGN
+from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
-from stretch_sim_cal.ros.parameters import Option
-from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION, lidar_joints, record, roll_back, values_path_of
-
-COMMAND = NodeCommand(
-    executable="ros_align_dual_lidar",
-    node_name="align_dual_lidar",
-    description=(
-        "Find the transform between the two lidars from what both see, and write it to dual_lidar_calibration.yaml.\n"
-        "The robot stands still in a room with structure (walls in two directions, furniture, floor); nothing moves.\n"
-        "Nothing is written where the data does not support a result."
-    ),
-    example="ros_align_dual_lidar --num-samples 50",
-    options=(
-        *CLOUD_OPTIONS,
-        Option("num_samples", 100, "pairs of clouds to use", minimum=1, maximum=100_000),
-        Option("method", "", f"alignment method, by name; default {DEFAULT_ALIGNMENT_METHOD}"),
-        Option("fit_method", "", "the same under its published name"),
-        Option("downsampling_resolution_m", None, "voxel size in m (else the method's own)", kind=float, minimum=1e-3),
-        Option("max_iterations", None, "iterations of the registration (else the method's own)", kind=int, minimum=1),
-        Option("max_correspondence_distance", None, "in m (else the method's own)", kind=float, minimum=1e-3),
-        Option("calibration_file", "", "where to write; default: the robot's own calibration file"),
-        VALUES_OPTION,
-        ROLLBACK_OPTION,
-        TIMEOUT_OPTION,
-    ),
-)
+from stretch_sim_cal.ros.values import lidar_joints, record, roll_back, values_path_of
 
 
 def align(context: NodeContext) -> int:
@@ -97,7 +73,7 @@ def _settings(options, base_from_left: np.ndarray) -> AlignmentSettings:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_node(COMMAND, align, arguments)
+    return run_node(ALIGN, align, arguments)
 
 
 if __name__ == "__main__":
