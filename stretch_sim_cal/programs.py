@@ -27,8 +27,16 @@ PROGRAMS = {
 def __getattr__(name: str) -> Callable[[], int]:
     if name not in PROGRAMS:
         raise AttributeError(f"module {__name__} has no program {name}")
-    return partial(_run, PROGRAMS[name])
+    return partial(_run, name)
 
 
-def _run(module: str) -> int:
-    return command.run(lambda: importlib.import_module(f"stretch_sim_cal.{module}").main())
+def _run(name: str) -> int:
+    return command.run(lambda: _main(name))
+
+
+def _main(name: str) -> int:
+    if PROGRAMS[name].startswith("ros."):
+        from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+
+        NODE_COMMANDS[name].parse()  # `--help` and typing errors answer before all that the node imports
+    return importlib.import_module(f"stretch_sim_cal.{PROGRAMS[name]}").main()

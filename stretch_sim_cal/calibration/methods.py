@@ -25,11 +25,19 @@ BUILT_IN = {
     ALIGNMENT_GROUP: {
         "planes": "stretch_sim_cal.calibration.alignment.planes:PlaneAlignment",
         "gicp": "stretch_sim_cal.calibration.alignment.gicp:GicpAlignment",
+        "published": "stretch_sim_cal.calibration.published:PublishedAlignment",
     },
     FLOOR_GROUP: {
         "support": "stretch_sim_cal.calibration.floor.support_method:SupportFloor",
+        "published": "stretch_sim_cal.calibration.published:PublishedFloor",
+        "published_code": "stretch_sim_cal.calibration.published:PublishedCodeFloor",
     },
 }
+
+ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP = (
+    f"one of {', '.join(BUILT_IN[group])}, or of another package's (default: {default})"
+    for group, default in ((ALIGNMENT_GROUP, DEFAULT_ALIGNMENT_METHOD), (FLOOR_GROUP, DEFAULT_FLOOR_METHOD))
+)
 
 
 def alignment_method(name: str = DEFAULT_ALIGNMENT_METHOD) -> Callable:

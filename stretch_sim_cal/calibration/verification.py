@@ -17,6 +17,7 @@ from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.floor import seen_from
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.sensor.sensor import Sensor
 
 SIGMAS = 3.0
 HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
@@ -78,8 +79,9 @@ def verify(
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
     tolerances: Tolerances = Tolerances(),
+    sensor: Sensor | None = None,
 ) -> Verification:
-    """Hold the calibration in `file` against fresh pairs of clouds (N, 3), each in its own lidar's frame.
+    """Hold the calibration in `file` against fresh pairs of clouds (N, 3 or 5) of lidars of a kind (`sensor`), each in its own lidar's frame.
 
     The floor is only looked at where the lidars' alignment could be; `base_from_left` and
     `nominal_footprint_from_base` (4, 4) are the description's. Raises `InputError` where the file holds no alignment.
@@ -88,7 +90,7 @@ def verify(
         raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
     pairs = list(pairs)
     verification = Verification()
-    alignment = alignment_method()(file.right_to_left, AlignmentSettings(base_from_left=base_from_left))
+    alignment = alignment_method()(file.right_to_left, AlignmentSettings(base_from_left=base_from_left, sensor=sensor))
     for left, right in pairs:
         alignment.add(left, right)
     aligned = alignment.solve()
@@ -99,7 +101,9 @@ def verify(
     if file.floor_plane is None:
         return verification
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
-    settings = FloorSettings(right_to_left_covariance=aligned.covariance)
+    settings = FloorSettings(
+        sensor=sensor, right_to_left_covariance=aligned.covariance, observations=aligned.observations
+    )
     base_from_left = seen_from(file, base_from_left)
     floor = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
     for left, right in pairs:

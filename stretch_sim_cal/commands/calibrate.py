@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.command import tell, warn
 from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
 from stretch_sim_cal.errors import InputError, Refused
 
-NAME = "calibrate"
-HELP = "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed."
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
@@ -33,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-samples", type=int, help="pairs of clouds to use (default: 100 for alignment, 30 for floor)"
     )
     add_recording_arguments(parser)
-    parser.add_argument("--method", help="alignment method, by name")
-    parser.add_argument("--floor-method", help="floor method, by name")
+    parser.add_argument("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
+    parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
     parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
     add_mounts_arguments(parser)
@@ -48,6 +47,10 @@ def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--right-frame", default="lidar_right_link", help="default: %(default)s, or link_lidar_right")
     parser.add_argument("--base-frame", default="base_link", help="default: %(default)s")
     parser.add_argument("--footprint-frame", default="base_footprint", help="default: %(default)s")
+    parser.add_argument(
+        "--sensor", default="jt128", metavar="NAME",
+        help="kind of the lidars: a name in config/, or a sensor file; unknown for others (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--model", metavar="FILE", help="URDF with the lidars' poses, where the recording has none")
     parser.add_argument(
         "--max-time-difference", type=float, default=0.05, metavar="S", help="of a pair (default: 0.05 s)"
@@ -97,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.mounts:
         return calibrate_from_poses(args)
     from stretch_sim_cal.calibration.mounts.file import with_floor
+    from stretch_sim_cal.calibration.observations import path_beside
     from stretch_sim_cal.recording.reader import Recording
 
     if args.num_samples is not None and args.num_samples < 1:
@@ -115,6 +119,8 @@ def run(args: argparse.Namespace) -> int:
             accepted = _conclude(result, "alignment", args, outcome, source)
             if accepted:
                 CalibrationFile.load_or_empty(args.out).with_alignment(result, robot_id).save(args.out)
+                if result.observations is not None:
+                    result.observations.save(path_beside(args.out))
                 right_to_left = result.right_to_left
         if args.only != "alignment" and accepted:
             floor = _find_floor(source, CalibrationFile.load(args.out))
@@ -131,14 +137,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _align(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-    from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
+    from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method, given_clouds
     from stretch_sim_cal.ros.left_mount import LeftMountCheck
     from stretch_sim_cal.ros.listening.recorded import recorded_joints
+    from stretch_sim_cal.sensor.sensor import sensor_called
 
-    settings, check = AlignmentSettings(base_from_left=source.frames.base_from_left), LeftMountCheck()
+    sensor = sensor_called(source.args.sensor)
+    settings, check = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=sensor), LeftMountCheck(sensor)
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["alignment"], "aligning"):
-        method.add(left, right)
+        method.add(*given_clouds(method, left, right))
         check.add(left, right)
     joints = recorded_joints(source.recording)
     result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
@@ -149,15 +157,20 @@ def _align(source: _Source, file: CalibrationFile):
 
 def _find_floor(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.floor.settings import FloorSettings
-    from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
+    from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, given_clouds
     from stretch_sim_cal.calibration.mounts.file import left_pose
+    from stretch_sim_cal.calibration.observations import load_beside
+    from stretch_sim_cal.sensor.sensor import sensor_called
 
-    frames, settings = source.frames, FloorSettings(right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance)
+    frames, settings = source.frames, FloorSettings(
+        sensor=sensor_called(source.args.sensor), right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance,
+        observations=load_beside(source.args.out, file.right_to_left),
+    )  # fmt: skip
     footprint = np.eye(4) if frames.footprint_from_base is None else frames.footprint_from_base
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
     method = method_class(left_pose(file, frames.base_from_left), file.right_to_left, footprint, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["floor"], "looking at the floor"):
-        method.add(left, right)
+        method.add(*given_clouds(method, left, right))
     return method.solve()
 
 

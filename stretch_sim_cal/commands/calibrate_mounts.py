@@ -33,11 +33,15 @@ def calibrate_from_poses(args: argparse.Namespace) -> int:
     """Find the mounts, write them if the data supports them, and return 0, or 1 where they were refused."""
     from stretch_sim_cal.calibration.mounts.file import with_mounts
     from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
+    from stretch_sim_cal.sensor.sensor import sensor_called
 
     for option in OTHER_OPTIONS:
         if getattr(args, option) is not None:
             raise InputError(f"--{option.replace('_', '-')} does not go with --mounts")
-    settings = mount_settings(link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets)
+    settings = mount_settings(
+        link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets,
+        sensor=sensor_called(args.sensor),
+    )  # fmt: skip
     result, robot = solve_mounts(args.recording, CalibrationFile.load_or_empty(args.out), settings, args.model)
     numbers = mount_numbers(result, robot.nominal)
     tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings)))

@@ -27,8 +27,6 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
 
-NAME = "check"
-HELP = "Say what a calibration file holds, how old, how sure, and whether its parts agree; or compare two files."
 EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
 
 

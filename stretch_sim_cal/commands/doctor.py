@@ -9,8 +9,6 @@ from importlib import metadata
 
 from stretch_sim_cal.errors import InputError
 
-NAME = "doctor"
-HELP = "Say what of ROS, Gazebo and the robot is there, and what that enables."
 EXAMPLE = "stretch-sim-cal doctor"
 
 # What each command needs beyond the package's own libraries.

@@ -19,8 +19,6 @@ from stretch_sim_cal.robot.description import RobotModel, load_urdf_text
 from stretch_sim_cal.robot.stretch import BASE_LINK, nominal_description
 from stretch_sim_cal.robot.urdf import parse_xml
 
-NAME = "export"
-HELP = "Say what of a calibration to put where: a URDF's joints, static transforms, or the robot's own values file."
 EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transform"
 
 RIGHT_CALIBRATED, LEFT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "lidar_left_calibrated", "floor_plane"

@@ -5,8 +5,6 @@ import json
 import math
 import sys
 
-NAME = "fk"
-HELP = "Say where a frame of a robot is at given joint positions (forward kinematics)."
 EXAMPLE = "stretch-sim-cal fk stretch4 --joint lift_joint=0.6 arm_joint=0.2 --frame grasp_center_link"
 OWN_MODEL = "stretch4"
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments, load
 
-NAME = "mobility"
-HELP = "Count the degrees of freedom of a robot or mechanism (Gruebler/Kutzbach), closed loops included."
 EXAMPLE = "stretch-sim-cal mobility linkage.sdf"
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments
 from stretch_sim_cal.commands.lint import PROFILE_NAMES
 
-NAME = "normalize"
-HELP = "Bring a robot description into the form of a convention, and prove that its mechanism stays the same."
 EXAMPLE = "stretch-sim-cal normalize cad_export.urdf --out normalized"
 POSES = ("base", "flange", "tool0")
 

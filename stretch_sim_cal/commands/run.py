@@ -8,8 +8,6 @@ from pathlib import Path
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
-NAME = "run"
-HELP = "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold the results against the truth."
 EXAMPLE = "stretch-sim-cal run furnished_room long_corridor"
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from stretch_sim_cal.commands.fk import add_joint_argument, add_model_arguments, joint_values, load
 
-NAME = "workspace"
-HELP = "Find the points that a frame of a robot can reach: their extent, volume and hull, as points and as a picture."
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
 SHAPES = {
     0: ("a point", "", ""),

@@ -17,32 +17,10 @@ from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.joints import JointListener
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
-from stretch_sim_cal.ros.parameters import Option, follow_changes
-from stretch_sim_cal.ros.visualize_node import DISPLAY_OPTIONS
+from stretch_sim_cal.ros.node_commands import VISUALIZE_BODY_SHAPE
+from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.ros.parameters import follow_changes
 
-ZONE_OPTIONS = (
-    Option("margin", 0.05, "m around the body in which returns are ignored", minimum=0.0, maximum=2.0, live=True),
-    Option("stop_zone", 0.1, "m beyond the margin in which returns are obstacles", minimum=0.0, maximum=5.0, live=True),
-    Option("lowest", 0.06, "m above the floor where obstacles begin", minimum=-1.0, maximum=3.0, live=True),
-    Option("highest", 1.6, "m above the floor where obstacles end", minimum=-1.0, maximum=5.0, live=True),
-    Option("drop", -0.06, "m, a return at this height or below is a drop", minimum=-5.0, maximum=0.0, live=True),
-)
-COMMAND = NodeCommand(
-    executable="ros_visualize_body_shape_calibration",
-    node_name="visualize_body_shape_calibration",
-    description=(
-        "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model\n"
-        "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points,\n"
-        "obstacles_positive, obstacles_negative, lidar_combined). Margins can be set while it runs:\n"
-        "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
-        "Look at it with rviz2 -d rviz/body_shape_calibration.rviz; ros_broadcast_calibration has to run."
-    ),
-    example="ros_visualize_body_shape_calibration tapered_capsule_body_model.yaml",
-    options=(*DISPLAY_OPTIONS, *ZONE_OPTIONS),
-    arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
-    endless=True,
-)
 DRAW_EVERY = 0.1
 # Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
 REPEAT = 10
@@ -58,7 +36,7 @@ class BodyShapeVisualizer:
         self._model = load_body_shape_model(context.arguments.file)
         for warning in self._model.warnings:
             context.log.warning(warning)
-        follow_changes(context.node, COMMAND.options, context.options)
+        follow_changes(context.node, VISUALIZE_BODY_SHAPE.options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
         watchdog = Watchdog(math.inf, context.log.warning)
         self._frames = FrameListener(context)
@@ -173,7 +151,7 @@ def visualize_body_shape(context: NodeContext) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_node(COMMAND, visualize_body_shape, arguments)
+    return run_node(VISUALIZE_BODY_SHAPE, visualize_body_shape, arguments)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """From a dataset of arm poses to the lidars' mounts: what the calibration needs of the robot's description. Free of ROS."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from stretch_sim_cal.calibration.mounts.misfit import residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, Residuals
-from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.calibration.summaries import listed
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
@@ -171,6 +172,8 @@ def solve_mounts(
         raise InputError(f"{directory}: holds no description.urdf; name the robot's description with --model")
     robot = MountedRobot(load_model(source))
     samples = samples_of(dataset, robot, settings.joint_offsets)
+    observations = load_beside(calibration.path, calibration.right_to_left)
+    settings = dataclasses.replace(settings, observations=settings.observations or observations)
     return calibrate_mounts(robot.surfaces, samples, robot.nominal, tie_of(calibration), settings), robot
 
 

@@ -71,6 +71,18 @@ def test_a_recording_gives_alignment_and_floor_near_the_truth(recording, tmp_pat
     assert "lidar poses from /robot_description" in capsys.readouterr().err
 
 
+def test_the_published_methods_are_used_by_name_and_named_in_the_file(recording, tmp_path, capsys):
+    folder, simulator = recording
+    out = tmp_path / "cal.yaml"
+    by_name = ["--method", "published", "--floor-method", "published_code", "--num-samples", "5"]
+    assert main(["calibrate", str(folder), "--out", str(out), *by_name]) == 0
+    assert capsys.readouterr().err.count("warning: the published method checks neither the scene nor its result") == 2
+    data = yaml.safe_load(out.read_text())
+    assert data["right_to_left_transform"]["fit_method"] == "published"
+    assert data["floor_to_base_link_transform"]["fit_method"] == "published_code"
+    assert error(truth(simulator), CalibrationFile.load(out).right_to_left)[0] < 5e-3
+
+
 def test_the_same_recording_gives_the_same_result_to_the_last_bit_from_folder_and_file(recording, tmp_path, capsys):
     folder, _ = recording
     results = []

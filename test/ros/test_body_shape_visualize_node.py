@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from node_process import stop
+from node_process import PATIENCE, stop
 from test_broadcast_node import write_calibration
 
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
@@ -60,7 +60,7 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
             reach = [max(outline) - 0.3, max(point.x for point in inner.points) - 0.35]
             return np.abs(np.array(reach) - extension).max() < 1e-3
 
-        return ros.context.spin_until(arrived, timeout=15.0)
+        return ros.context.spin_until(arrived, timeout=PATIENCE)
 
     arguments = [str(shared.folder / "model.yaml"), "--stop-zone", "3"]
     drivers = shared.drivers(description=nominal_description())
@@ -74,25 +74,25 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
         }  # fmt: skip
         assert max(point.x for point in drawn["inner_boundary"].points) == pytest.approx(0.8, abs=1e-3)
 
-        assert ros.context.spin_until(lambda: {"obstacles_positive", "body_points"} <= set(heard), timeout=10.0)
+        assert ros.context.spin_until(lambda: {"obstacles_positive", "body_points"} <= set(heard), timeout=PATIENCE)
         obstacles = points_from_message(heard["obstacles_positive"])
         assert len(obstacles) > 500
         assert obstacles[:, 2].min() >= 0.06 and obstacles[:, 2].max() <= 1.6
         assert not len(points_from_message(heard["body_points"]))
 
         client = node.create_client(SetParameters, "/visualize_body_shape_calibration/set_parameters")
-        assert ros.context.spin_until(client.service_is_ready, timeout=10.0)
+        assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
         answer = client.call_async(
             SetParameters.Request(parameters=[Parameter("margin", value=0.2).to_parameter_msg()])
         )
-        assert ros.context.spin_until(answer.done, timeout=10.0)
+        assert ros.context.spin_until(answer.done, timeout=PATIENCE)
         assert answer.result().results[0].successful
 
         def wider() -> bool:
             inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
             return max(point.x for point in inner.points) > 0.94
 
-        assert ros.context.spin_until(wider, timeout=10.0)
+        assert ros.context.spin_until(wider, timeout=PATIENCE)
         assert stop(process) == 0
         said = process.stderr.read()
         assert "arm is at 0.45, the model was fitted for 0.00 .. 0.40" in said

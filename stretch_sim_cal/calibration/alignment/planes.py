@@ -95,6 +95,6 @@ class PlaneAlignment:
         if self._settings.base_from_left is None:
             return result
         observations = Observations.of(
-            equations.weighing(last.scale**-2), unknowns, before, result.right_to_left, self._settings.base_from_left
+            equations.weighing(last.scale**-2), unknowns, before, state, self._settings.base_from_left
         )
         return replace(result, observations=observations)

@@ -154,8 +154,7 @@ class SupportFloor:
         given = self.settings.observations
         if given is None or not given.fits(unknowns.models):
             return None
-        equations = NormalEquations(given.information, given.gradient)
-        return Observations.of(equations, unknowns, given.state, given.result, self._footprint_from_base)
+        return given.in_frame(self._footprint_from_base)
 
     def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
         """Return the lidars with what both see of the room, but for the robot, and what either sees near the floor."""

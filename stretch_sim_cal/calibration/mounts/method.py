@@ -65,7 +65,7 @@ def calibrate_mounts(
     models = posed(list(samples), surfaces, offsets)
     units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
     if settings.observations is not None and settings.observations.fits((units.model, units.model)):
-        units.start_at(settings.observations.state.units)
+        units.start_at(settings.observations.units)
     found = search(models, dict(nominal), _loose(tie), settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}

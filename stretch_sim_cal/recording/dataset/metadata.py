@@ -10,10 +10,10 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
+from stretch_sim_cal.recording import JOINTS
 
 FORMAT = 1
 FRAME = "base_footprint"
-JOINTS = ("lift", "arm", "wrist_yaw", "wrist_pitch", "wrist_roll")
 METADATA = "metadata.yaml"
 DESCRIPTION = "description.urdf"
 SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
