@@ -35,6 +35,9 @@ RELATIVE_JUMP = 0.05
 # A block of time in which more than this share of a cell's returns (and more than one) was left out is not believed: the
 # edge of something, or something that moves.
 MAX_LEFT_OUT = 0.2
+# Channels of the same sensor are this near (rad) to its table, beyond a distance (m) at which an optical centre that the
+# driver corrects, or does not, moves them by less.
+SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
 
 
 class Grid:
@@ -113,6 +116,8 @@ class DirectionCells:
         if self.grid is None:
             by_ring = self._sensor is not None and ring is not None
             self.grid = Grid(self._sensor.elevations, by_ring=True) if by_ring else Grid.by_elevation()
+            if by_ring:
+                _check_table(self._sensor, cloud)
             self._usual = np.full(self.grid.num_cells, np.nan)
         self.num_frames += 1
         if not self._blocks or self._frames_in_last == self._block_length:
@@ -210,6 +215,21 @@ class DirectionCells:
             disturbed=1.0 - total[0] / (moments[0] + np.where(trusted, 0.0, moments[_LEFT_OUT])).sum(axis=1),
             echo=total[_ECHO] / total[0],
         )  # fmt: skip
+
+
+def _check_table(sensor: Sensor, cloud: "Cloud") -> None:
+    """Raise `InputError` unless the channels of a cloud have the elevations of a sensor."""
+    ranges = np.linalg.norm(cloud.points, axis=1)
+    known = (ranges > WITHOUT_PARALLAX) & (cloud.ring < sensor.num_channels)
+    if not known.any():
+        return
+    elevations = np.arcsin(np.clip(cloud.points[known, 2] / ranges[known], -1.0, 1.0))
+    off = float(np.median(np.abs(elevations - sensor.elevations[cloud.ring[known]])))
+    if off > SAME_TABLE:
+        raise InputError(
+            f"clouds: their channels are {np.degrees(off):.1f} deg (median) from the elevations of sensor '{sensor.name}'; "
+            "give the sensor that recorded them, or unknown"
+        )
 
 
 def _matrices(sums: np.ndarray) -> np.ndarray:
@@ -310,6 +330,12 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
     array = array[are_returns(coordinates(array))]
     points = coordinates(array).astype(float)
     return Cloud(points, *(np.asarray(array[field]) if field in names else None for field in ("ring", "intensity")))
+
+
+def given_clouds(method: object, *clouds: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return clouds (N, 3 or more columns) as a method's `add` takes them: with ring and intensity if it says
+    `takes_fields`, else points (N, 3)."""
+    return clouds if getattr(method, "takes_fields", False) else tuple(cloud[:, :3] for cloud in clouds)
 
 
 def checked_points(cloud: np.ndarray, name: str) -> np.ndarray:

@@ -137,7 +137,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _align(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-    from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method, given_clouds
+    from stretch_sim_cal.calibration.clouds import given_clouds
+    from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
     from stretch_sim_cal.ros.left_mount import LeftMountCheck
     from stretch_sim_cal.ros.listening.recorded import recorded_joints
     from stretch_sim_cal.sensor.sensor import sensor_called
@@ -156,8 +157,9 @@ def _align(source: _Source, file: CalibrationFile):
 
 
 def _find_floor(source: _Source, file: CalibrationFile):
+    from stretch_sim_cal.calibration.clouds import given_clouds
     from stretch_sim_cal.calibration.floor.settings import FloorSettings
-    from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, given_clouds
+    from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
     from stretch_sim_cal.calibration.mounts.file import left_pose
     from stretch_sim_cal.calibration.observations import load_beside
     from stretch_sim_cal.sensor.sensor import sensor_called

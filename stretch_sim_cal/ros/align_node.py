@@ -9,7 +9,8 @@ import numpy as np
 from stretch_sim_cal.calibration import calibration_file
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method, given_clouds
+from stretch_sim_cal.calibration.clouds import given_clouds
+from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
 from stretch_sim_cal.ros.left_mount import LeftMountCheck

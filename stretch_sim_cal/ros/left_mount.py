@@ -26,7 +26,7 @@ NEEDED = ("lift", "arm", "wrist_yaw")  # joints that move what the lidars see
 class LeftMountCheck:
     """Keeps the first pairs of an alignment run, and tells at its end what they say about the left mount."""
 
-    def __init__(self, sensor: Sensor | None) -> None:
+    def __init__(self, sensor: Sensor | None = None) -> None:
         self._sensor = sensor
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
 

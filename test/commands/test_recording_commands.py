@@ -8,13 +8,19 @@ import yaml
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.cli import main
+from stretch_sim_cal import cli
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.recording.writer import RecordingWriter
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command on clouds of the sparse sensor."""
+    return cli.main([*arguments, "--sensor", "jt128_sparse"])
+
 
 PAIRS = 20
 SECOND = 1_000_000_000
