@@ -11,6 +11,10 @@ from stretch_sim_cal.ros.listening.frames import LEFT_CALIBRATED_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.parameters import Option
 
+SETTINGS_OPTION = Option(
+    "settings", "body_shape", "settings file, a name in config/ or a path; body_shape: the robot's own, if any"
+)
+
 
 class CollectCommand(NodeCommand):
     """The command line: beside the parameters a folder that may be left out, and two switches."""
@@ -43,7 +47,7 @@ COMMAND = CollectCommand(
     example="ros_collect_body_shape_data my_data --plan default --arm count:6 --wrist-yaw 0,1.57,3.14",
     options=(
         Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
-        Option("settings", "body_shape", "settings file, a name in config/ or a path"),
+        SETTINGS_OPTION,
         *(
             Option(joint, None, f"grid of {joint} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'", kind=str)
             for joint in JOINTS
