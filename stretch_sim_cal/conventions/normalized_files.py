@@ -12,14 +12,13 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
-import yaml
 
 from stretch_sim_cal.conventions.normal_form import TOOL_SITE, Normal
 from stretch_sim_cal.conventions.profile import ERROR
 from stretch_sim_cal.conventions.proof import prove_same_mechanism, root_turned
 from stretch_sim_cal.conventions.rewrite import roll_pitch_yaw
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_text, write_text
+from stretch_sim_cal.files import read_text, write_text, yaml_text
 from stretch_sim_cal.robot.description import load_model
 
 XACRO = "http://www.ros.org/wiki/xacro"
@@ -185,7 +184,7 @@ def mapping_text(normal: Normal) -> str:
         "links": links,
         "added_links": [frame.link for frame in normal.added],
     }
-    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120)
+    return yaml_text(data)
 
 
 def report_text(normal: Normal) -> str:

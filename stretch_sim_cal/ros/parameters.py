@@ -95,8 +95,6 @@ def read_parameters(node, options: Sequence[Option], parsed: argparse.Namespace)
     read-only. The node has to be made with `automatically_declare_parameters_from_overrides`.
     Raises `InputError` for a value that does not fit; a parameter that nobody knows is a warning.
     """
-    from rcl_interfaces.msg import ParameterDescriptor
-
     values = SimpleNamespace()
     for option in options:
         given = getattr(parsed, option.name)
@@ -107,13 +105,20 @@ def read_parameters(node, options: Sequence[Option], parsed: argparse.Namespace)
         value = option.default if given is None else option.value(given)
         setattr(values, option.name, value)
         if value is not None:
-            # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.
-            descriptor = ParameterDescriptor(
-                description=option.described, read_only=not option.live, dynamic_typing=option.live
-            )
-            node.declare_parameter(option.name, value, descriptor, ignore_override=True)
+            declare(node, option, value)
     _warn_of_unknown(node, [option.name for option in options])
     return values
+
+
+def declare(node, option: Option, value: Any) -> None:
+    """Declare an option's parameter with its value on `node`."""
+    from rcl_interfaces.msg import ParameterDescriptor
+
+    # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.
+    descriptor = ParameterDescriptor(
+        description=option.described, read_only=not option.live, dynamic_typing=option.live
+    )
+    node.declare_parameter(option.name, value, descriptor, ignore_override=True)
 
 
 def follow_changes(node, options: Sequence[Option], values: SimpleNamespace, changed=lambda: None) -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
+from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.calibration.body.branches import most_alike
 from stretch_sim_cal.calibration.body.shape import (
-    FIT_METHODS,
     JOINTS,
     BodyShapeModel,
     BodyShapeSettings,

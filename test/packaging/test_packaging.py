@@ -159,6 +159,10 @@ def test_the_manifest_names_every_ros_package_that_is_imported(manifest):
                     assert module in known, f"package.xml lacks {module}, which {path.relative_to(ROOT)} imports"
 
 
+def test_rosdep_brings_gazebo_and_the_python_bindings_of_its_transport(manifest):
+    assert {"gz_sim_vendor", "gz_transport_vendor"} <= {depend.text for depend in manifest.iter("exec_depend")}
+
+
 @pytest.mark.parametrize("name", TYPE_HASHES)
 def test_generated_interfaces_are_those_of_ros_2_jazzy(name):
     package, *where = name.split("/")
