@@ -19,6 +19,7 @@ from stretch_sim_cal.calibration.body.shape import (
     PoseEvidence,
     fit_body_shape,
 )
+from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording.dataset import JOINTS, Dataset, Sample, read_dataset
@@ -26,6 +27,7 @@ from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import nominal_description
 
 ARRIVED = {"lift": 0.01, "arm": 0.01, "wrist_yaw": 0.05, "wrist_pitch": 0.05, "wrist_roll": 0.05}  # m, rad
+VERTICES, RANGE_NOISE = 16, 0.01
 MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is not written
 
 
@@ -54,9 +56,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-arm-dependence", action="store_true", help="one shape for all arm extensions")
     parser.add_argument("--no-yaw-dependence", action="store_true", help="one shape for all wrist yaws")
-    parser.add_argument("--vertices", type=int, default=16, help="most vertices of a convex_polygon (%(default)s)")
     parser.add_argument(
-        "--range-noise", type=float, default=0.01, metavar="M", help="of the lidars, 1 sigma (%(default)s)"
+        "--vertices", type=int, default=VERTICES, help="most vertices of a convex_polygon (%(default)s)"
+    )
+    parser.add_argument(
+        "--range-noise", type=float, default=RANGE_NOISE, metavar="M", help="of the lidars, 1 sigma (%(default)s)"
     )
     parser.add_argument("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -68,12 +72,17 @@ def run(args: argparse.Namespace) -> int:
     settings = BodyShapeSettings(
         args.fit_method, not args.no_arm_dependence, not args.no_yaw_dependence, polygon_vertices=args.vertices
     )
+    if args.fit_method != "convex_polygon":
+        command.only_with(args, {"vertices": VERTICES}, "--fit-method convex_polygon")
+    if args.evidence == "model":
+        command.only_with(args, {"range_noise": RANGE_NOISE}, "--evidence lidar or both")
+    if args.plot and args.plot.suffix.lower() != ".png":
+        raise InputError(f"--plot {args.plot}: the picture is a .png")
     if not 0 < args.range_noise < 0.2:
         raise InputError(f"--range-noise {args.range_noise}: a noise in m between 0 and 0.2 was expected")
     dataset = read_dataset(args.directory)
-    body = RobotBody(
-        load_model(args.model or dataset.description_file or nominal_description()), dataset.footprint_from_base_link
-    )
+    source = args.model or dataset.description_file
+    body = RobotBody(load_model(nominal_description() if is_own(source) else source), dataset.footprint_from_base_link)
     warnings = dataset.warnings + check_joints(dataset, body)
     seen = None
     if args.evidence != "model":
@@ -200,7 +209,9 @@ def report(
         print(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
     if fit.protrusion_between is not None:
         before, after = (1e3 * value for value in fit.protrusion_between)
-        print(f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)")
+        print(
+            f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)"
+        )
     grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
     print(f"wrote {out}: {model.shape_fitting_method}, {grid}")
 

@@ -18,7 +18,7 @@ from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
-from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.parameters import Option, either
 from stretch_sim_cal.ros.values import (
     ROLLBACK_OPTION,
     VALUES_OPTION,
@@ -27,6 +27,10 @@ from stretch_sim_cal.ros.values import (
     roll_back,
     values_path_of,
 )
+
+# Values of the published node; in place of those that are not offered here, this node's own way is taken, with a warning.
+MODES = ("accumulate_points", "average_transforms")
+PUBLISHED_FIT = "svd"
 
 COMMAND = NodeCommand(
     executable="ros_find_floor_calibration",
@@ -43,8 +47,8 @@ COMMAND = NodeCommand(
         Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
         Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
         Option("method", "", f"floor method, by name; default {DEFAULT_FLOOR_METHOD}"),
-        Option("fit_method", "", "the same under its published name; how that one fitted a plane (svd) is not offered"),
-        Option("mode", "accumulate_points", "as of the published node; frames are always fitted together"),
+        Option("fit_method", "", f"the same under its published name; its {PUBLISHED_FIT} is not offered"),
+        Option("mode", MODES[0], "as of the published node: frames are fitted together", choices=MODES),
         Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
         VALUES_OPTION,
         ROLLBACK_OPTION,
@@ -58,10 +62,10 @@ def find_floor(context: NodeContext) -> int:
     options = context.options
     path = options.calibration_file or calibration_file.default_path()
     values_path = values_path_of(context)
+    method_class = _method(context)
     if options.rollback:
         return roll_back(context, path, values_path)
     file = _aligned(path)
-    method_class = _method(context)
 
     watchdog = Watchdog(options.timeout, context.log.warning)
     frames = FrameListener(context)
@@ -104,14 +108,14 @@ def _aligned(path) -> CalibrationFile:
 
 def _method(context: NodeContext):
     options = context.options
-    if options.mode != "accumulate_points":
+    if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
-    name = options.method
-    if not name and options.fit_method in floor_method_names():
-        name = options.fit_method
-    elif not name and options.fit_method:
-        context.log.warning(f"fit_method '{options.fit_method}' is not offered; {DEFAULT_FLOOR_METHOD} is used")
-    return floor_method(name or DEFAULT_FLOOR_METHOD)
+    if options.fit_method == PUBLISHED_FIT and PUBLISHED_FIT not in floor_method_names():
+        context.log.warning(
+            f"fit_method '{PUBLISHED_FIT}' is not offered; {options.method or DEFAULT_FLOOR_METHOD} is used"
+        )
+        return floor_method(options.method or DEFAULT_FLOOR_METHOD)
+    return floor_method(either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD)
 
 
 def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarray:

@@ -139,9 +139,11 @@ def in_node(description: NodeCommand, action: Callable[[NodeContext], Any], argu
     """Call `action` with a node and return its result, for a command that is more than its node; errors are raised."""
     results: list[Any] = []
     own, for_ros = split_arguments(arguments)
-    _check_then_run(
+    code = _check_then_run(
         description, lambda context: results.append(action(context)), description.parser().parse_args(own), for_ros
     )
+    if not results:  # a signal
+        sys.exit(code)
     return results[0]
 
 
@@ -188,7 +190,7 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         node = _make_node(description)
         executor = SingleThreadedExecutor()
         executor.add_node(node)
-        options = read_parameters(node, description.options, parsed)
+        options = read_parameters(node, description.options, parsed, for_ros)
         return action(NodeContext(node, executor, options, parsed, signals))
     finally:
         # What is left takes no time: a second signal must not tear it.

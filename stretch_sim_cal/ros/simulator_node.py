@@ -17,6 +17,7 @@ from stretch_sim_cal.ros.parameters import Option
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
+STORAGES = ("mcap", "sqlite3")
 SIMULATORS = ("embedded", "gazebo")
 POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
 
@@ -35,7 +36,7 @@ OPTIONS = (
     Option("duration", None, "end after so many simulated seconds", kind=float, minimum=0.0),
     Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
     Option("record", None, "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
-    Option("storage", "mcap", "of the recording", choices=("mcap", "sqlite3")),
+    Option("storage", STORAGES[0], "of the recording", choices=STORAGES),
     Option(
         "mode", "position", "of the driver; motion needs position or navigation", live=True,
         choices=("position", "navigation", "trajectory", "velocity"),
@@ -102,6 +103,12 @@ def _numbers(name: str, text: str, count: int) -> list[float]:
 def simulate(context: NodeContext) -> int:
     """Simulate until a signal, or for the duration asked for."""
     from stretch_sim_cal.ros.simulator.simulated_robot import run_simulation
+
+    options = context.options
+    if options.simulator == "embedded" and (options.lidar != "auto" or options.gui):
+        raise InputError("parameters lidar and gui are Gazebo's; add --simulator gazebo")
+    if options.storage != STORAGES[0] and not options.record:
+        raise InputError("parameter storage is of a recording; add --record DIR")
 
     return run_simulation(context, simulation_setup(context.options))
 
