@@ -65,6 +65,7 @@ def folder(tmp_path, monkeypatch):
         ("calibrate bag --out new.yaml --link-mm 3", "--link-mm goes with --mounts"),
         ("calibrate bag --out new.yaml --with-joint-offsets", "--with-joint-offsets goes with --mounts"),
         ("calibrate poses --out new.yaml --mounts --left-topic /left", "--left-topic goes with a recording"),
+        ("calibrate bag --out new.yaml --mounts", "bag: is a rosbag2 recording; a folder of arm poses is needed"),
         ("calibrate poses --out new.yaml --mounts --only floor", "--only goes with a recording"),
         ("verify --calibration cal.yaml --model stretch4", "--model goes with a recording"),
         ("sim --gui", "Gazebo"),
