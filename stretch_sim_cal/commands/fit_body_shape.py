@@ -18,6 +18,7 @@ from stretch_sim_cal.calibration.body.shape import (
     PoseEvidence,
     fit_body_shape,
 )
+from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording.dataset import JOINTS, Dataset, Sample, read_dataset
@@ -69,12 +70,17 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Fit, write, report. Raises `InputError` for unusable input and `Refused` where the robot is not enclosed."""
+    if args.plot and args.plot.suffix.lower() != ".png":
+        raise InputError(f"--plot {args.plot}: the picture is a .png")
     path = find_settings(args.settings)
     settings = fit_settings(path, {key: getattr(args, key, None) for key in FIT})
+    if settings.shape.method != "convex_polygon":
+        command.only_with(args, {"vertices": None}, "--fit-method convex_polygon")
+    if settings.evidence == "model":
+        command.only_with(args, {"range_noise": None}, "--evidence lidar or both")
     dataset = read_dataset(args.directory)
-    body = RobotBody(
-        load_model(args.model or dataset.description_file or nominal_description()), dataset.footprint_from_base_link
-    )
+    source = args.model or dataset.description_file
+    body = RobotBody(load_model(nominal_description() if is_own(source) else source), dataset.footprint_from_base_link)
     warnings = dataset.warnings + check_joints(dataset, body)
     seen = None
     if settings.evidence != "model":

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import sys
+from pathlib import Path
 
 EXAMPLE = "stretch-sim-cal fk stretch4 --joint lift_joint=0.6 arm_joint=0.2 --frame grasp_center_link"
 OWN_MODEL = "stretch4"
@@ -39,18 +40,34 @@ def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
 
 def load(args: argparse.Namespace):
     """Return the robot model that the arguments name. Raises `InputError`."""
-    from pathlib import Path
-
     from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.robot.description import load_model
     from stretch_sim_cal.robot.stretch import nominal_description
 
-    arguments = assignments(args.arg, "--arg")
-    if args.model == OWN_MODEL and not Path(OWN_MODEL).exists():
+    arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
+    if is_own(args.model):
         if set(arguments) - {"tool"}:
             raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
         return load_model(nominal_description(**arguments))
-    return load_model(args.model, arguments, assignments(args.package, "--package"))
+    return load_model(args.model, arguments, packages)
+
+
+def is_own(model: str | Path | None) -> bool:
+    """Return whether a model is the vendor's robot: by its name, or because none is given."""
+    return model is None or (str(model) == OWN_MODEL and not Path(OWN_MODEL).exists())
+
+
+def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
+    """Return where packages of meshes lie. Raises `InputError` for a folder that is not there, or that nothing reads."""
+    from stretch_sim_cal.errors import InputError
+
+    folders = assignments(args.package, "--package")
+    for name, folder in folders.items():
+        if not Path(folder).expanduser().is_dir():
+            raise InputError(f"--package {name}={folder}: no such folder")
+    if folders and is_own(args.model):
+        raise InputError(f"--package: {OWN_MODEL} brings its own meshes")
+    return folders
 
 
 def joint_values(model, words: list[str]) -> dict[str, object]:

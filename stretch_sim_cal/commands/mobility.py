@@ -4,7 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments, load
+from stretch_sim_cal.command import only_with
+from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, load
 
 EXAMPLE = "stretch-sim-cal mobility linkage.sdf"
 
@@ -36,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
         model, base = load(args), args.base or "fixed"
         mechanism, variables = mechanism_of(model, base), configuration_space(model, base)
     else:
-        mechanism, dimension = load_mechanism(args.model, assignments(args.arg, "--arg"), args.base)
+        only_with(args, {"arg": [], "package": []}, "a URDF or xacro")
+        mechanism, dimension = load_mechanism(args.model, base=args.base)
         if mechanism.loops == 0 and Path(args.model).suffix == ".sdf":
             variables = configuration_space(load_model(args.model))
     found = mobility(mechanism, args.dimension or dimension)

@@ -2,12 +2,15 @@
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
+from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.fk import add_joint_argument, add_model_arguments, joint_values, load
 
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
+MARGIN = 0.01
 SHAPES = {
     0: ("a point", "", ""),
     1: ("a part of a line", "length", "m"),
@@ -26,7 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--resolution", type=float, metavar="M", help="size of a cell (default: 1/40 of the extent)")
     add("--samples", type=int, default=2**20, metavar="N", help="configurations to try at most (default: %(default)s)")
     add("--collision-free", action="store_true", help="only configurations in which it does not touch itself")
-    add("--margin", type=float, default=0.01, metavar="M", help="what counts as touching (default: %(default)s)")
+    add(
+        "--margin",
+        type=float,
+        default=MARGIN,
+        metavar="M",
+        help="with --collision-free: what counts as touching (default: %(default)s)",
+    )
     add("--floor", type=float, metavar="Z", help="with --collision-free: a floor at this height over the root")
     add("--points", type=Path, metavar="FILE", help="write the points as .csv, or with their configurations as .npz")
     add("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf)")
@@ -49,6 +58,12 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.plot}: a plot is one of {', '.join(FORMATS)}")
     if args.samples < 1:
         raise InputError(f"--samples {args.samples}: must be 1 or more")
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed}: must be 0 or more")
+    if not args.collision_free:
+        only_with(args, {"margin": MARGIN, "floor": None}, "--collision-free")
+    elif args.floor is not None and not math.isfinite(args.floor):
+        raise InputError(f"--floor {args.floor}: a height in m was expected")
     model = load(args)
     held = joint_values(model, args.joint)
     collision = SelfCollision(model, args.margin, args.floor) if args.collision_free else None

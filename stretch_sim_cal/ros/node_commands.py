@@ -43,6 +43,10 @@ ZONE_OPTIONS = tuple(
     Option(name, None, f"{text}, in place of the settings'", kind=float, minimum=low, maximum=high, live=True)
     for name, (low, high, text) in ZONES.items()
 )
+# Values of the published node; in place of those that are not offered here, this node's own way is taken, with a warning.
+MODES = ("accumulate_points", "average_transforms")
+PUBLISHED_FIT = "svd"
+STORAGES = ("mcap", "sqlite3")
 POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
 
 
@@ -104,8 +108,8 @@ FLOOR = NodeCommand(
         Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
         Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
         Option("method", "", f"floor method; {FLOOR_METHODS_HELP}"),
-        Option("fit_method", "", "the same under its published name; how that one fitted a plane (svd) is not offered"),
-        Option("mode", "accumulate_points", "as of the published node; frames are always fitted together"),
+        Option("fit_method", "", f"the same under its published name; its {PUBLISHED_FIT} is not offered"),
+        Option("mode", MODES[0], "as of the published node: frames are fitted together", choices=MODES),
         Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
         VALUES_OPTION,
         ROLLBACK_OPTION,
@@ -258,7 +262,7 @@ SIMULATOR = NodeCommand(
         Option("duration", None, "end after so many simulated seconds", kind=float, minimum=0.0),
         Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
         Option("record", None, "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
-        Option("storage", "mcap", "of the recording", choices=("mcap", "sqlite3")),
+        Option("storage", STORAGES[0], "of the recording", choices=STORAGES),
         Option(
             "mode", "position", "of the driver; motion needs position or navigation", live=True,
             choices=("position", "navigation", "trajectory", "velocity"),
