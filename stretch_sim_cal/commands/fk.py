@@ -20,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say which robot is meant."""
+def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:
+    """Declare the arguments that say which robot is meant; `kinds` are the files that the command reads."""
     parser.add_argument(
         "model", metavar="MODEL",
-        help=f"a URDF, SDF or xacro file (a xacro is a program: your own only), or '{OWN_MODEL}': the vendor's robot",
+        help=f"{kinds} (a xacro is a program: your own only), or '{OWN_MODEL}': the vendor's robot",
     )  # fmt: skip
     parser.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"

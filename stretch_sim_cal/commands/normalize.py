@@ -15,7 +15,7 @@ POSES = ("base", "flange", "tool0")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add_model_arguments(parser)
+    add_model_arguments(parser, "a URDF or xacro file")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR",
                         help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
     parser.add_argument("--profile", default="stretch", metavar="NAME",
@@ -28,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for role in POSES:
         parser.add_argument(f"--{role}", metavar="'X Y Z R P Y'",
                             help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
+    parser.add_argument("--number-links", action="store_true",
+                        help="call an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
 
 
@@ -56,9 +58,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--{next(iter(poses))} is for --profile rep199")
     if args.tool is not None and args.profile != "stretch":
         raise InputError("--tool is for --profile stretch")
+    if args.number_links and args.profile != "rep199":
+        raise InputError("--number-links is for --profile rep199")
     options = Options(
         args.profile, assignments(args.rename, "--rename"), _zeros(args.zero),
-        read_description(args.tool) if args.tool is not None else None, poses,
+        read_description(args.tool) if args.tool is not None else None, poses, args.number_links,
     )  # fmt: skip
     normal = normalized(given, options)
     files, departure = write(normal, args.out, tool)
@@ -123,6 +127,9 @@ def _answer(args: argparse.Namespace, normal, files: list[Path], departure: floa
 
 
 def _lines(normal, departure: float) -> list[str]:
+    from stretch_sim_cal.conventions.profile import WARNING
+    from stretch_sim_cal.conventions.rewrite import OTHER
+
     lines = []
     if normal.unchanged:
         lines.append("nothing had to be changed")
@@ -132,5 +139,13 @@ def _lines(normal, departure: float) -> list[str]:
     negated = [mapping.name for mapping in normal.joints.values() if mapping.sign < 0]
     lines += [f"warning: {name} now counts the other way round: check its motor's polarity" for name in negated]
     lines += [f"warning: {name}: {reason}" for name, reason in normal.reasons.items() if reason.endswith("measure it")]
+    lines += [
+        f"warning: {old} is called {new} now: the name {new.replace('other_', '', 1)} belongs to another"
+        for old, new in _renamed(normal).items()
+        if OTHER in new and OTHER not in old
+    ]
+    lines += [f"warning: {each.name}: {each.message}; {each.fix}" for each in normal.remaining if each.level == WARNING]
+    if any(each.rule == "link_n" for each in normal.remaining):
+        lines.append("--number-links names the links of an arm so")
     lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")
     return lines

@@ -114,6 +114,18 @@ def links(model: RobotModel) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def bodies(model: RobotModel) -> Iterator[Finding]:
+    """Links, other than frames, are characterised by a mass and a physical shape."""
+    for link in (tables.ROOT_LINK, *tables.LINKS):
+        if link not in model.links:
+            continue
+        inertial = model.links[link].inertial
+        if inertial is None or inertial.mass <= 0.0:
+            yield Finding("link-mass", WARNING, link, "the link has no mass", "give it its inertial parameters")
+        if not has_geometry(model, link):
+            yield Finding("link-shape", WARNING, link, "the link has no shape", "give it its mesh")
+
+
 def _board_is_there(model: RobotModel, joint_name: str) -> bool:
     return any(
         joint_name in joints and any(name in model.joints for name in joints) for joints in tables.BOARDS.values()
