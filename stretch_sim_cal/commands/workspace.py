@@ -11,11 +11,16 @@ NAME = "workspace"
 HELP = "Find the points that a frame of a robot can reach: their extent, volume and hull, as points and as a picture."
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
 SHAPES = {
-    0: ("a point", "", ""),
-    1: ("a part of a line", "length", "m"),
-    2: ("a part of a plane", "area", "m2"),
-    3: ("a body", "volume", "m3"),
+    (0, 0): "a point",
+    (1, 1): "a part of a line",
+    (1, 2): "a curve in a plane",
+    (1, 3): "a curve in space",
+    (2, 2): "a part of a plane",
+    (2, 3): "a curved surface",
+    (3, 3): "a body",
 }
+"""By the dimension of what is reached and of the space that it spans."""
+MEASURES = {1: ("length", "m"), 2: ("area", "m2"), 3: ("volume", "m3")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,9 +82,12 @@ def _summary(reached) -> dict[str, object]:
         "relative_to": reached.relative_to,
         "variables": [variable.name for variable in reached.variables],
         "dimension": reached.dimension,
+        "hull_dimension": reached.hull_dimension,
         "bounds": reached.bounds.tolist(),
         "measure": reached.measure,
+        "measure_error": reached.measure_error,
         "hull_measure": reached.hull_measure,
+        "hull_bound": reached.hull_bound,
         "hull": reached.hull.tolist(),
         "points": len(reached.points),
         "resolution": reached.resolution,
@@ -90,12 +98,16 @@ def _summary(reached) -> dict[str, object]:
 
 
 def _print(summary: dict, args: argparse.Namespace) -> None:
-    shape, measure, unit = SHAPES[summary["dimension"]]
+    shape = SHAPES[summary["dimension"], summary["hull_dimension"]]
     print(f"{summary['frame']} in {summary['relative_to']}: reaches {shape}")
     for name, low, high in zip("xyz", *summary["bounds"], strict=True):
         print(f"  {name}  {low:8.4f} to {high:8.4f} m")
-    if measure:
-        print(f"  {measure} {summary['measure']:.4g} {unit}, of its convex hull {summary['hull_measure']:.4g} {unit}")
+    if summary["hull_dimension"]:
+        measure, unit = MEASURES[summary["hull_dimension"]]
+        within = f" +- {summary['measure_error']:.2g}" if summary["dimension"] == summary["hull_dimension"] else ""
+        bound = f"(at most {summary['hull_bound']:.4g})"
+        print(f"  {measure} {summary['measure']:.4g}{within} {unit}, of its convex hull {summary['hull_measure']:.4g} {unit} "
+              f"{bound}")  # fmt: skip
     print(f"  moved by {', '.join(summary['variables']) or 'nothing'}")
     resolution = f"{summary['resolution'] * 1000:.3g} mm"
     print(f"  {summary['points']} points, one in {resolution}, from {summary['samples']} configurations")

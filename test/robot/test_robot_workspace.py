@@ -1,12 +1,14 @@
 """Workspaces with known areas and volumes, and the three commands on the real robot."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import Joint, Limit, Link, load_model, robot_model
 from stretch_sim_cal.robot.kinematics import link_transforms
@@ -22,6 +24,17 @@ def arm(*parts, name="arm"):
         for i, (kind, axis, bounds) in enumerate(parts)
     ]
     return robot_model(name, [Link(f"l{i}") for i in range(len(parts) + 1)], joints, name)
+
+
+def reaching(*parts, at=(0.5, 0.0, 0.0), elbows=()):
+    """An arm with a frame fixed at `at` beyond its last joint, and its joints `elbows` (by number) 1 m along x."""
+    model = arm(*parts, ("fixed", X, None))
+    last = len(parts)
+    joints = [
+        replace(joint, parent_from_joint=from_xyz_rpy(at if i == last else (1.0 * (i in elbows), 0, 0)))
+        for i, joint in enumerate(model.joints.values())
+    ]
+    return robot_model("arm", model.links.values(), joints, "arm")
 
 
 RP = arm(("continuous", Z, None), ("prismatic", X, (1.0, 2.0)))
@@ -40,12 +53,66 @@ def test_a_turn_and_a_slide_reach_an_annulus():
 
 
 def test_two_turns_and_a_slide_reach_a_ball_evenly():
-    reached = workspace(RRP, "l3", resolution=0.1)
+    reached = workspace(RRP, "l3", resolution=0.05)
     assert reached.dimension == 3
     assert reached.measure == pytest.approx(4 / 3 * np.pi, rel=0.05)
     assert reached.hull_measure == pytest.approx(4 / 3 * np.pi, rel=0.05)
     # Even coverage: half of the volume, so half of the points, lies beyond 0.79 of the radius.
     assert (np.linalg.norm(reached.points, axis=1) > 0.5 ** (1 / 3)).mean() == pytest.approx(0.5, abs=0.06)
+
+
+SLANTED = np.array([1.0, 1.0, 0.0]) / np.sqrt(2)
+TURN = "continuous"
+KNOWN = {
+    "gantry": (arm(("prismatic", X, (0, 1)), ("prismatic", Y, (0, 1)), ("prismatic", Z, (0, 2))), 2.0),
+    "slanted gantry": (
+        arm(("prismatic", X, (0, 1)), ("prismatic", SLANTED, (0, 1)), ("prismatic", Z, (0, 2))), np.sqrt(2),
+    ),
+    "half disc": (arm(("revolute", Z, (-np.pi / 2, np.pi / 2)), ("prismatic", X, (0, 1))), np.pi / 2),
+    "annulus": (RP, 3 * np.pi),
+    "ball": (RRP, 4 / 3 * np.pi),
+    "shell": (arm((TURN, Z, None), (TURN, Y, None), ("prismatic", X, (0.5, 1))), 4 / 3 * np.pi * 7 / 8),
+    "hollow cylinder": (reaching((TURN, Z, None), (TURN, Z, None), ("prismatic", Z, (0, 0.4)), elbows=[1]), 0.8 * np.pi),
+    "torus": (arm((TURN, Z, None), ("prismatic", Y, (0, 0)), ("prismatic", X, (1, 1.5)), ("prismatic", Z, (0, 0.5))),
+              2 * np.pi * 1.25 * 0.25),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "resolution"), [*((name, 0.1) for name in KNOWN), ("annulus", None), ("torus", None)])
+def test_the_error_bounds_the_difference_from_the_known_content(name, resolution):
+    model, content = KNOWN[name]
+    reached = workspace(model, list(model.links)[-1], resolution=resolution)
+    assert reached.dimension == reached.hull_dimension
+    assert abs(reached.measure - content) <= reached.measure_error + 1e-6 * content
+    assert reached.measure <= reached.hull_measure <= reached.hull_bound
+    assert reached.measure_error < 0.25 * content
+
+
+def test_a_gantrys_box_is_exact():
+    reached = workspace(KNOWN["gantry"][0], "l3")
+    assert reached.measure == pytest.approx(2.0, rel=1e-6) and reached.measure_error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model", "dimension", "hull_dimension"),
+    [
+        (reaching((TURN, Z, None)), 1, 2),
+        (reaching((TURN, Z, None), (TURN, Y, None)), 2, 3),
+        (reaching((TURN, SLANTED, None), ("prismatic", Y, (0.0, 0.0))), 1, 2),
+    ],
+    ids=["circle", "sphere", "oblique circle beside a joint that does not move"],
+)
+def test_what_has_no_content_in_its_space_gets_none(model, dimension, hull_dimension):
+    reached = workspace(model, list(model.links)[-1])
+    assert (reached.dimension, reached.hull_dimension) == (dimension, hull_dimension)
+    assert (reached.measure, reached.measure_error) == (0.0, 0.0)
+    assert reached.hull_measure > 0.05
+
+
+@pytest.mark.parametrize("resolution", [0.1, 0.25])
+def test_a_coarse_grid_does_not_make_the_workspace_larger_than_its_hull(resolution):
+    reached = workspace(load_model(nominal_description()), "grasp_center_link", resolution=resolution)
+    assert 0.9 * reached.hull_measure < reached.measure <= reached.hull_measure
 
 
 def test_every_point_is_reached_by_its_configuration():
@@ -165,6 +232,6 @@ def test_workspace_writes_points_and_a_picture(capsys, tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
     code, out, _ = run(capsys, *common, "--points", str(npz))
     assert code == 0
-    assert "a part of a plane" in out
+    assert "a part of a plane" in out and " +- " in out and "(at most " in out
     with np.load(npz) as stored:
         assert np.allclose(stored["points"], table[:, :3], atol=1e-8)
