@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments
+from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments, numbers
 from stretch_sim_cal.commands.lint import PROFILE_NAMES
 
 NAME = "normalize"
@@ -89,17 +89,9 @@ def _zeros(words: list[str]) -> dict[str, float]:
 
 
 def _pose(role: str, text: str):
-    import numpy as np
-
-    from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
-    try:
-        values = np.array([float(word) for word in text.split()])
-    except ValueError as error:
-        raise InputError(f"--{role} '{text}': six numbers were expected") from error
-    if values.shape != (6,) or not np.isfinite(values).all():
-        raise InputError(f"--{role} '{text}': six finite numbers were expected, x y z in m and roll pitch yaw in rad")
+    values = numbers(f"--{role}", text, {6: "six numbers x y z roll pitch yaw"})
     return from_xyz_rpy(values[:3], values[3:])
 
 

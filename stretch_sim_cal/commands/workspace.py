@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from stretch_sim_cal.commands.fk import add_joint_argument, add_model_arguments, joint_values, load
+from stretch_sim_cal.commands.fk import add_joint_argument, add_model_arguments, joint_values, load, numbers
 
 NAME = "workspace"
 HELP = "Find the points that a frame of a robot can reach: their extent, volume and hull, as points and as a picture."
@@ -20,6 +20,13 @@ SHAPES = {
     (3, 3): "a body",
 }
 """By the dimension of what is reached and of the space that it spans."""
+WAYS = {
+    0: "only some orientations",
+    1: "the orientation can change in one way",
+    2: "the orientation can change in two ways",
+    3: "the orientation can change in all three ways",
+}
+SAMPLES, STARTS = 2**20, 2**14
 MEASURES = {1: ("length", "m"), 2: ("area", "m2"), 3: ("volume", "m3")}
 
 
@@ -30,8 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--frame", required=True, help="the link whose origin is asked about")
     add("--relative-to", metavar="FRAME", help="the link that the points are given in (default: the root)")
+    add("--orientations", metavar="'X Y Z'", help="the orientations that are possible at this point (m), instead")
     add("--resolution", type=float, metavar="M", help="size of a cell (default: 1/40 of the extent)")
-    add("--samples", type=int, default=2**20, metavar="N", help="configurations to try at most (default: %(default)s)")
+    add("--samples", type=int, metavar="N",
+        help=f"configurations to try at most (default: {SAMPLES}; {STARTS} with --orientations)")  # fmt: skip
     add("--collision-free", action="store_true", help="only configurations in which it does not touch itself")
     add("--margin", type=float, default=0.01, metavar="M", help="what counts as touching (default: %(default)s)")
     add("--floor", type=float, metavar="Z", help="with --collision-free: a floor at this height over the root")
@@ -54,18 +63,28 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.points}: points are written as .csv or .npz")
     if args.plot and args.plot.suffix.lower() not in FORMATS:
         raise InputError(f"{args.plot}: a plot is one of {', '.join(FORMATS)}")
-    if args.samples < 1:
+    if args.samples is not None and args.samples < 1:
         raise InputError(f"--samples {args.samples}: must be 1 or more")
+    if args.floor is not None and not args.collision_free:
+        raise InputError("--floor is for --collision-free")
+    if args.orientations is not None:
+        for option, value in (("--plot", args.plot), ("--resolution", args.resolution)):
+            if value is not None:
+                raise InputError(f"{option} is about the points that are reached, not for --orientations")
+        point = numbers("--orientations", args.orientations, {3: "x y z"})
     model = load(args)
     held = joint_values(model, args.joint)
     collision = SelfCollision(model, args.margin, args.floor) if args.collision_free else None
-    with tqdm(desc="sampling", total=args.samples, unit="configurations", delay=2, leave=False, file=sys.stderr) as bar:
+    if args.orientations is not None:
+        return _orientations(model, point, held, collision, args)
+    samples = args.samples or SAMPLES
+    with tqdm(desc="sampling", total=samples, unit="configurations", delay=2, leave=False, file=sys.stderr) as bar:
         reached = workspace(
-            model, args.frame, args.relative_to, held, args.resolution, args.samples, collision, args.seed,
-            progress=lambda samples, cells: bar.update(samples - bar.n),
+            model, args.frame, args.relative_to, held, args.resolution, samples, collision, args.seed,
+            progress=lambda tried, cells: bar.update(tried - bar.n),
         )  # fmt: skip
     if args.points:
-        _write_points(reached, args.points)
+        _write_points(args.points, {"points": reached.points}, ("x", "y", "z"), reached)
     if args.plot:
         write_workspace_plot(reached, args.plot, model, held)
     summary = _summary(reached)
@@ -74,6 +93,68 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(summary, args)
     return 0
+
+
+def _orientations(model, point, held, collision, args: argparse.Namespace) -> int:
+    """Print the orientations that are possible at a point. The exit code is 1 where it is out of reach."""
+    from tqdm import tqdm
+
+    from stretch_sim_cal.robot.orientations import orientations
+
+    samples = args.samples or STARTS
+    with tqdm(desc="sampling", total=samples, unit="starts", delay=2, leave=False, file=sys.stderr) as bar:
+        found = orientations(model, args.frame, point, args.relative_to, held, samples, collision, args.seed,
+                             progress=lambda tried: bar.update(tried - bar.n))  # fmt: skip
+    reached = len(found.quaternions) > 0
+    if args.points and reached:
+        _write_points(args.points, {"quaternions": found.quaternions}, ("qx", "qy", "qz", "qw"), found)
+    if args.json:
+        answer = {
+            "frame": found.link,
+            "relative_to": found.relative_to,
+            "point": found.point.tolist(),
+            "reached": reached,
+            "distance": found.distance,
+            "variables": [variable.name for variable in found.variables],
+            "dimension": found.dimension,
+            "share": found.share,
+            "axis_shares": found.axis_shares.tolist(),
+            "orientations": found.quaternions.tolist(),
+            "samples": found.samples,
+            "settled": found.settled,
+        }
+        print(json.dumps(answer, indent=1))
+    else:
+        _print_orientations(found, collision, args)
+    return 0 if reached else 1
+
+
+def _print_orientations(found, collision, args: argparse.Namespace) -> None:
+    import numpy as np
+    from scipy.spatial.transform import Rotation
+
+    where = " ".join(f"{value:g}" for value in found.point)
+    if not len(found.quaternions):
+        why = "without a collision" if collision is not None and found.distance < 1e-3 else (
+            f"the nearest point found is {found.distance * 1000:.4g} mm away"
+        )  # fmt: skip
+        print(f"{found.link} in {found.relative_to}: cannot be at {where}; {why}")
+        return
+    ways = "not told: singular there" if found.dimension is None else WAYS[found.dimension]
+    print(f"{found.link} in {found.relative_to} at {where}: {ways}")
+    if found.dimension == 3:
+        print(f"  about {found.share:.1%} of all orientations")
+    if found.dimension is None or found.dimension >= 2:
+        shares = zip("xyz", found.axis_shares, strict=True)
+        print("  of all directions " + ", ".join(f"{axis} can point into about {share:.1%}" for axis, share in shares))
+    elif len(found.quaternions) <= 8:
+        for angles in Rotation.from_quat(found.quaternions).as_euler("xyz", degrees=True):
+            print("  rpy        " + " ".join(f"{value:.4f}" for value in np.round(angles, 4) + 0.0) + "  deg")
+    print(f"  {len(found.quaternions)} orientations at least 1 deg apart, from {found.samples} starts")
+    if not found.settled:
+        print("  new ones were still turning up: more --samples would say more")
+    if args.points:
+        print(f"written: {args.points}")
 
 
 def _summary(reached) -> dict[str, object]:
@@ -120,16 +201,17 @@ def _print(summary: dict, args: argparse.Namespace) -> None:
             print(f"written: {path}")
 
 
-def _write_points(reached, path: Path) -> None:
+def _write_points(path: Path, main: dict, columns: tuple[str, ...], reached) -> None:
+    """Write points or quaternions (by their name in an .npz), and the configurations that have them."""
     import numpy as np
 
     from stretch_sim_cal.files import write_atomic
 
     names = [variable.name for variable in reached.variables]
     if path.suffix == ".npz":
-        content = {"points": reached.points, "configurations": reached.configurations, "variables": np.array(names)}
+        content = main | {"configurations": reached.configurations, "variables": np.array(names)}
         write_atomic(path, lambda stream: np.savez_compressed(stream, **content))
     else:
-        table = np.concatenate([reached.points, reached.configurations], axis=1)
-        style = {"delimiter": ",", "header": ",".join(["x", "y", "z", *names]), "comments": "", "fmt": "%.9g"}
+        table = np.concatenate([*main.values(), reached.configurations], axis=1)
+        style = {"delimiter": ",", "header": ",".join([*columns, *names]), "comments": "", "fmt": "%.9g"}
         write_atomic(path, lambda stream: np.savetxt(stream, table, **style))

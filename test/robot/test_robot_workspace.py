@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.errors import InputError
@@ -12,6 +13,7 @@ from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import Joint, Limit, Link, load_model, robot_model
 from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.orientations import orientations
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.workspace import workspace
 
@@ -132,6 +134,37 @@ def test_held_joints_and_links_that_do_not_move():
     assert [v.name for v in relative.variables] == ["q1"]
 
 
+ELBOW = reaching((TURN, Z, None), (TURN, Z, None), elbows=[1])
+SLIDES = [("prismatic", X, (0, 1)), ("prismatic", Y, (0, 1)), ("prismatic", Z, (0, 1))]
+
+
+def test_an_elbow_reaches_a_point_in_two_orientations_and_its_rim_in_one():
+    found = orientations(ELBOW, "l3", (1.2, 0.0, 0.0))
+    assert found.dimension == 0
+    angles = np.sort(Rotation.from_quat(found.quaternions).as_euler("xyz")[:, 2])
+    # From the triangle with sides 1, 0.5 and 1.2: the forearm's angle against the line to the point.
+    forearm = np.arccos((0.5**2 + 1.2**2 - 1.0) / (2 * 0.5 * 1.2))
+    assert angles == pytest.approx([-forearm, forearm], abs=1e-4)
+    assert len(orientations(ELBOW, "l3", (1.5, 0.0, 0.0)).quaternions) == 1
+    beyond = orientations(ELBOW, "l3", (2.0, 0.0, 0.0))
+    assert len(beyond.quaternions) == 0 and beyond.distance == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("model", "dimension", "share"),
+    [
+        (arm(*SLIDES, (TURN, Z, None)), 1, 0.0),
+        (arm(*SLIDES, (TURN, Z, None), (TURN, Y, None), (TURN, X, None)), 3, 1.0),
+        (arm(*SLIDES, (TURN, Z, None), ("revolute", Y, (-np.pi / 2, 0.0)), (TURN, X, None)), 3, 0.5),
+    ],
+    ids=["a turn", "a wrist", "half a wrist"],
+)
+def test_what_a_wrist_on_a_gantry_can_do(model, dimension, share):
+    found = orientations(model, list(model.links)[-1], (0.3, 0.4, 0.5))
+    assert found.dimension == dimension
+    assert found.share == pytest.approx(share, abs=0.1)
+
+
 def test_the_same_seed_gives_the_same_workspace():
     first, second = (workspace(RP, "l2", seed=3) for _ in range(2))
     assert np.array_equal(first.points, second.points)
@@ -181,6 +214,17 @@ def test_fk_prints_the_transform_as_json(capsys):
     assert np.allclose(answer["transform"], expected)
 
 
+def test_fk_takes_the_roots_pose_in_the_world(capsys):
+    base = ("fk", "stretch4", "--joint", "lift_joint=0.5", "--frame", "lift_link", "--json")
+    inside = json.loads(run(capsys, *base)[1])
+    anywhere = json.loads(run(capsys, *base, "--root", "1 -2 0.5 0.1 0.2 0.3")[1])
+    assert anywhere["relative_to"] == "the world"
+    expected = from_xyz_rpy((1, -2, 0.5), (0.1, 0.2, 0.3)) @ inside["transform"]
+    assert np.allclose(anywhere["transform"], expected)
+    on_a_floor = json.loads(run(capsys, *base, "--root", "-1 2 90deg")[1])
+    assert np.allclose(on_a_floor["transform"], from_xyz_rpy((-1, 2, 0), (0, 0, np.pi / 2)) @ inside["transform"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "mentions"),
     [
@@ -191,6 +235,19 @@ def test_fk_prints_the_transform_as_json(capsys):
         (("fk", "stretch4", "--frame", "hed_link"), "did you mean head_link"),
         (("fk", "missing.urdf", "--frame", "head_link"), "missing.urdf: No such file"),
         (("mobility", "missing.sdf"), "missing.sdf: No such file"),
+        (("fk", "stretch4", "--frame", "head_link", "--root", "1 2"), "x y z roll pitch yaw or x y angle"),
+        (("fk", "stretch4", "--frame", "head_link", "--root", "1 2 nan"), "finite numbers"),
+        (
+            ("fk", "stretch4", "--frame", "head_link", "--root", "1 2 3", "--relative-to", "base_link"),
+            "relative to another link",
+        ),
+        (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2"), "x y z was expected"),
+        (
+            ("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2 3", "--plot", "a.png"),
+            "not for --orientations",
+        ),
+        (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2 3"), "nothing moves 'head_link'"),
+        (("workspace", "stretch4", "--frame", "lift_link", "--floor", "0"), "--collision-free"),
         (("workspace", "stretch4", "--frame", "head_link", "--plot", "plot.bmp"), ".png, .svg, .pdf"),
         (("workspace", "stretch4", "--frame", "head_link", "--points", "points.txt"), ".csv or .npz"),
     ],
@@ -235,3 +292,22 @@ def test_workspace_writes_points_and_a_picture(capsys, tmp_path):
     assert "a part of a plane" in out and " +- " in out and "(at most " in out
     with np.load(npz) as stored:
         assert np.allclose(stored["points"], table[:, :3], atol=1e-8)
+
+
+def test_the_orientations_at_a_point_are_printed_and_written(capsys, tmp_path):
+    path = tmp_path / "orientations.npz"
+    command = ("workspace", "stretch4", "--frame", "grasp_center_link", "--joint", "wrist_roll_joint=0")
+    code, out, _ = run(capsys, *command, "--orientations", "0.6 0.1 0.8", "--points", str(path))
+    assert code == 0
+    assert "grasp_center_link in base_footprint at 0.6 0.1 0.8: the orientation can change in one way" in out
+    with np.load(path) as stored:
+        positions = dict(zip(stored["variables"], stored["configurations"].T, strict=True))
+        frames = link_transforms(load_model(nominal_description()), positions)["grasp_center_link"]
+        turned = Rotation.from_quat(stored["quaternions"]).as_matrix()
+    assert len(turned) > 5
+    assert np.allclose(frames[:, :3, 3], (0.6, 0.1, 0.8), atol=1e-4)
+    assert np.allclose(frames[:, :3, :3], turned, atol=1e-9)
+    code, out, _ = run(capsys, *command, "--orientations", "3 0 0")
+    assert code == 1 and "cannot be at 3 0 0; the nearest point found is" in out
+    code, out, _ = run(capsys, *command, "--orientations", "3 0 0", "--json")
+    assert code == 1 and json.loads(out)["reached"] is False
