@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree
 
+import icub_models
 import numpy as np
 import pytest
 from described_robots import (
@@ -78,6 +79,12 @@ def test_any_serial_arm(tmp_path_factory, seed):
 @given(SEEDS)
 def test_any_icub(tmp_path_factory, seed):
     assert_clean(random_icub(np.random.default_rng(seed)), "icub", tmp_path_factory.mktemp("out"))
+
+
+@pytest.mark.parametrize("name", ["iCubLisboa01", "iCubGazeboV2_5"])
+def test_a_real_icub(name, tmp_path):
+    text = icub_models.get_model_file(name).read_text(encoding="utf-8")
+    assert_clean(text, "icub", tmp_path)
 
 
 def normal_text(text: str, options: Options = Options()) -> str:

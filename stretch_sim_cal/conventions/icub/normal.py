@@ -6,7 +6,7 @@ import numpy as np
 
 from stretch_sim_cal.conventions.icub import tables
 from stretch_sim_cal.conventions.icub.profile import ICUB
-from stretch_sim_cal.conventions.icub.rules import WRONG_AXIS_DEG
+from stretch_sim_cal.conventions.icub.rules import WRONG_AXIS_DEG, holders_of
 from stretch_sim_cal.conventions.profile import ERROR, lint
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
 from stretch_sim_cal.robot.model import RobotModel
@@ -63,7 +63,8 @@ def missing_frames(model: RobotModel) -> list[AddedFrame]:
     only where there is the sensor.
     """
     added = []
-    for name, holders in tables.FRAMES.items():
+    for name in tables.FRAMES:
+        holders = holders_of(model, name)
         sensor = model.joints.get(name.replace("_ft_frame", "_ft_sensor")) if name.endswith("_ft_frame") else None
         if name in model.links or name.endswith("_ft_frame") and (sensor is None or sensor.child not in holders):
             continue
