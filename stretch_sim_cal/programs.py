@@ -4,6 +4,7 @@
 """
 
 import importlib
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -24,6 +25,11 @@ PROGRAMS = {
 }
 
 
+# How many threads numpy's and scipy's libraries take; they read it once, when numpy is imported. Matrices are small here,
+# and more threads cost up to four times the processor time, which drivers and nodes beside share.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
 def __getattr__(name: str) -> Callable[[], int]:
     if name not in PROGRAMS:
         raise AttributeError(f"module {__name__} has no program {name}")
@@ -31,6 +37,8 @@ def __getattr__(name: str) -> Callable[[], int]:
 
 
 def _run(name: str) -> int:
+    for variable in THREADS:
+        os.environ.setdefault(variable, "1")
     return command.run(lambda: _main(name))
 
 

@@ -10,11 +10,17 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
-from stretch_sim_cal.command import tell, warn
-from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
+from stretch_sim_cal.command import only_with, tell, warn
+from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_from_poses
+from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
+RECORDED_NAMES = {
+    "left_topic": "/lidar_points_left", "right_topic": "/lidar_points_right", "left_frame": "lidar_left_link",
+    "right_frame": "lidar_right_link", "base_frame": "base_link", "footprint_frame": "base_footprint",
+}  # fmt: skip
+MAX_TIME_DIFFERENCE = 0.05  # s
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
 
@@ -41,19 +47,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say what is what in a recording; the defaults are the robot's own names."""
-    parser.add_argument("--left-topic", default="/lidar_points_left", help="default: %(default)s")
-    parser.add_argument("--right-topic", default="/lidar_points_right", help="default: %(default)s")
-    parser.add_argument("--left-frame", default="lidar_left_link", help="default: %(default)s, or link_lidar_left")
-    parser.add_argument("--right-frame", default="lidar_right_link", help="default: %(default)s, or link_lidar_right")
-    parser.add_argument("--base-frame", default="base_link", help="default: %(default)s")
-    parser.add_argument("--footprint-frame", default="base_footprint", help="default: %(default)s")
+    for name, default in RECORDED_NAMES.items():
+        older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
+        parser.add_argument(f"--{name.replace('_', '-')}", default=default, help=f"default: %(default)s{older}")
     parser.add_argument(
         "--sensor", default="jt128", metavar="NAME",
         help="kind of the lidars: a name in config/, or a sensor file; unknown for others (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--model", metavar="FILE", help="URDF with the lidars' poses, where the recording has none")
     parser.add_argument(
-        "--max-time-difference", type=float, default=0.05, metavar="S", help="of a pair (default: 0.05 s)"
+        "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
+    )
+    parser.add_argument(
+        "--max-time-difference",
+        type=float,
+        default=MAX_TIME_DIFFERENCE,
+        metavar="S",
+        help="of a pair (default: %(default)s s)",
     )
 
 
@@ -83,28 +92,44 @@ class _Source:
 
 def open_source(args: argparse.Namespace, recording) -> _Source:
     """Return what an open recording holds for a calibration. Raises `InputError` where something is missing."""
-    from stretch_sim_cal.files import read_text
+    from stretch_sim_cal.robot.description import load_urdf_text
+    from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.listening.recorded import recorded_description, recorded_frames
 
     if not 0 <= args.max_time_difference < 10:
         raise InputError(f"--max-time-difference: {args.max_time_difference} s; give a number from 0 to 10")
-    description = read_text(args.model) if args.model else None
+    description = None
+    if args.model:
+        description = nominal_description() if is_own(args.model) else load_urdf_text(args.model)
     frames = recorded_frames(
         recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description
     )
+    if frames.footprint_from_base is None and args.footprint_frame != RECORDED_NAMES["footprint_frame"]:
+        raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
     return _Source(recording, frames, args, recorded_description(recording) or description)
 
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate, write what the data supports, and return 0, or 1 where a result was refused."""
     if args.mounts:
+        only_with(
+            args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE}, "a recording, not with --mounts,"
+        )
         return calibrate_from_poses(args)
+    only_with(args, MOUNTS_DEFAULTS, "--mounts")
+    if args.only:
+        other = {"alignment": "floor_method", "floor": "method"}[args.only]
+        only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")
+    from stretch_sim_cal.calibration.methods import alignment_method, floor_method
     from stretch_sim_cal.calibration.mounts.file import with_floor
     from stretch_sim_cal.calibration.observations import path_beside
     from stretch_sim_cal.recording.reader import Recording
 
     if args.num_samples is not None and args.num_samples < 1:
         raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
+    for method, name in ((alignment_method, args.method), (floor_method, args.floor_method)):
+        if name is not None:
+            method(name)  # an unknown one shows now, not after the alignment
     file = CalibrationFile.load_or_empty(args.out)
     robot_id = args.robot_id or default_robot_id()
     if args.only == "floor" and file.right_to_left is None:

@@ -6,9 +6,11 @@ import sys
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.summaries import plain
-from stretch_sim_cal.command import tell
-from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.command import only_with, tell
+from stretch_sim_cal.commands.fk import is_own
+from stretch_sim_cal.errors import Refused
 
+MOUNTS_DEFAULTS = {"with_joint_offsets": False, "link_mm": 1.0, "link_deg": 0.1}
 OTHER_OPTIONS = ("only", "num_samples", "method", "floor_method")
 
 
@@ -24,25 +26,29 @@ def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
         "--with-joint-offsets", action="store_true", help="find the zeros of lift, arm and wrist yaw as well"
     )
     group.add_argument(
-        "--link-mm", type=float, default=1.0, help="how far links may be off, one sigma (default: %(default)s)"
-    )
-    group.add_argument("--link-deg", type=float, default=0.1, help="how far they may be turned (default: %(default)s)")
+        "--link-mm", type=float, default=MOUNTS_DEFAULTS["link_mm"],
+        help="how far links may be off, one sigma (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--link-deg", type=float, default=MOUNTS_DEFAULTS["link_deg"],
+        help="how far they may be turned (default: %(default)s)",
+    )  # fmt: skip
 
 
 def calibrate_from_poses(args: argparse.Namespace) -> int:
     """Find the mounts, write them if the data supports them, and return 0, or 1 where they were refused."""
     from stretch_sim_cal.calibration.mounts.file import with_mounts
+    from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
     from stretch_sim_cal.sensor.sensor import sensor_called
 
-    for option in OTHER_OPTIONS:
-        if getattr(args, option) is not None:
-            raise InputError(f"--{option.replace('_', '-')} does not go with --mounts")
+    only_with(args, dict.fromkeys(OTHER_OPTIONS), "a recording, not with --mounts,")
     settings = mount_settings(
         link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets,
         sensor=sensor_called(args.sensor),
     )  # fmt: skip
-    result, robot = solve_mounts(args.recording, CalibrationFile.load_or_empty(args.out), settings, args.model)
+    model = nominal_description() if args.model and is_own(args.model) else args.model
+    result, robot = solve_mounts(args.recording, CalibrationFile.load_or_empty(args.out), settings, model)
     numbers = mount_numbers(result, robot.nominal)
     tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings)))
     if result.accepted:

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stretch_sim_cal import command
+from stretch_sim_cal.calibration.body import EVIDENCE, FIT_METHODS, SETTINGS_NAME
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
 from stretch_sim_cal.calibration.body.model_file import default_file_name, save_body_shape_model
-from stretch_sim_cal.calibration.body.returns import EvidenceSettings
+from stretch_sim_cal.calibration.body.settings_file import FIT, FitSettings, find_settings, fit_settings
 from stretch_sim_cal.calibration.body.shape import (
-    FIT_METHODS,
     BodyShapeFit,
-    BodyShapeSettings,
     PoseEvidence,
     fit_body_shape,
 )
+from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording.dataset import JOINTS, Dataset, Sample, read_dataset
@@ -43,21 +43,26 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="example: fit_body_shape_model collected_body_shape_data_20260319_142832 --plot outlines.png",
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
-    parser.add_argument("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of shape (%(default)s)")
     parser.add_argument(
-        "--evidence", choices=("lidar", "model", "both"), default="both",
-        help="what is enclosed: the lidars' returns from the robot, its description's surfaces, or both (%(default)s)",
+        "--settings", default=SETTINGS_NAME, help="settings file, a name in config/ or a path; its section fit holds what the "
+        "options below leave out (%(default)s: the robot's own, if any)",
+    )  # fmt: skip
+    parser.add_argument("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
+    parser.add_argument(
+        "--evidence", choices=EVIDENCE,
+        help="what is enclosed: the lidars' returns from the robot, its description's surfaces, or both",
     )  # fmt: skip
     parser.add_argument("--model", metavar="URDF", help="description (URDF or xacro); default: the dataset's own")
     parser.add_argument(
         "--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml"
     )
-    parser.add_argument("--no-arm-dependence", action="store_true", help="one shape for all arm extensions")
-    parser.add_argument("--no-yaw-dependence", action="store_true", help="one shape for all wrist yaws")
-    parser.add_argument("--vertices", type=int, default=16, help="most vertices of a convex_polygon (%(default)s)")
-    parser.add_argument(
-        "--range-noise", type=float, default=0.01, metavar="M", help="of the lidars, 1 sigma (%(default)s)"
-    )
+    for axis, values in (("arm", "arm extensions"), ("yaw", "wrist yaws")):
+        parser.add_argument(
+            f"--{axis}-dependence", dest=f"{axis}_dependent", action=argparse.BooleanOptionalAction,
+            help=f"a shape that follows {values}, or one for all",
+        )  # fmt: skip
+    parser.add_argument("--vertices", type=int, help="most vertices of a convex_polygon")
+    parser.add_argument("--range-noise", type=float, metavar="M", help="of the lidars, one standard deviation")
     parser.add_argument("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
@@ -65,34 +70,36 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Fit, write, report. Raises `InputError` for unusable input and `Refused` where the robot is not enclosed."""
-    settings = BodyShapeSettings(
-        args.fit_method, not args.no_arm_dependence, not args.no_yaw_dependence, polygon_vertices=args.vertices
-    )
-    if not 0 < args.range_noise < 0.2:
-        raise InputError(f"--range-noise {args.range_noise}: a noise in m between 0 and 0.2 was expected")
+    if args.plot and args.plot.suffix.lower() != ".png":
+        raise InputError(f"--plot {args.plot}: the picture is a .png")
+    path = find_settings(args.settings)
+    settings = fit_settings(path, {key: getattr(args, key, None) for key in FIT})
+    if settings.shape.method != "convex_polygon":
+        command.only_with(args, {"vertices": None}, "--fit-method convex_polygon")
+    if settings.evidence == "model":
+        command.only_with(args, {"range_noise": None}, "--evidence lidar or both")
     dataset = read_dataset(args.directory)
-    body = RobotBody(
-        load_model(args.model or dataset.description_file or nominal_description()), dataset.footprint_from_base_link
-    )
+    source = args.model or dataset.description_file
+    body = RobotBody(load_model(nominal_description() if is_own(source) else source), dataset.footprint_from_base_link)
     warnings = dataset.warnings + check_joints(dataset, body)
     seen = None
-    if args.evidence != "model":
+    if settings.evidence != "model":
         seen = gather_evidence(
-            pose_returns(dataset, body), body.surfaces, body.lidars, EvidenceSettings(range_noise=args.range_noise),
-            smoothed_returns=20_000 if args.evidence == "lidar" else 1500,
+            pose_returns(dataset, body), body.surfaces, body.lidars, settings.returns,
+            smoothed_returns=20_000 if settings.evidence == "lidar" else 1500,
         )  # fmt: skip
         warnings += seen.warnings
-    evidence, fit = fit_evidence(dataset, body, seen, settings, use_model=args.evidence != "lidar")
+    evidence, fit = fit_evidence(dataset, body, seen, settings)
     warnings += fit.warnings
     check_enclosed(fit)
-    model = dataclasses.replace(fit.model, about=about(dataset, body, args.evidence))
-    out = args.out or Path(default_file_name(args.fit_method))
+    model = dataclasses.replace(fit.model, about=about(dataset, body, settings))
+    out = args.out or Path(default_file_name(settings.shape.method))
     save_body_shape_model(model, out)
     if args.plot:
         from stretch_sim_cal.commands.body_shape_plots import plot_body_shapes
 
         plot_body_shapes(args.plot, model, evidence, seen)
-    report(args, out, dataset, fit, seen, warnings)
+    report(args, path, out, dataset, fit, seen, warnings)
     return 0
 
 
@@ -102,25 +109,25 @@ def pose_returns(dataset: Dataset, body: RobotBody) -> list[PoseReturns]:
 
 
 def fit_evidence(
-    dataset: Dataset, body: RobotBody, seen: BodyEvidence | None, settings: BodyShapeSettings, use_model: bool = True
+    dataset: Dataset, body: RobotBody, seen: BodyEvidence | None, settings: FitSettings
 ) -> tuple[list[PoseEvidence], BodyShapeFit]:
     """Return what has to be enclosed in each pose, and the shape fitted to it.
 
-    With `use_model` that is the model's outline at the measured joint values, where and with what `seen` saw it
-    (payload), and the same at the commanded values and between them; without, the returns from the robot alone.
+    With the evidence `lidar` these are the returns from the robot alone; otherwise the model's outline at the measured
+    joint values, where and with what `seen` saw it (payload), and the same at the commanded values and between them.
     """
-    if not use_model:
+    if settings.evidence == "lidar":
         evidence = [
             PoseEvidence(sample.name, sample.commanded, returns)
             for sample, returns in zip(dataset.samples, seen.returns, strict=True)
         ]
-        return evidence, fit_body_shape(evidence, settings)
-    robot = SeenRobot(body.surfaces, seen, EvidenceSettings())
+        return evidence, fit_body_shape(evidence, settings.shape)
+    robot = SeenRobot(body.surfaces, seen, settings.returns)
     evidence = [
         PoseEvidence(sample.name, sample.commanded, robot.hulls(body.transforms(body.positions(sample)))[0])
         for sample in dataset.samples
     ]
-    return evidence, fit_body_shape(evidence, settings, body.outlines_at(robot, dataset.samples[0].joints))
+    return evidence, fit_body_shape(evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints))
 
 
 def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
@@ -153,13 +160,14 @@ def check_enclosed(fit: BodyShapeFit) -> None:
         )
 
 
-def about(dataset: Dataset, body: RobotBody, evidence: str) -> dict:
+def about(dataset: Dataset, body: RobotBody, settings: FitSettings) -> dict:
     """Return what the model file says of its origin, by the published names where there are any."""
     tool = str(dataset.info.get("tool", dataset.info.get("tool_id", "unknown")))
     return {
         "tool": tool,
         "description_hash": body.hash,
-        "evidence": evidence,
+        "evidence": settings.evidence,
+        "heights": [settings.returns.lowest, settings.returns.highest],
         "fitted": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "dataset_metadata": {
             "robot_id": str(dataset.info.get("robot_id", "unknown")),
@@ -170,7 +178,7 @@ def about(dataset: Dataset, body: RobotBody, evidence: str) -> dict:
 
 
 def report(
-    args, out: Path, dataset: Dataset, fit: BodyShapeFit, seen: BodyEvidence | None, warnings: list[str]
+    args, settings: Path, out: Path, dataset: Dataset, fit: BodyShapeFit, seen: BodyEvidence | None, warnings: list[str]
 ) -> None:
     """Print what was fitted: lines for people, or JSON."""
     for line in warnings:
@@ -184,6 +192,7 @@ def report(
     if args.json:
         result = {
             "file": str(out),
+            "settings": str(settings),
             "shape_fitting_method": model.shape_fitting_method,
             "grid": [len(model.arm_extensions), len(model.wrist_yaws)],
             "samples": rows,
@@ -200,9 +209,11 @@ def report(
         print(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
     if fit.protrusion_between is not None:
         before, after = (1e3 * value for value in fit.protrusion_between)
-        print(f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)")
+        print(
+            f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)"
+        )
     grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
-    print(f"wrote {out}: {model.shape_fitting_method}, {grid}")
+    print(f"wrote {out}: {model.shape_fitting_method}, {grid}; settings of {settings}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.lidar and args.simulator != "gazebo":
         raise InputError("--lidar: only Gazebo has several lidars; add --simulator gazebo")
+    if args.mount_errors and not all(0 <= value < math.inf for value in args.mount_errors):
+        raise InputError(f"--mount-errors {args.mount_errors}: a length and an angle of 0 or more were expected")
     # All scenarios are read before the first one runs: a typing error in the last must not cost the time of the others.
     scenarios = [
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor) for name in args.scenarios

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source
 from stretch_sim_cal.errors import InputError
 
@@ -33,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
     for name in ("num_samples", "tolerance_mm", "tolerance_deg"):
         if not getattr(args, name) > 0:
             raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, a number above 0 is needed")
+    if not args.recording:
+        only_with(args, {"model": None}, "a recording")
     file = CalibrationFile.load(args.calibration or default_path())
     pairs, base_from_left, footprint = _recorded(args) if args.recording else _live(args)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))

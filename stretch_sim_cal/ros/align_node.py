@@ -21,6 +21,7 @@ from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_commands import ALIGN
 from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
+from stretch_sim_cal.ros.parameters import either
 from stretch_sim_cal.ros.values import lidar_joints, record, roll_back, values_path_of
 from stretch_sim_cal.sensor.sensor import Sensor, sensor_called
 
@@ -31,9 +32,9 @@ def align(context: NodeContext) -> int:
     path = options.calibration_file or calibration_file.default_path()
     CalibrationFile.load_or_empty(path)  # a file that cannot be updated shows now, not after the last sample
     values_path = values_path_of(context)
+    method_class = alignment_method(either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD)
     if options.rollback:
         return roll_back(context, path, values_path)
-    method_class = alignment_method(options.method or options.fit_method or DEFAULT_ALIGNMENT_METHOD)
     sensor = sensor_called(options.sensor)
 
     watchdog = Watchdog(options.timeout, context.log.warning)

@@ -18,9 +18,10 @@ from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_commands import FLOOR
+from stretch_sim_cal.ros.node_commands import FLOOR, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
+from stretch_sim_cal.ros.parameters import either
 from stretch_sim_cal.ros.values import (
     lidar_joints,
     record,
@@ -35,10 +36,11 @@ def find_floor(context: NodeContext) -> int:
     options = context.options
     path = options.calibration_file or calibration_file.default_path()
     values_path = values_path_of(context)
+    method_class = _method(context)
     if options.rollback:
         return roll_back(context, path, values_path)
     file = _aligned(path)
-    method_class, sensor = _method(context), sensor_called(options.sensor)
+    sensor = sensor_called(options.sensor)
 
     watchdog = Watchdog(options.timeout, context.log.warning)
     frames = FrameListener(context)
@@ -84,14 +86,14 @@ def _aligned(path) -> CalibrationFile:
 
 def _method(context: NodeContext):
     options = context.options
-    if options.mode != "accumulate_points":
+    if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
-    name = options.method
-    if not name and options.fit_method in floor_method_names():
-        name = options.fit_method
-    elif not name and options.fit_method:
-        context.log.warning(f"fit_method '{options.fit_method}' is not offered; {DEFAULT_FLOOR_METHOD} is used")
-    return floor_method(name or DEFAULT_FLOOR_METHOD)
+    if options.fit_method == PUBLISHED_FIT and PUBLISHED_FIT not in floor_method_names():
+        context.log.warning(
+            f"fit_method '{PUBLISHED_FIT}' is not offered; {options.method or DEFAULT_FLOOR_METHOD} is used"
+        )
+        return floor_method(options.method or DEFAULT_FLOOR_METHOD)
+    return floor_method(either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD)
 
 
 def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarray:

@@ -6,6 +6,7 @@ Declared apart from the nodes, so that `--help` and typing errors answer before 
 import argparse
 from pathlib import Path
 
+from stretch_sim_cal.calibration.body import SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.ros.node_main import NodeCommand
@@ -38,14 +39,18 @@ DISPLAY_OPTIONS = (
     Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
     Option("floor_frame", "floor_plane", "frame of the calibrated floor, as ros_broadcast_calibration publishes it"),
 )
-ZONE_OPTIONS = (
-    Option("margin", 0.05, "m around the body in which returns are ignored", minimum=0.0, maximum=2.0, live=True),
-    Option("stop_zone", 0.1, "m beyond the margin in which returns are obstacles", minimum=0.0, maximum=5.0, live=True),
-    Option("lowest", 0.06, "m above the floor where obstacles begin", minimum=-1.0, maximum=3.0, live=True),
-    Option("highest", 1.6, "m above the floor where obstacles end", minimum=-1.0, maximum=5.0, live=True),
-    Option("drop", -0.06, "m, a return at this height or below is a drop", minimum=-5.0, maximum=0.0, live=True),
+SETTINGS_OPTION = Option(
+    "settings", SETTINGS_NAME, f"settings file, a name in config/ or a path; {SETTINGS_NAME}: the robot's own, if any"
 )
 SWITCH = ("true", "false")
+ZONE_OPTIONS = tuple(
+    Option(name, None, f"{text}, in place of the settings'", kind=float, minimum=low, maximum=high, live=True)
+    for name, (low, high, text) in ZONES.items()
+)
+# Values of the published node; in place of those that are not offered here, this node's own way is taken, with a warning.
+MODES = ("accumulate_points", "average_transforms")
+PUBLISHED_FIT = "svd"
+STORAGES = ("mcap", "sqlite3")
 POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
 
 
@@ -109,8 +114,8 @@ FLOOR = NodeCommand(
         SENSOR_OPTION,
         Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
         Option("method", "", f"floor method; {FLOOR_METHODS_HELP}"),
-        Option("fit_method", "", "the same under its published name; how that one fitted a plane (svd) is not offered"),
-        Option("mode", "accumulate_points", "as of the published node; frames are always fitted together"),
+        Option("fit_method", "", f"the same under its published name; its {PUBLISHED_FIT} is not offered"),
+        Option("mode", MODES[0], "as of the published node: frames are fitted together", choices=MODES),
         Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
         VALUES_OPTION,
         ROLLBACK_OPTION,
@@ -179,7 +184,7 @@ COLLECT = CollectCommand(
     example="ros_collect_body_shape_data my_data --plan default --arm count:6 --wrist-yaw 0,1.57,3.14",
     options=(
         Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
-        Option("settings", "body_shape", "settings file, a name in config/ or a path"),
+        SETTINGS_OPTION,
         *(
             Option(joint, None, f"grid of {joint} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'", kind=str)
             for joint in JOINTS
@@ -232,12 +237,15 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
     description=(
         "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model\n"
         "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points,\n"
-        "obstacles_positive, obstacles_negative, lidar_combined). Margins can be set while it runs:\n"
+        "obstacles_positive, obstacles_negative, lidar_combined). stop_zone_occupied says whether any return is in the\n"
+        "stop zone, stop_zone_distance how far (m) the nearest one is from the minimum model (inf: none). Margins can be\n"
+        "set while it runs, and written to the settings file:\n"
         "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
+        "  ros2 service call /visualize_body_shape_calibration/save_margins std_srvs/srv/Trigger\n"
         "Look at it with rviz2 -d rviz/body_shape_calibration.rviz; ros_broadcast_calibration has to run."
     ),
     example="ros_visualize_body_shape_calibration tapered_capsule_body_model.yaml",
-    options=(*DISPLAY_OPTIONS, *ZONE_OPTIONS),
+    options=(*DISPLAY_OPTIONS, SETTINGS_OPTION, *ZONE_OPTIONS),
     arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
     endless=True,
 )
@@ -266,7 +274,7 @@ SIMULATOR = NodeCommand(
         Option("duration", None, "end after so many simulated seconds", kind=float, minimum=0.0),
         Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
         Option("record", None, "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
-        Option("storage", "mcap", "of the recording", choices=("mcap", "sqlite3")),
+        Option("storage", STORAGES[0], "of the recording", choices=STORAGES),
         Option(
             "mode", "position", "of the driver; motion needs position or navigation", live=True,
             choices=("position", "navigation", "trajectory", "velocity"),

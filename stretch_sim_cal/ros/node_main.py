@@ -143,7 +143,9 @@ def in_node(description: NodeCommand, action: Callable[[NodeContext], Any], argu
     """Call `action` with a node and return its result, for a command that is more than its node; errors are raised."""
     results: list[Any] = []
     parsed, for_ros = description.parse(arguments)
-    _check_then_run(description, lambda context: results.append(action(context)), parsed, for_ros)
+    code = _check_then_run(description, lambda context: results.append(action(context)), parsed, for_ros)
+    if not results:  # a signal
+        sys.exit(code)
     return results[0]
 
 
@@ -190,7 +192,7 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         node = _make_node(description)
         executor = SingleThreadedExecutor()
         executor.add_node(node)
-        options = read_parameters(node, description.options, parsed)
+        options = read_parameters(node, description.options, parsed, for_ros)
         return action(NodeContext(node, executor, options, parsed, signals))
     finally:
         # What is left takes no time: a second signal must not tear it.

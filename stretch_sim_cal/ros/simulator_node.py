@@ -12,7 +12,7 @@ from typing import Any
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.node_commands import SIMULATOR
+from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
 from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.sensor.sensor import Driver
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -73,6 +73,12 @@ def _numbers(name: str, text: str, count: int) -> list[float]:
 def simulate(context: NodeContext) -> int:
     """Simulate until a signal, or for the duration asked for."""
     from stretch_sim_cal.ros.simulator.simulated_robot import run_simulation
+
+    options = context.options
+    if options.simulator == "embedded" and (options.lidar != "auto" or options.gui):
+        raise InputError("parameters lidar and gui are Gazebo's; add --simulator gazebo")
+    if options.storage != STORAGES[0] and not options.record:
+        raise InputError("parameter storage is of a recording; add --record DIR")
 
     return run_simulation(context, simulation_setup(context.options))
 

@@ -12,6 +12,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     FOOTPRINT_ALIAS,
     LEFT_POSE,
     PLANE_CONVENTION,
+    PLANE_DESCRIPTION,
     SEEN_COVARIANCE,
     CalibrationFile,
 )
@@ -48,7 +49,7 @@ def with_left_at(file: CalibrationFile, base_from_left: np.ndarray, described_le
     entries = {key: footprint for key in (FOOTPRINT, FOOTPRINT_ALIAS) if key in file.data}
     if FLOOR in file.data:
         params = {"normal": plane.normal.tolist(), "distance": float(plane.offset)}
-        text = {"description": f"Floor plane: {PLANE_CONVENTION}"}
+        text = {"description": PLANE_DESCRIPTION}
         entries[FLOOR] = said | {"data": params | text, "convention": PLANE_CONVENTION}
     return file.updated(entries)
 
