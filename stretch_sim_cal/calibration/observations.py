@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.problem import LEFT, RIGHT, NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.problem import FLOOR, LEFT, RIGHT, NormalEquations, Solution, State, Unknowns
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import adjoint, inverse
-from stretch_sim_cal.sensor.unit import ErrorModel, UnitSpread, weak_echo
+from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
 SIDES = ("left", "right")
@@ -23,10 +23,36 @@ TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "
 
 
 @dataclass(frozen=True)
+class FloorByUnits:
+    """How a floor that was found depends on the scalars of both lidars' errors, (28,), which were `scalars` then: the floor
+    (height at base_link's origin in m, tilts about x and y in rad) changes by `gain` (3, 28) with them, and has the
+    covariance `conditional` (3, 3) if they are known."""
+
+    gain: np.ndarray
+    scalars: np.ndarray
+    conditional: np.ndarray
+
+    @classmethod
+    def of(cls, solution: Solution, unknowns: Unknowns, state: State, floor_in_base: np.ndarray) -> "FloorByUnits":
+        """Return it for a solution whose floor's changes `floor_in_base` (3, 3) brings into base_link."""
+        columns = np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in unknowns.units])
+        between = floor_in_base @ solution.covariance[FLOOR][:, columns]
+        own = solution.covariance[np.ix_(columns, columns)]
+        gain = between @ np.linalg.pinv(own, rcond=1e-10, hermitian=True)
+        floor = floor_in_base @ solution.covariance[FLOOR, FLOOR] @ floor_in_base.T
+        return cls(gain, scalars_of(state.units), floor - gain @ between.T)
+
+
+def scalars_of(units: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Return the scalars (28,) of both lidars' parameters, the left one's first."""
+    return np.concatenate([values[: len(SCALARS)] for values in units])
+
+
+@dataclass(frozen=True)
 class Observations:
     """Normal equations `information` (n, n) and `gradient` (n,) at a `state`, the poses in base_link; the columns are those
     of `problem.Unknowns` for lidars with these `models`. What was made of them: `result`, the transform left_from_right
-    (4, 4), and `units`, the parameters (n,) of both lidars."""
+    (4, 4), and `units`, the parameters (n,) of both lidars; and how the `floor` that was found since depends on these."""
 
     state: State
     information: np.ndarray
@@ -34,6 +60,7 @@ class Observations:
     models: tuple[ErrorModel, ErrorModel]
     result: np.ndarray
     units: tuple[np.ndarray, np.ndarray]
+    floor: FloorByUnits | None = None
 
     @classmethod
     def of(
@@ -49,12 +76,21 @@ class Observations:
             unknowns.models, result.left_from_right, result.units,
         )  # fmt: skip
 
+    def same_parameters(self, units: tuple[np.ndarray, np.ndarray]) -> bool:
+        """Return whether these are parameters of lidars with as many channels."""
+        return all(len(own) == len(other) for own, other in zip(self.units, units, strict=True))
+
+    def knowing(self, units: tuple[np.ndarray, np.ndarray]) -> "Observations":
+        """Return the same where the lidars' parameters have been found better since, and the floor with them."""
+        floor = None if self.floor is None else replace(self.floor, scalars=scalars_of(units))
+        return replace(self, units=units, floor=floor)
+
     def in_frame(self, target_from_base: np.ndarray) -> "Observations":
         """Return the same with poses in another frame, by its transform (4, 4)."""
         moved = Observations.of(
             NormalEquations(self.information, self.gradient), Unknowns(self.models), self.state, self.state, target_from_base
         )
-        return replace(moved, result=self.result, units=self.units)
+        return replace(moved, result=self.result, units=self.units, floor=self.floor)
 
     def corrected(self, side: int, cloud: np.ndarray) -> np.ndarray:
         """Return the points (N, 3) of a lidar's returns (N, 5) with its errors taken out, but for that by incidence; those of
@@ -92,6 +128,7 @@ class Observations:
                 left_result=self.units[0], right_result=self.units[1],
                 **{f"{side}_{name}": value for side, model in zip(SIDES, self.models, strict=True)
                    for name, value in _table(model).items()},
+                **({} if self.floor is None else {f"floor_{name}": value for name, value in vars(self.floor).items()}),
             )  # fmt: skip
 
         write_atomic(path, write)
@@ -108,7 +145,9 @@ class Observations:
                 state = State((data["left"], data["right"]), (data["left_unit"], data["right_unit"]))
                 models = tuple(_model({name: data[f"{side}_{name}"] for name in TABLE}) for side in SIDES)
                 units = (data["left_result"], data["right_result"])
-                return cls(state, information, gradient, models, data["result"], units)
+                names = [name for name in FloorByUnits.__dataclass_fields__ if f"floor_{name}" in data]
+                floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
+                return cls(state, information, gradient, models, data["result"], units, floor)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
             raise InputError(f"{path}: is torn or no file of observations ({problem}); align the lidars again") from problem
 

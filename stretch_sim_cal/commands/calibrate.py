@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")
     from stretch_sim_cal.calibration.methods import alignment_method, floor_method
     from stretch_sim_cal.calibration.mounts.file import with_floor
-    from stretch_sim_cal.calibration.observations import path_beside
+    from stretch_sim_cal.calibration.observations import load_beside, path_beside
     from stretch_sim_cal.recording.reader import Recording
 
     if args.num_samples is not None and args.num_samples < 1:
@@ -153,6 +153,8 @@ def run(args: argparse.Namespace) -> int:
             if accepted:
                 file = CalibrationFile.load_or_empty(args.out)
                 with_floor(file, floor, robot_id, source.frames.base_from_left).save(args.out)
+                if (observations := load_beside(args.out, file.right_to_left)) is not None:
+                    replace(observations, floor=floor.by_units).save(path_beside(args.out))
         if args.report and right_to_left is not None:
             _report(source, right_to_left, CalibrationFile.load(args.out), args.report)
     if args.json:

@@ -38,6 +38,7 @@ def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
 def calibrate_from_poses(args: argparse.Namespace) -> int:
     """Find the mounts, write them if the data supports them, and return 0, or 1 where they were refused."""
     from stretch_sim_cal.calibration.mounts.file import with_mounts
+    from stretch_sim_cal.calibration.observations import load_beside, path_beside
     from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
     from stretch_sim_cal.sensor.sensor import sensor_called
@@ -53,7 +54,10 @@ def calibrate_from_poses(args: argparse.Namespace) -> int:
     tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings)))
     if result.accepted:
         robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
-        with_mounts(file, result, robot_id, robot.nominal["left"]).save(args.out)
+        observations = load_beside(args.out, file.right_to_left)
+        with_mounts(file, result, robot_id, robot.nominal["left"], observations=observations).save(args.out)
+        if observations is not None and observations.same_parameters(result.units):
+            observations.knowing(result.units).save(path_beside(args.out))
     if args.report:
         from stretch_sim_cal.harness.mounts_plot import mounts_page
 

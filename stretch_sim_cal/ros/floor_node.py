@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor
-from stretch_sim_cal.calibration.observations import load_beside
+from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
@@ -69,6 +71,8 @@ def find_floor(context: NodeContext) -> int:
         context, result, "floor", floor_lines(result, numbers), numbers,
         lambda: with_floor(CalibrationFile.load_or_empty(path), result, robot_id, described_left), path,
     )  # fmt: skip
+    if result.accepted and settings.observations is not None:
+        replace(settings.observations, floor=result.by_units).save(path_beside(Path(path)))
     if result.accepted and values_path:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
         lidars = [] if stored_mounts(file) is None else lidar_joints(context, frames, CalibrationFile.load(path))

@@ -21,6 +21,7 @@ def calibrate(context: NodeContext) -> int:
     from stretch_sim_cal.calibration import calibration_file
     from stretch_sim_cal.calibration.calibration_file import CalibrationFile
     from stretch_sim_cal.calibration.mounts.file import with_mounts
+    from stretch_sim_cal.calibration.observations import load_beside, path_beside
     from stretch_sim_cal.ros.collection.flow import collect
     from stretch_sim_cal.ros.mounts_solve import (
         mount_joints,
@@ -49,12 +50,18 @@ def calibrate(context: NodeContext) -> int:
         code = collect(replace(context, arguments=collecting), only_raw=True)
     if code != 0 or arguments.dry_run:
         return code
-    result, robot = solve_mounts(directory, CalibrationFile.load_or_empty(path), settings)
+    file = CalibrationFile.load_or_empty(path)
+    observations = load_beside(path, file.right_to_left)
+    result, robot = solve_mounts(directory, file, settings)
     numbers, robot_id = mount_numbers(result, robot.nominal), calibration_file.default_robot_id()
     code = finish(
         context, result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings)), numbers,
-        lambda: with_mounts(CalibrationFile.load_or_empty(path), result, robot_id, robot.nominal["left"]), path,
+        lambda: with_mounts(
+            CalibrationFile.load_or_empty(path), result, robot_id, robot.nominal["left"], observations=observations
+        ), path,
     )  # fmt: skip
+    if result.accepted and observations is not None and observations.same_parameters(result.units):
+        observations.knowing(result.units).save(path_beside(Path(path)))
     if result.accepted and values_path:
         record(context, values_path, mount_joints(CalibrationFile.load(path), robot.model), result)
     if result.accepted:

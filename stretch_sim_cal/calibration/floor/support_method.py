@@ -29,7 +29,7 @@ from stretch_sim_cal.calibration.floor.search import within_search
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.floor.support import flatness, residual_map, support_of
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.calibration.problem import (
     FLOOR,
     NormalEquations,
@@ -254,6 +254,7 @@ class SupportFloor:
                 "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)),
             } | sensor_numbers(unknowns, state, solution),
+            by_units=FloorByUnits.of(solution, unknowns, state, _change_to_base(floor, self._footprint_from_base)),
         )
 
     def _disagreement(self, state: State, fit: FloorFit, left, right) -> Disagreement | None:
@@ -321,7 +322,14 @@ def _right_covariance(footprint_from_left: np.ndarray, settings: FloorSettings) 
 
 def _covariance_in_base(covariance: np.ndarray, floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
     """Return the covariance over (height, tilt about x, tilt about y) at base_link's origin and about its axes."""
+    change = _change_to_base(floor, footprint_from_base)
+    return change @ covariance @ change.T
+
+
+def _change_to_base(floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
+    """Return how (height, tilt about x, tilt about y) at base_link's origin and about its axes change (3, 3) with those in
+    the description's base_footprint."""
     change = np.zeros((3, 3))
     change[0] = -step_slopes(footprint_from_base[None, :3, 3], floor)[0]
     change[1:, 1:] = footprint_from_base[:2, :2].T
-    return change @ covariance @ change.T
+    return change

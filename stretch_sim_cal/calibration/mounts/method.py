@@ -104,6 +104,7 @@ def calibrate_mounts(
         }
         | coupled.numbers()
         | {f"points_{side}": float(count) for side, count in counts.items()},
+        tuple(units.values[units.of_side(side)] for side in SIDES), coupled.scalar_covariance(build.covariance),
     )  # fmt: skip
 
 

@@ -175,6 +175,14 @@ class Coupled:
         self.units._z += cho_solve(self._factor, self._right - self._coupling.T @ solution)
         self.units.values = self._root() @ self.units._z
 
+    def scalar_covariance(self, covariance: np.ndarray) -> np.ndarray:
+        """Return the covariance (28, 28) of both lidars' scalars, that of the mounts' own unknowns being (n, n)."""
+        size = self.units.model.size
+        columns = np.r_[0:NUM_SCALARS, size : size + NUM_SCALARS]
+        rows = cho_solve(self._factor, self._root()[columns].T)
+        by_mounts = self._coupling @ rows
+        return self._root()[columns] @ rows + by_mounts.T @ covariance @ by_mounts
+
     def numbers(self) -> dict[str, float]:
         """Return the scalars found, in m, rad and ratios, with their standard deviations, the mounts being known."""
         found, deviations, numbers = self.units.values, self.deviations(), {}
