@@ -32,7 +32,6 @@ from stretch_sim_cal.calibration.patches import (
 )
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
-    FIRST_UNIT,
     FLOOR,
     POSES,
     NormalEquations,

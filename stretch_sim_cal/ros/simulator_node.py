@@ -17,6 +17,7 @@ from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.sensor.sensor import Driver
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
+
 def simulation_setup(options: Any) -> SimulationSetup:
     """Return what the options ask for: the scenario's simulation, with what is given beside it in its place.
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal import cli
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.recording.writer import RecordingWriter

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.observations import FloorByUnits
-
 from stretch_sim_cal.geometry.planes import Plane
 
 
