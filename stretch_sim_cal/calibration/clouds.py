@@ -244,6 +244,7 @@ def weighted_median(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     middle = np.argmax(cumulative >= 0.5 * cumulative[:, -1:], axis=1)
     return values[np.arange(len(values)), order[np.arange(len(values)), middle]]
 
+
 class FrameIntake:
     """Cleans pairs of clouds one by one and keeps count of what was left out, and why."""
 

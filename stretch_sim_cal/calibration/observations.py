@@ -88,7 +88,11 @@ class Observations:
     def in_frame(self, target_from_base: np.ndarray) -> "Observations":
         """Return the same with poses in another frame, by its transform (4, 4)."""
         moved = Observations.of(
-            NormalEquations(self.information, self.gradient), Unknowns(self.models), self.state, self.state, target_from_base
+            NormalEquations(self.information, self.gradient),
+            Unknowns(self.models),
+            self.state,
+            self.state,
+            target_from_base,
         )
         return replace(moved, result=self.result, units=self.units, floor=self.floor)
 
@@ -108,7 +112,9 @@ class Observations:
 
     def fits(self, models: tuple[ErrorModel, ErrorModel]) -> bool:
         """Return whether these are observations of lidars with the same channels."""
-        return all(np.array_equal(own.elevations, other.elevations) for own, other in zip(self.models, models, strict=True))
+        return all(
+            np.array_equal(own.elevations, other.elevations) for own, other in zip(self.models, models, strict=True)
+        )
 
     def at(self, state: State, unknowns: Unknowns) -> NormalEquations:
         """Return the normal equations at another state, poses in base_link, over the same columns."""
@@ -149,7 +155,9 @@ class Observations:
                 floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
                 return cls(state, information, gradient, models, data["result"], units, floor)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-            raise InputError(f"{path}: is torn or no file of observations ({problem}); align the lidars again") from problem
+            raise InputError(
+                f"{path}: is torn or no file of observations ({problem}); align the lidars again"
+            ) from problem
 
 
 def _table(model: ErrorModel) -> dict[str, np.ndarray]:

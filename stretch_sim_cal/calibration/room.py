@@ -207,7 +207,9 @@ def room_block(
     return _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor)
 
 
-def remeasured_block(lidars: tuple[Lidar, Lidar], state: State, before: RoomBlock, floor: FloorView | None) -> RoomBlock:
+def remeasured_block(
+    lidars: tuple[Lidar, Lidar], state: State, before: RoomBlock, floor: FloorView | None
+) -> RoomBlock:
     """Return the same patches and members at another state close by."""
     surface = in_base(lidars, state)
     patches = before.flat[0]

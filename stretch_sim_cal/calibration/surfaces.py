@@ -127,9 +127,7 @@ class Lidar:
         rays = points - origins
         rays /= np.linalg.norm(rays, axis=1)[:, None]
         shift = (points - surface.points)[:, None]
-        return replace(
-            surface, points=points, origins=origins, rays=rays, block_points=surface.block_points + shift
-        )
+        return replace(surface, points=points, origins=origins, rays=rays, block_points=surface.block_points + shift)
 
     def meets(self, cell: np.ndarray, cosines: np.ndarray) -> None:
         """Take note of the cosines (K,) at which the rays of cells (K,) meet their surfaces."""

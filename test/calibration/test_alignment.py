@@ -28,7 +28,11 @@ def aligned(room):
 
 def test_gazebo_s_own_lidars_are_aligned_to_a_fraction_of_a_millimetre_from_four_frames():
     frames, truth, base_from_left = gazebo_recording()
-    result = align(frames, truth @ off_by(1.0, 0.005), AlignmentSettings(base_from_left=base_from_left, sensor=load_sensor("jt128_ideal")))
+    result = align(
+        frames,
+        truth @ off_by(1.0, 0.005),
+        AlignmentSettings(base_from_left=base_from_left, sensor=load_sensor("jt128_ideal")),
+    )
     assert result.accepted, result.refusals
     millimetres, degrees = errors(truth, result)
     assert millimetres < 0.3 and degrees < 0.006

@@ -82,8 +82,16 @@ def test_a_recording_with_joints_is_checked_and_one_without_says_so(tmp_path, ca
         record(tmp_path / name, simulator, with_joints)
         assert (
             main(
-                ["calibrate", str(tmp_path / name), "--only", "alignment", "--out", str(tmp_path / name) + ".yaml",
-                 "--sensor", "jt128_sparse"]
+                [
+                    "calibrate",
+                    str(tmp_path / name),
+                    "--only",
+                    "alignment",
+                    "--out",
+                    str(tmp_path / name) + ".yaml",
+                    "--sensor",
+                    "jt128_sparse",
+                ]
             )
             == 0
         )

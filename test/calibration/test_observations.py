@@ -52,7 +52,9 @@ def test_the_floor_knows_the_range_offset_that_the_alignment_found():
     biases = np.full(64, 0.008)
     scene = Scene("furnished_room", sensor_changes={"range_biases": biases})
     sensor = dataclasses.replace(scene.simulator.sensor, spread=UnitSpread(range_offset=0.01))
-    alignment = PlaneAlignment(scene.right_to_left, AlignmentSettings(base_from_left=scene.base_from_left, sensor=sensor))
+    alignment = PlaneAlignment(
+        scene.right_to_left, AlignmentSettings(base_from_left=scene.base_from_left, sensor=sensor)
+    )
     for left, right in scene.pairs(10):
         alignment.add(left, right)
     found = alignment.solve()

@@ -253,7 +253,8 @@ class SupportFloor:
                 "bend": float(np.linalg.norm(fit.bend)),
                 "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)),
-            } | sensor_numbers(unknowns, state, solution),
+            }
+            | sensor_numbers(unknowns, state, solution),
             by_units=FloorByUnits.of(solution, unknowns, state, _change_to_base(floor, self._footprint_from_base)),
         )
 
@@ -268,7 +269,9 @@ class SupportFloor:
         return Disagreement(seen.step + [moved.offset - state.floor.offset, tilt[0], tilt[1]], seen.covariance)
 
     def _general_warnings(self) -> list[str]:
-        found = [f"the {name} lidar was silent in {count} scans" for name, count in zip(NAMES, self._intake.empty) if count]
+        found = [
+            f"the {name} lidar was silent in {count} scans" for name, count in zip(NAMES, self._intake.empty) if count
+        ]
         repeated = sum(self._intake.repeated)
         if repeated:
             found.append(f"{repeated} scans repeat earlier ones bit by bit and count once")

@@ -85,7 +85,6 @@ class Units:
         values = self.values[self.of_side(side)]
         return self.model.corrected(self.returns(cloud), 1.0, values) if np.any(values) else cloud[:, :3]
 
-
     def without_incidence(self, side: str, matches: Matches) -> Matches:
         """Return matches with the error by incidence taken out of their distances."""
         late = self.values[self.of_side(side)][INCIDENCE]
