@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from stretch_sim_cal import __version__, command
 
 COMMANDS = (
-    "demo", "run", "sim", "calibrate", "verify", "check", "export", "fk", "mobility", "workspace", "doctor", "lint", "normalize",
+    "demo", "run", "sim", "calibrate", "sensor", "verify", "check", "export", "fk", "mobility", "workspace", "doctor", "lint", "normalize",
 )  # fmt: skip
 
 

@@ -12,10 +12,12 @@ from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, Calibrat
 from stretch_sim_cal.command import tell, warn
 from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.recording.clouds import points_from_message
 
 NAME = "calibrate"
 HELP = "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed."
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
+LOOKED_AT = 6  # scans of each lidar that say what sensor and driver do
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
 
@@ -63,14 +65,15 @@ class _Source:
     args: argparse.Namespace
     description: str | None  # the robot's URDF
 
-    def pairs(self, limit: int, label: str):
-        """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds."""
+    def pairs(self, limit: int, label: str, read=points_from_message):
+        """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds; `read` makes a cloud
+        of a message."""
         from stretch_sim_cal.ros.listening.recorded import RecordedPairs
         from stretch_sim_cal.ros.listening.watchdog import Progress
 
         topics = {"left": self.args.left_topic, "right": self.args.right_topic}
         frames = {"left": self.args.left_frame, "right": self.args.right_frame}
-        pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn)
+        pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn, read)
         with Progress(label, pairs.total) as progress:
             for pair in pairs:
                 yield pair
@@ -92,6 +95,16 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
     return _Source(recording, frames, args, recorded_description(recording) or description)
 
 
+def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
+    """Return what the first clouds of an open recording say of sensor and driver, a line each. Raises `InputError` where
+    a topic is missing."""
+    from stretch_sim_cal.ros.listening.recorded import recorded_signatures, sensor_lines
+    from stretch_sim_cal.sensor.signature import known_sensors
+
+    topics = {"left": args.left_topic, "right": args.right_topic}
+    return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
+
+
 def run(args: argparse.Namespace) -> int:
     """Calibrate, write what the data supports, and return 0, or 1 where a result was refused."""
     if args.mounts:
@@ -109,6 +122,7 @@ def run(args: argparse.Namespace) -> int:
     with Recording(args.recording) as recording:
         source = open_source(args, recording)
         print(f"lidar poses from {source.frames.source} of {args.recording}", file=sys.stderr)
+        print("\n".join(recorded_sensor_lines(recording, args)), file=sys.stderr)
         right_to_left, accepted = file.right_to_left, True
         if args.only != "floor":
             result = _align(source, file)
