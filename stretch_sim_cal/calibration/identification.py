@@ -29,7 +29,7 @@ from stretch_sim_cal.calibration.patches import fit_planes, remeasured
 from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solution, Solver, State, Unknowns
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, tukey_fit
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, without_body
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import DEVICES, NoiseGrowth, Sensor, load_sensor
@@ -139,7 +139,6 @@ class Identification:
     spreads: tuple[dict[str, float], dict[str, float]]
     signatures: tuple[Signature, Signature]
     trade_offs: list[str]
-    refusals: list[str]
 
     def save(self, path: str | Path, side: int) -> None:
         """Write a lidar's unit file, with which the simulator has this unit again. Raises `InputError`."""
@@ -167,9 +166,10 @@ class Identification:
 def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Identification:
     """Return what recordings say of both lidars, from a first guess of right_to_left (4, 4), or none.
 
-    Raises `InputError` for too few frames, `Refused` where no first guess leads to an alignment.
+    Raises `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, the
+    lidars see too little in common.
     """
-    rooms, refusals = [], []
+    rooms = []
     for number, standing in enumerate(standings, start=1):
         frames = [cells.num_frames for cells in standing.cells]
         if min(frames) < MIN_FRAMES:
@@ -181,7 +181,8 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
         rooms.append(lidars)
     state, solution, unknowns, spreads, blocks = _estimate(rooms, initial)
     for number, (standing, block) in enumerate(zip(standings, blocks, strict=True), start=1):
-        refusals += [f"recording {number}: {why}" for why in _refusals(standing, block)]
+        if why := _refusals(standing, block):
+            raise Refused(f"recording {number}: {'; '.join(why)}")
     scale = max(block.scale for block in blocks)
     covariance = solution.covariance * scale**2
     units = tuple(
@@ -195,7 +196,7 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
     )
     return Identification(
         units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT], spreads,
-        standings[0].signatures, _trade_offs(unknowns, covariance), refusals,
+        standings[0].signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 
@@ -224,9 +225,7 @@ def _estimate(
     solver, noises, blocks = Solver(unknowns, Priors(state, left=FIXED)), [FIRST_NOISE] * len(rooms), []
     for slack, grids in PASSES:
         equations, by_chance = NormalEquations.empty(unknowns.size), np.zeros((6, 6))
-        blocks = [
-            room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(rooms, noises, strict=True)
-        ]
+        blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(rooms, noises, strict=True)]
         for lidars, block in zip(rooms, blocks, strict=True):
             block.add_to(equations, unknowns, lidars)
             by_chance += block.information_by_chance()
@@ -246,9 +245,7 @@ def _refusals(standing: Standing, last: RoomBlock) -> list[str]:
         lidar.corrected(values) for lidar, values in zip((left, right), last.state.units, strict=True)
     )).under(last.state.left_from_right)  # fmt: skip
     disturbed = float(np.mean(np.concatenate([left.surface.disturbed, right.surface.disturbed]) > 0))
-    return (
-        movement(motion, disturbed, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
-    )
+    return movement(motion, disturbed, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
 
 
 # The units.

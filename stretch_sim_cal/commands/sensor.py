@@ -5,9 +5,9 @@ import json
 import sys
 from pathlib import Path
 
-from stretch_sim_cal.command import refuse, warn
+from stretch_sim_cal.command import warn
 from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source
-from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.errors import InputError
 
 NAME = "sensor"
 HELP = "Identify both lidars (noise, driver, each unit's own errors) from recordings of the robot standing in a room."
@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="folder for unit_left.yaml, unit_right.yaml, report.html"
     )
-    parser.add_argument("--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)")
+    parser.add_argument(
+        "--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)"
+    )
     parser.add_argument(
         "--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)"
     )
@@ -33,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Identify, write unit files and report, and return 0, or 1 where the recordings do not support it."""
+    """Identify, write unit files and report, and return 0. Raises `Refused` (exit code 1) where the recordings do not support
+    it; nothing is written then."""
     from stretch_sim_cal.calibration.identification import MIN_FRAMES, identify
     from stretch_sim_cal.harness.sensor_page import found_lines, found_numbers, write_sensor_page
     from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
@@ -54,10 +57,6 @@ def run(args: argparse.Namespace) -> int:
     in_sync, sync = sync_line(*signatures)
     print("identifying both lidars ...", file=sys.stderr)
     result = identify(standings, initial)
-    for why in result.refusals:
-        refuse(why)
-    if result.refusals:
-        return Refused.exit_code
     args.out.mkdir(parents=True, exist_ok=True)
     files = [args.out / f"unit_{device}.yaml" for device in DEVICES]
     for side, file in enumerate(files):
@@ -106,7 +105,9 @@ def _standing(path: Path, args: argparse.Namespace, candidates):
 def _agree(standings, paths: list[Path]) -> None:
     """Raise `InputError` where recordings are not of the same lidars behind the same driver."""
     for standing, path in zip(standings[1:], paths[1:], strict=True):
-        for side, (one, other) in zip(("left", "right"), zip(standings[0].signatures, standing.signatures, strict=True)):
+        for side, (one, other) in zip(
+            ("left", "right"), zip(standings[0].signatures, standing.signatures, strict=True)
+        ):
             for what in ("distance_correction", "firing_time_correction", "azimuth_steps"):
                 if getattr(one, what) != getattr(other, what):
                     raise InputError(

@@ -100,7 +100,11 @@ def found_lines(result: Identification) -> list[str]:
     for side, device in enumerate(DEVICES):
         lines.append(f"{device} lidar, {result.signatures[side].sensor.name}:")
         for key, value, deviation, prior, unit, determined in parameters(result, side):
-            said = f"{value:+9.3f} +- {deviation:.3f} {unit}" if determined else f"not determined, within {prior:.3g} {unit}"
+            said = (
+                f"{value:+9.3f} +- {deviation:.3f} {unit}"
+                if determined
+                else f"not determined, within {prior:.3g} {unit}"
+            )
             lines.append(f"  {key:<26} {said}")
         for kind, key in CHANNEL_KEYS.items():
             own = result.models[side].of_kind(kind)
@@ -131,7 +135,7 @@ def found_numbers(result: Identification) -> dict:
                 for key, value, deviation, _, unit, determined in parameters(result, side)
             },
             "not_determined": list(result.units[side].not_determined),
-            "drop_outs_judged_by": 0 if lost is None else int(lost.trials.sum()),
+            "drop_outs_judged_by": 0 if lost is None else lost.trials,
         }  # fmt: skip
     return found | {"trade_offs": result.trade_offs}
 
@@ -143,9 +147,7 @@ def write_sensor_page(path: Path, result: Identification, sync: str, recordings:
         parts.append(f"<h2>{device.capitalize()} lidar: the unit's own errors</h2>{_parameter_table(result, side)}")
     parts += [f"<p>{html.escape(sentence)}.</p>" for sentence in result.trade_offs]
     parts.append(image("Channels' errors, with standard deviations", channels_picture(result)))
-    parts.append(
-        "<p>The grey band is one standard deviation of the sensor file; grey channels are not determined.</p>"
-    )
+    parts.append("<p>The grey band is one standard deviation of the sensor file; grey channels are not determined.</p>")
     parts.append(image("Range residuals of single returns, before and after", residuals_picture(result)))
     parts.append(
         "<p>Means (lines) and standard deviations (bands) against the room's planes. Before: the lidars aligned as well "
@@ -210,7 +212,9 @@ def residuals_picture(result: Identification) -> bytes:
             for residuals, colour, label in ((found.before, BEFORE, "before"), (found.after, AFTER, "after")):
                 at, mean, spread = _binned(values, residuals, 64 if name == "channel" else 40)
                 axis.plot(at, 1e3 * mean, color=colour, label=label, linewidth=1.2)
-                axis.fill_between(at, 1e3 * (mean - spread), 1e3 * (mean + spread), color=colour, alpha=0.15, linewidth=0)
+                axis.fill_between(
+                    at, 1e3 * (mean - spread), 1e3 * (mean + spread), color=colour, alpha=0.15, linewidth=0
+                )
             axis.set_xlabel(name)
             if side == 0:
                 axis.set_ylabel("range residual / mm")
@@ -233,7 +237,13 @@ def noise_picture(result: Identification) -> bytes:
             at, _, spread = _binned(values, found.after, 40)
             axis.plot(at, 1e3 * spread, ".", color=AFTER, label="measured")
             at, mean, _ = _binned(values, law, 40)
-            axis.plot(at, 1e3 * np.sqrt(mean), color="#2b2b2b", linewidth=1.0, label="noise, quantisation and beam of the unit file")
+            axis.plot(
+                at,
+                1e3 * np.sqrt(mean),
+                color="#2b2b2b",
+                linewidth=1.0,
+                label="noise, quantisation and beam of the unit file",
+            )
             axis.set_xlabel(name)
             if side == 0:
                 axis.set_ylabel("standard deviation / mm")

@@ -11,15 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.drop_outs import DropOuts, drop_outs
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
 
 # Scans of which all points are kept; of the others only when they begin and where the rotor is then.
 KEPT_SCANS = 10
+# The first return of a scan is looked for among so many points.
+HEAD = 20_000
 # Points of a ring lie on one elevation if they scatter by less (rad): single precision is 1e-7, angles in steps of 0.01 deg
 # are the same in every scan.
 ON_TABLE = 2e-5
@@ -33,27 +35,13 @@ DUAL_SHARE = 0.3
 MIN_RETURNS = 1000
 # The finest and the coarsest step of range that is looked for (m).
 STEPS = (2e-4, 0.02)
-# Both lidars run in sync if their scans keep their distance in time to so much (s); pairs may be so far apart (s).
-SYNC_SCATTER = 2e-3
+# Both lidars run in sync if their scans begin less than this apart (s; the robot pairs within it), and keep that distance to
+# so much a minute (s); a drift has to exceed so many times the scatter.
 PAIRED_WITHIN = 0.06
+DRIFT_A_MINUTE = 5e-3
+BEYOND_SCATTER = 5.0
 # Rates (share) that differ by less are the clock's.
 SAME_RATE = 0.01
-# Neighbours of a lost return agree in range (share, and m) and intensity (share, and of 255).
-ALIKE_RANGE, ALIKE_INTENSITY = (0.02, 0.05), (0.1, 3.0)
-
-
-@dataclass(frozen=True)
-class DropOuts:
-    """A return of intensity i is lost with probability `rate` + exp(-i / 255 / `echo`); with standard deviations. `echo` is
-    0, and its deviation infinite, where no echo is weak enough to tell. `trials` and `lost` are counts by intensity."""
-
-    rate: float
-    rate_deviation: float
-    echo: float
-    echo_deviation: float
-    intensities: np.ndarray
-    trials: np.ndarray
-    lost: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,6 @@ class Signature:
         drift = float(np.median(steps))
         return drift, float(1.4826 * np.median(np.abs(steps - drift)) / np.sqrt(2.0))
 
-
     def keys(self) -> dict[str, Any]:
         """Return what was found under the keys of a sensor file; without what the points do not say."""
         keys: dict[str, Any] = {
@@ -117,11 +104,18 @@ class Signature:
             "distance_correction": self.distance_correction, "firing_time_correction": self.firing_time_correction,
         }  # fmt: skip
         keys["driver"] = {key: value for key, value in corrections.items() if value is not None}
-        if self.period is not None and self.sensor is not None and abs(self.period * self.sensor.rate - 1.0) > SAME_RATE:
+        if (
+            self.period is not None
+            and self.sensor is not None
+            and abs(self.period * self.sensor.rate - 1.0) > SAME_RATE
+        ):
             keys["rate"] = round(1.0 / self.period, 4)
         if self.spin is not None:
             drift, jitter = self.spin
-            keys["spin_drift_deg_per_scan"], keys["spin_jitter_deg"] = abs(float(np.degrees(drift))), float(np.degrees(jitter))
+            keys["spin_drift_deg_per_scan"], keys["spin_jitter_deg"] = (
+                abs(float(np.degrees(drift))),
+                float(np.degrees(jitter)),
+            )
         if self.drop_outs is not None:
             keys["drop_out_rate"] = self.drop_outs.rate
             if self.drop_outs.echo:
@@ -145,9 +139,9 @@ class Observer:
             self._scans.append(scan)
         if "ring" not in scan.dtype.names:
             return
-        times = scan["timestamp"] if "timestamp" in scan.dtype.names and len(scan) else None
-        self._starts.append(stamp if times is None or not np.any(times) else float(times.min()))
-        head = scan[: 64 * 256]
+        times = scan["timestamp"][scan["timestamp"] > 0] if "timestamp" in scan.dtype.names else np.zeros(0)
+        self._starts.append(float(times.min()) if len(times) else stamp)
+        head = scan[:HEAD]
         returned = np.flatnonzero(are_returns(coordinates(head)))[:1]
         self._firsts.append(head[returned])
 
@@ -165,7 +159,9 @@ class Observer:
             )
         clouds = [_Cloud(scan) for scan in self._scans]
         if sum(len(cloud.points) for cloud in clouds) < MIN_RETURNS:
-            raise InputError(f"only {sum(len(c.points) for c in clouds)} returns in {len(clouds)} scans; is it covered?")
+            raise InputError(
+                f"only {sum(len(c.points) for c in clouds)} returns in {len(clouds)} scans; is it covered?"
+            )
         return _signature(self, clouds, candidates, np.array(self._starts), self._firsts)
 
 
@@ -192,8 +188,12 @@ def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
     said = f"sync: right scans begin {1e3 * offset:+.1f} ms after left ones, scattering by {1e3 * scatter:.1f} ms"
     if abs(offset) > PAIRED_WITHIN:
         return False, f"{said}: too far apart to be paired; synchronise the clocks of both lidars (PTP)"
-    if abs(slope) * max(np.ptp(right.starts), 60.0) > PAIRED_WITHIN / 2 or scatter > 0.1 * period:
-        return False, f"{said}, drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP"
+    drifts = abs(slope) * 60.0 > DRIFT_A_MINUTE and abs(slope) * np.ptp(right.starts) > BEYOND_SCATTER * scatter + 1e-4
+    if drifts or scatter > 0.1 * period:
+        return (
+            False,
+            f"{said}, drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP",
+        )
     return True, said
 
 
@@ -417,69 +417,20 @@ def _quantisation(rays: Sequence[np.ndarray]) -> float:
 
 
 def _drop_outs(clouds, rays, columns: _Columns) -> DropOuts | None:
-    """Return how returns are lost by their intensity: that of a lost one is its neighbours', if those agree."""
+    """Return how returns are lost by their intensity, None if the points have none."""
     if clouds[0].intensity is None:
         return None
     count = max(int(cloud.ring.max()) for cloud in clouds) + 1
-    intensities, lost = [], []
+    images = []
     for cloud, points, rotor in zip(clouds, rays, columns.rotors, strict=True):
-        column = np.full(len(rotor), 0)
+        turns = np.exp(1j * columns.steps * rotor)
+        sums = np.bincount(cloud.ring, turns.real, count) + 1j * np.bincount(cloud.ring, turns.imag, count)
+        column = np.round((columns.steps * rotor - np.angle(sums)[cloud.ring]) / (2.0 * np.pi)).astype(int)
         image = np.full((2, count, columns.steps), np.nan)
-        angle = columns.steps * rotor
-        for channel in range(count):
-            own = np.flatnonzero(cloud.ring == channel)
-            if len(own):
-                phase = _mode_phase(angle[own])
-                column[own] = np.mod(np.round((angle[own] - phase) / (2 * np.pi)), columns.steps)
-        image[0, cloud.ring, column] = np.linalg.norm(points, axis=1)
-        image[1, cloud.ring, column] = cloud.intensity
-        before, after = np.roll(image, 1, axis=2), np.roll(image, -1, axis=2)
-        apart = np.abs(after - before)
-        alike = (apart[0] < ALIKE_RANGE[0] * before[0] + ALIKE_RANGE[1]) & (
-            apart[1] < ALIKE_INTENSITY[0] * before[1] + ALIKE_INTENSITY[1]
-        )
-        intensities.append(0.5 * (before[1] + after[1])[alike])
-        lost.append(np.isnan(image[0])[alike])
-    return _lost_by_intensity(np.concatenate(intensities), np.concatenate(lost))
-
-
-def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | None:
-    if len(intensity) < MIN_RETURNS:
-        return None
-    levels = np.minimum(np.round(intensity), 255).astype(int)
-    trials, misses = np.bincount(levels, minlength=256), np.bincount(levels, lost, minlength=256)
-    seen = trials > 0
-    at, trials, misses = np.arange(256)[seen], trials[seen], misses[seen]
-
-    def cost(parameters):
-        rate, echo = np.exp(parameters)
-        chance = np.clip(rate + (1.0 - rate) * np.exp(-at / 255.0 / echo), 1e-9, 1.0 - 1e-9)
-        return -float(misses @ np.log(chance) + (trials - misses) @ np.log1p(-chance))
-
-    best = min(
-        (minimize(cost, np.log([max(misses.sum() / trials.sum(), 1e-5), echo]), method="Nelder-Mead")
-         for echo in (0.003, 0.01, 0.03)), key=lambda found: found.fun,
-    )  # fmt: skip
-    hessian = _second_derivatives(cost, best.x)
-    rate, echo = np.exp(best.x)
-    deviations = [value / np.sqrt(h) if h > 0 else np.inf for value, h in zip((rate, echo), np.diag(hessian), strict=True)]
-    # What weak echoes do shows only if some are lost beyond what the rate explains.
-    without = -float(
-        misses.sum() * np.log(max(misses.sum() / trials.sum(), 1e-12))
-        + (trials - misses).sum() * np.log1p(-min(misses.sum() / trials.sum(), 1 - 1e-9))
-    )
-    if without - best.fun < 8.0:
-        total = misses.sum() / trials.sum()
-        return DropOuts(float(total), float(np.sqrt(max(misses.sum(), 1.0)) / trials.sum()), 0.0, np.inf, at, trials, misses)
-    return DropOuts(float(rate), float(deviations[0]), float(echo), float(deviations[1]), at, trials, misses)
-
-
-def _second_derivatives(function, at: np.ndarray, step: float = 1e-3) -> np.ndarray:
-    steps = step * np.eye(len(at))
-    return np.array([
-        [(function(at + a + b) - function(at + a - b) - function(at - a + b) + function(at - a - b)) / (4 * step**2)
-         for b in steps] for a in steps
-    ])  # fmt: skip
+        image[0, cloud.ring, column % columns.steps] = np.linalg.norm(points, axis=1)
+        image[1, cloud.ring, column % columns.steps] = cloud.intensity
+        images.append(image)
+    return drop_outs(images)
 
 
 def _wrapped(angles: np.ndarray) -> np.ndarray:
@@ -490,7 +441,7 @@ def _lines(found: Signature) -> list[str]:
     """Return a sentence each for ring and table, and for the driver's correction of distances, with what to do."""
     rings = f"ring: there, 0 to {found.num_channels - 1}"
     if found.sensor is None:
-        lines = [f"{rings}; table: no known one fits; give the sensor's file with --sensor"]
+        lines = [f"{rings}; table: no known one fits; write a sensor file for it (as config/jt128.yaml)"]
     elif max(found.table_difference) > SAME_TABLE:
         elevation, azimuth = np.degrees(found.table_difference)
         lines = [
