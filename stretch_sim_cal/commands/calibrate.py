@@ -14,6 +14,7 @@ from stretch_sim_cal.command import only_with, tell, warn
 from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_from_poses
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.recording.clouds import returns_from_message
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
 RECORDED_NAMES = {
@@ -21,6 +22,7 @@ RECORDED_NAMES = {
     "right_frame": "lidar_right_link", "base_frame": "base_link", "footprint_frame": "base_footprint",
 }  # fmt: skip
 MAX_TIME_DIFFERENCE = 0.05  # s
+LOOKED_AT = 6  # scans of each lidar that say what sensor and driver do
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
 
@@ -45,15 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_mounts_arguments(parser)
 
 
-def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
+def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
     """Declare the arguments that say what is what in a recording; the defaults are the robot's own names."""
     for name, default in RECORDED_NAMES.items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
         parser.add_argument(f"--{name.replace('_', '-')}", default=default, help=f"default: %(default)s{older}")
-    parser.add_argument(
-        "--sensor", default="jt128", metavar="NAME",
-        help="kind of the lidars: a name in config/, or a sensor file; unknown for others (default: %(default)s)",
-    )  # fmt: skip
+    if with_sensor:
+        parser.add_argument(
+            "--sensor", default="jt128", metavar="NAME",
+            help="kind of the lidars: a name in config/, or a sensor file; unknown for others (default: %(default)s)",
+        )  # fmt: skip
     parser.add_argument(
         "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
     )
@@ -75,14 +78,15 @@ class _Source:
     args: argparse.Namespace
     description: str | None  # the robot's URDF
 
-    def pairs(self, limit: int, label: str):
-        """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds."""
+    def pairs(self, limit: int, label: str, read=returns_from_message):
+        """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds; `read` makes a cloud
+        of a message."""
         from stretch_sim_cal.ros.listening.recorded import RecordedPairs
         from stretch_sim_cal.ros.listening.watchdog import Progress
 
         topics = {"left": self.args.left_topic, "right": self.args.right_topic}
         frames = {"left": self.args.left_frame, "right": self.args.right_frame}
-        pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn)
+        pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn, read)
         with Progress(label, pairs.total) as progress:
             for pair in pairs:
                 yield pair
@@ -107,6 +111,16 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
     if frames.footprint_from_base is None and args.footprint_frame != RECORDED_NAMES["footprint_frame"]:
         raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
     return _Source(recording, frames, args, recorded_description(recording) or description)
+
+
+def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
+    """Return what the first clouds of an open recording say of sensor and driver, a line each. Raises `InputError` where
+    a topic is missing."""
+    from stretch_sim_cal.ros.listening.recorded import recorded_signatures, sensor_lines
+    from stretch_sim_cal.sensor.signature import known_sensors
+
+    topics = {"left": args.left_topic, "right": args.right_topic}
+    return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -138,6 +152,7 @@ def run(args: argparse.Namespace) -> int:
     with Recording(args.recording) as recording:
         source = open_source(args, recording)
         print(f"lidar poses from {source.frames.source} of {args.recording}", file=sys.stderr)
+        print("\n".join(recorded_sensor_lines(recording, args)), file=sys.stderr)
         right_to_left, accepted = file.right_to_left, True
         if args.only != "floor":
             result = _align(source, file)
