@@ -181,7 +181,25 @@ class Result:
                     sentence = f"the {side} lidar's driver does not correct {what} of the sensor's table"
                     remedy = "let it, and calibrate again: the calibration holds only for clouds corrected by the same amount"
                     found.append(Finding("warning", "driver_uncorrected", sentence, remedy))
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(found + self._beyond_sensor_file()))
+
+    def _beyond_sensor_file(self) -> list[Finding]:
+        """Return which of the lidars' errors are larger than those of the units that the rig's sensor file describes."""
+        if self.rig.sensor is None:
+            return []
+        deviations = np.sqrt(np.diag(self.rig.sensor.error_model().prior_covariance()))
+        found = []
+        for side, errors in self.sensor_errors.items():
+            for name, one in errors.items():
+                known = deviations[SCALARS.index(name)]
+                if name not in UNCORRECTED and known > 0 and abs(one.value) > BEYOND_SENSOR_FILE * known:
+                    sentence = (
+                        f"the {side} lidar's {name} of {_in_units(name, *one)} is {abs(one.value) / known:.1f} standard "
+                        f"deviations of what sensor file {self.rig.sensor.name} allows; the covariance is too small"
+                    )
+                    remedy = "give a unit file of this lidar, or the sensor file of its kind"
+                    found.append(Finding("warning", "beyond_sensor_file", sentence, remedy))
+        return found
 
     @property
     def sensor_errors(self) -> dict[str, dict[str, SensorError]]:
@@ -301,6 +319,8 @@ def open_recording(
         return RecordedClouds(left, right, recorded_description(recording))
 
 
+# An error larger than so many standard deviations of the sensor file is none of the units that the file describes.
+BEYOND_SENSOR_FILE = 4.0
 UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
 
 # Of the sentences that the methods give: a part of each, its code, and the remedy if the sentence does not end with it.
