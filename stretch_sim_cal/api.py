@@ -45,7 +45,7 @@ SIDES = ("left", "right")
 CLOUD_COLUMNS = ("x", "y", "z", "ring", "intensity")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rig:
     """Two lidars on a robot, as they are described: what a calibration starts from.
 
@@ -140,7 +140,7 @@ class RecordedClouds(NamedTuple):
     description: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """The calibration of a rig, and whether the data supports it.
 
@@ -241,6 +241,8 @@ class Result:
             clear = {name: one for name, one in errors.items() if abs(one.value) > 2.0 * one.standard_deviation}
             lines += [f"{side} lidar: {name} {_in_units(name, *one)}" for name, one in clear.items()]
         return "\n".join([*lines, *map(str, self.findings), "accepted" if self.accepted else "refused"])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """Return the result as a table, for notebooks."""

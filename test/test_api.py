@@ -87,7 +87,7 @@ def test_clouds_give_alignment_floor_and_the_lidars_errors_as_exactly_as_is_said
 
 
 def test_what_is_saved_is_read_by_every_other_command(scene, result, tmp_path):
-    path = tmp_path / "calibration.yaml"
+    path = tmp_path / "of_this_robot" / "calibration.yaml"
     result.save(path, robot_id="se4-0000")
     file = CalibrationFile.load(path)
     assert np.allclose(file.right_to_left, result.left_from_right, atol=1e-12)
@@ -119,6 +119,7 @@ def test_a_notebook_shows_numbers_findings_and_escapes_them(result, refused):
     assert "accepted" in page and "base_link over the floor" in page and "&plusmn;" in page
     page = refused._repr_html_()
     assert "<b>refused</b>" in page and "error: unobserved" in page and "unbounded" in page
+    assert repr(refused) == str(refused)
     assert str(refused).endswith("refused") and "error unobserved: the scene" in str(refused)
 
 
@@ -153,6 +154,9 @@ def test_a_recording_gives_clouds_with_rings_and_the_description(scene, tmp_path
     returns = scene.left[0][:0].dtype.names
     assert {"x", "y", "z", "ring", "intensity"} <= set(recorded.left_clouds[0].dtype.names) <= set(returns)
     assert recorded.left_clouds[0]["ring"].max() == 63
+    # A stand-in for a machine without ROS: importing it fails.
+    code = f"import sys; sys.modules['rclpy'] = None; import stretch_sim_cal as cal; cal.open_recording({str(tmp_path / 'room')!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
     rig = cal.Rig.from_urdf(recorded.description, sensor=SENSOR)
     assert cal.calibrate(rig, recorded, floor=False).alignment.num_frames == 2
     with pytest.raises(InputError, match="swapped"):
