@@ -181,7 +181,7 @@ def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict
     for side, name in enumerate(("left", "right")):
         model, own = unknowns.models[side], unknowns.units[side]
         for index, scalar in enumerate(SCALARS):
-            if deviations[own][index] > 0:
+            if deviations[own][index] > 0 or state.units[side][index]:  # a share that is decided has no deviation
                 numbers[f"{scalar}_{name}"] = float(state.units[side][index])
                 numbers[f"{scalar}_{name}_std"] = float(deviations[own][index])
         for kind in CHANNEL_KINDS:
