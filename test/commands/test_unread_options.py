@@ -50,7 +50,6 @@ def folder(tmp_path, monkeypatch):
         ("fk stretch4 --frame base_link --package meshes=.", "its own meshes"),
         ("normalize stretch4 --out new --package meshes=nowhere", "nowhere: no such folder"),
         ("normalize stretch4 --out new --package meshes=.", "its own meshes"),
-        ("workspace stretch4 --frame lift_link --orientations '0 0 1' --plot w.png", "--plot goes with the points"),
         ("mobility bar.yaml --arg tool=gripper", "--arg goes with a URDF or xacro"),
         ("mobility bar.yaml --package meshes=.", "--package goes with a URDF or xacro"),
         ("workspace stretch4 --frame lift_link --margin 0.02", "--margin goes with --collision-free"),

@@ -244,7 +244,7 @@ def test_fk_takes_the_roots_pose_in_the_world(capsys):
         (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2"), "x y z was expected"),
         (
             ("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2 3", "--plot", "a.png"),
-            "not for --orientations",
+            "not with --orientations",
         ),
         (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2 3"), "nothing moves 'head_link'"),
         (("workspace", "stretch4", "--frame", "lift_link", "--floor", "0"), "--collision-free"),
