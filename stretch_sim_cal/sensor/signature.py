@@ -24,7 +24,7 @@ KEPT_SCANS = 10
 HEAD = 20_000
 # Points of a ring lie on one elevation if they scatter by less (rad): single precision is 1e-7, angles in steps of 0.01 deg
 # are the same in every scan.
-ON_TABLE = 2e-5
+ON_TABLE = 1e-4
 # Tables fit if their channels differ by less (rad, median); one unit's own table differs from its kind's by up to 0.5 deg.
 SAME_TABLE = np.deg2rad(0.005)
 LIKE_TABLE = np.deg2rad(0.5)
@@ -35,6 +35,8 @@ DUAL_SHARE = 0.3
 MIN_RETURNS = 1000
 # The finest and the coarsest step of range that is looked for (m).
 STEPS = (2e-4, 0.02)
+# Most makers' steps are multiples of this (m).
+COMMON_STEP = 5e-4
 # Both lidars run in sync if their scans begin less than this apart (s; the robot pairs within it), and keep that distance to
 # so much a minute (s); a drift has to exceed so many times the scatter.
 PAIRED_WITHIN = 0.06
@@ -400,20 +402,26 @@ def _quantisation(rays: Sequence[np.ndarray]) -> float:
     ranges = np.sort(ranges[(ranges > 0.3) & (ranges < 6.0)])  # single precision blurs farther ones
     if len(ranges) < MIN_RETURNS:
         return 0.0
+    # The coarsest step that fits: its parts fit as well.
+    for step in np.append(np.arange(STEPS[1], 0.0, -COMMON_STEP), _smallest_gap(ranges)):
+        # Sharpened on ever farther ranges, which a small error of the step moves most.
+        for reach in (0.6, 1.2, 2.5, 6.0):
+            near = ranges[ranges < reach]
+            if step > 0 and len(near) > 100:
+                step = float(near @ near / (near @ np.maximum(np.round(near / step), 1.0)))
+        if step > 0 and abs(np.exp(2j * np.pi * ranges / step).mean()) > REGULAR:
+            return round(float(step), 6)
+    return 0.0
+
+
+def _smallest_gap(ranges: np.ndarray) -> float:
+    """Return the usual gap (m) between neighbours among sorted ranges (N,), 0 if there is none of a size that is meant."""
     gaps = np.diff(ranges)
     gaps = gaps[gaps > STEPS[0] / 2]
     if len(gaps) < 20:
         return 0.0
     step = float(np.median(gaps[gaps < 1.5 * np.percentile(gaps, 10)]))
-    if not STEPS[0] <= step <= STEPS[1]:
-        return 0.0
-    # Sharpened on ever farther ranges, which a small error of the step moves most.
-    for reach in (0.6, 1.2, 2.5, 6.0):
-        near = ranges[ranges < reach]
-        if len(near) > 100:
-            step = float(near @ near / (near @ np.maximum(np.round(near / step), 1.0)))
-    aligned = abs(np.exp(2j * np.pi * ranges / step).mean())
-    return round(step, 6) if aligned > REGULAR else 0.0
+    return step if STEPS[0] <= step <= STEPS[1] else 0.0
 
 
 def _drop_outs(clouds, rays, columns: _Columns) -> DropOuts | None:

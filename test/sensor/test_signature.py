@@ -101,3 +101,22 @@ def test_lidars_are_in_sync_if_their_scans_keep_their_distance_in_time(offset, r
     left = replace(found, starts=0.1 * np.arange(20))
     right = replace(found, starts=offset + 0.1 * rate * np.arange(20))
     assert sync_line(left, right)[0] is in_sync and said in sync_line(left, right)[1]
+
+
+@pytest.mark.parametrize(("step", "blur"), [(0.004, 1e-4), (0.005, 1e-4), (0.00317, 0.0), (0.0, 0.0)])
+def test_the_step_of_ranges_is_found_even_if_some_are_blurred(step, blur):
+    own = replace(load_sensor(SENSOR), quantisation=step)
+    random = np.random.default_rng(1)
+
+    def blurred(scan):
+        scan = scan.copy()
+        longer = np.float32(1.0) + np.where(
+            random.random(len(scan)) < 0.02, blur * random.normal(size=len(scan)), 0
+        ).astype("f4")
+        for axis in "xyz":
+            scan[axis] *= longer
+        return scan
+
+    assert observed(own=own, scans=4, change=blurred).signature(known_sensors()).quantisation == pytest.approx(
+        step, rel=1e-4
+    )
