@@ -18,7 +18,7 @@ from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import NormalEquations, Priors, Solver, State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, Priors, Solver, State, Unknowns, first_units
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import remeasured_block, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
@@ -77,9 +77,9 @@ class PlaneAlignment:
             )
         )
         # All poses are in the left lidar's frame, which stays where it is.
-        state = State((np.eye(4), estimate), tuple(np.zeros(lidar.model.size) for lidar in lidars))
-        unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
-        solver, noise = Solver(unknowns, Priors(state, left=FIXED)), FIRST_NOISE
+        unknowns, known = Unknowns(tuple(lidar.model for lidar in lidars)), self._settings.units
+        state = State((np.eye(4), estimate), first_units(unknowns.models, known))
+        solver, noise = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None)), FIRST_NOISE
         for slack, grids in PASSES:
             block = room_block(lidars, state, noise, slack, grids)
             equations = NormalEquations.empty(unknowns.size)

@@ -38,6 +38,7 @@ from stretch_sim_cal.calibration.problem import (
     Solver,
     State,
     Unknowns,
+    first_units,
     sensor_numbers,
 )
 from stretch_sim_cal.calibration.room import FloorView, room_block
@@ -106,15 +107,12 @@ class SupportFloor:
         if not self._intake.num_given:
             raise InputError("floor: no scans were given; record at least one pair")
         lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(self._seen))
-        state = State(
-            self._poses, tuple(np.zeros(lidar.model.size) for lidar in lidars), Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-        )
+        unknowns, known = Unknowns(tuple(lidar.model for lidar in lidars)), self.settings.units
+        state = State(self._poses, first_units(unknowns.models, known), Plane(np.array([0.0, 0.0, 1.0]), 0.0))
         lidars = self._worth_keeping(lidars, state)
-        unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
         earlier = self._earlier(unknowns)
-        solver = Solver(
-            unknowns, Priors(state, left=FIXED, right=None if earlier is not None else self._right_covariance)
-        )
+        right = None if earlier is not None else self._right_covariance
+        solver = Solver(unknowns, Priors(state, left=FIXED, right=right, units_known=known is not None))
         noise = FIRST_NOISE
         room = replace(state, floor=None)
         for slack, grids in ROOM_PASSES:

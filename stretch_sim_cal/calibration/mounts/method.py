@@ -66,7 +66,9 @@ def calibrate_mounts(
     units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
     if settings.observations is not None and settings.observations.fits((units.model, units.model)):
         units.start_at(settings.observations.units)
-    found = search(models, dict(nominal), _loose(tie), settings, units)
+        found = search(models, dict(nominal), tie, settings, units)
+    else:
+        found = search(models, dict(nominal), _loose(tie), settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
     for step in range(FINE_STEPS):
