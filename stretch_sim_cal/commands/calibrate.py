@@ -11,7 +11,7 @@ import numpy as np
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.command import only_with, tell, warn
-from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_from_poses
+from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_mounts
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 
@@ -35,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
     parser.add_argument(
-        "--num-samples", type=int, help="pairs of clouds to use (default: 100 for alignment, 30 for floor)"
-    )
+        "--num-samples", type=int,
+        help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts)",
+    )  # fmt: skip
     add_recording_arguments(parser)
     parser.add_argument("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
     parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
@@ -96,8 +97,6 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
     from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.listening.recorded import recorded_description, recorded_frames
 
-    if not 0 <= args.max_time_difference < 10:
-        raise InputError(f"--max-time-difference: {args.max_time_difference} s; give a number from 0 to 10")
     description = None
     if args.model:
         description = nominal_description() if is_own(args.model) else load_urdf_text(args.model)
@@ -111,11 +110,10 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate, write what the data supports, and return 0, or 1 where a result was refused."""
+    if args.num_samples is not None and args.num_samples < 1:
+        raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
     if args.mounts:
-        only_with(
-            args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE}, "a recording, not with --mounts,"
-        )
-        return calibrate_from_poses(args)
+        return calibrate_mounts(args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE})
     only_with(args, MOUNTS_DEFAULTS, "--mounts")
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
@@ -125,8 +123,6 @@ def run(args: argparse.Namespace) -> int:
     from stretch_sim_cal.calibration.observations import load_beside, path_beside
     from stretch_sim_cal.recording.reader import Recording
 
-    if args.num_samples is not None and args.num_samples < 1:
-        raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
     for method, name in ((alignment_method, args.method), (floor_method, args.floor_method)):
         if name is not None:
             method(name)  # an unknown one shows now, not after the alignment
