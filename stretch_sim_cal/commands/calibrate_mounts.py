@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.summaries import plain
@@ -51,7 +52,8 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
     from stretch_sim_cal.sensor.sensor import sensor_called
 
     only_with(args, dict.fromkeys(OTHER_OPTIONS), "a recording, not with --mounts,")
-    in_recording = is_recording(args.recording)
+    path = args.recording[0]
+    in_recording = is_recording(path)
     if in_recording:
         unread = {name: recorded[name] for name in ("base_frame", "footprint_frame")}
         only_with(args, unread, "a recording, not with --mounts,")
@@ -64,9 +66,9 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
     model = nominal_description() if args.model and is_own(args.model) else args.model
     file = CalibrationFile.load_or_empty(args.out)
     if in_recording:
-        result, robot = _from_recording(args, file, settings, model)
+        result, robot = _from_recording(path, args, file, settings, model)
     else:
-        result, robot = solve_mounts(args.recording, file, settings, model)
+        result, robot = solve_mounts(path, file, settings, model)
     numbers = mount_numbers(result, robot.nominal)
     tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings)))
     if result.accepted:
@@ -87,7 +89,7 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
     return 0 if result.accepted else Refused.exit_code
 
 
-def _from_recording(args: argparse.Namespace, file: CalibrationFile, settings, model):
+def _from_recording(path: Path, args: argparse.Namespace, file: CalibrationFile, settings, model):
     """Return the mounts from the poses in a recording, and the robot."""
     from stretch_sim_cal.calibration.mounts.rays import REACH
     from stretch_sim_cal.recording.reader import Recording
@@ -96,10 +98,10 @@ def _from_recording(args: argparse.Namespace, file: CalibrationFile, settings, m
     from stretch_sim_cal.ros.listening.recorded_poses import seen_poses, still_poses
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, solve_samples
 
-    with Recording(args.recording) as recording:
+    with Recording(path) as recording:
         source = model or recorded_description(recording)
         if source is None:
-            raise InputError(f"{args.recording}: has no /robot_description; name the robot's description with --model")
+            raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
         robot = MountedRobot(load_model(source))
         topics = {"left": args.left_topic, "right": args.right_topic}
         frames = {"left": args.left_frame, "right": args.right_frame}
@@ -110,7 +112,7 @@ def _from_recording(args: argparse.Namespace, file: CalibrationFile, settings, m
     counts = [pose.num_frames for pose in seen]
     print(f"arm poses: {len(seen)}, with {min(counts)} to {max(counts)} pairs of clouds each", file=sys.stderr)
     samples = [
-        robot.sample(f"{args.recording.name}: pose {number}", each.pose.joints, each.left, each.right, settings.joint_offsets)
+        robot.sample(f"{path.name}: pose {number}", each.pose.joints, each.left, each.right, settings.joint_offsets)
         for number, each in enumerate(seen, start=1)
     ]
     return solve_samples(robot, samples, file, settings), robot
