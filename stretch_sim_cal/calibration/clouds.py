@@ -165,10 +165,16 @@ class DirectionCells:
         self._usual[seen] = np.linalg.norm(block[1:4, seen], axis=0) / block[0, seen]
         self._usual[block[_LEFT_OUT] > block[0]] = np.nan
 
-    def model(self) -> tuple[ErrorModel, np.ndarray]:
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows of cells that hold anything, ascending."""
+        return np.unique(self.grid.row_of(np.flatnonzero(sum(block[0] for block in self._blocks))))
+
+    def model(self, rows: np.ndarray | None = None) -> tuple[ErrorModel, np.ndarray]:
         """Return the error model of the lidar and the channel (R,) of each row of cells.
 
-        Without rings a channel is a row that holds anything, and nothing is known of azimuth offsets and firing times.
+        Without rings a channel is one of `rows`, by default those that hold anything, and nothing is known of azimuth offsets
+        and firing times.
         """
         sensor = self._sensor
         if self.grid is None:  # a silent lidar
@@ -176,7 +182,7 @@ class DirectionCells:
         if self.grid.by_ring:
             return sensor.error_model(), np.arange(len(self.grid.elevations))
         spread = UNKNOWN_SENSOR if sensor is None else sensor.spread
-        rows = np.unique(self.grid.row_of(np.flatnonzero(sum(block[0] for block in self._blocks))))
+        rows = self.rows if rows is None else rows
         channel = np.full(len(self.grid.elevations), -1)
         channel[rows] = np.arange(len(rows))
         centre = np.zeros(3) if sensor is None else sensor.optical_centre

@@ -1,5 +1,6 @@
 """The surfaces that both lidars see, as cells with a normal each: of one lidar, corrected for its errors, in base_link."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -7,6 +8,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.clouds import Cells, DirectionCells
 from stretch_sim_cal.calibration.problem import State
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 
@@ -113,6 +115,23 @@ class Lidar:
         """Return the lidar that saw the frames summed in `cells`."""
         model, channel_of_row = cells.model()
         return cls(surface_of(cells.cells(), side, channel_of_row), model)
+
+    @classmethod
+    def of_places(cls, places: Sequence[DirectionCells], side: int) -> list["Lidar"]:
+        """Return the same lidar at several standing places, with one error model: its channels are those of all of them.
+
+        Raises `InputError` if the clouds of some places say their rings, and those of others do not.
+        """
+        if len({place.grid.by_ring for place in places}) > 1:
+            raise InputError(
+                "clouds of some standing places have rings, those of others do not; record all with the same driver"
+            )
+        rows = None if places[0].grid.by_ring else np.unique(np.concatenate([place.rows for place in places]))
+        models = [place.model(rows) for place in places]
+        return [
+            cls(surface_of(place.cells(), side, channel_of_row), models[0][0])
+            for place, (_, channel_of_row) in zip(places, models, strict=True)
+        ]
 
     def only(self, wanted: np.ndarray) -> "Lidar":
         """Return the lidar with the wanted cells (M,), and their neighbours, marked as not usable."""

@@ -1,6 +1,7 @@
 """`stretch-sim-cal calibrate RECORDING --out FILE`: alignment and floor from a rosbag2 recording, no ROS needed."""
 
 import argparse
+import contextlib
 import json
 import sys
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.command import only_with, tell, warn
-from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_from_poses
+from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_mounts
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording.clouds import returns_from_message
@@ -28,7 +29,11 @@ DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, help="a rosbag2 folder, or a single .mcap or .db3 file")
+    parser.add_argument(
+        "recording", type=Path, nargs="+",
+        help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or turned, the "
+        "alignment is found together, and the floor from the first",
+    )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update"
     )
@@ -37,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
     parser.add_argument(
-        "--num-samples", type=int, help="pairs of clouds to use (default: 100 for alignment, 30 for floor)"
-    )
+        "--num-samples", type=int,
+        help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts)",
+    )  # fmt: skip
     add_recording_arguments(parser)
     parser.add_argument("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
     parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
@@ -100,8 +106,6 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
     from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.listening.recorded import recorded_description, recorded_frames
 
-    if not 0 <= args.max_time_difference < 10:
-        raise InputError(f"--max-time-difference: {args.max_time_difference} s; give a number from 0 to 10")
     description = None
     if args.model:
         description = nominal_description() if is_own(args.model) else load_urdf_text(args.model)
@@ -125,37 +129,39 @@ def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate, write what the data supports, and return 0, or 1 where a result was refused."""
+    if args.num_samples is not None and args.num_samples < 1:
+        raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
+    if len(args.recording) > 1 and (args.mounts or args.only == "floor"):
+        raise InputError(f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given")
     if args.mounts:
-        only_with(
-            args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE}, "a recording, not with --mounts,"
-        )
-        return calibrate_from_poses(args)
+        return calibrate_mounts(args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE})
     only_with(args, MOUNTS_DEFAULTS, "--mounts")
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
         only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")
-    from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+    from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method, floor_method
     from stretch_sim_cal.calibration.mounts.file import with_floor
     from stretch_sim_cal.calibration.observations import load_beside, path_beside
     from stretch_sim_cal.recording.reader import Recording
 
-    if args.num_samples is not None and args.num_samples < 1:
-        raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
     for method, name in ((alignment_method, args.method), (floor_method, args.floor_method)):
         if name is not None:
             method(name)  # an unknown one shows now, not after the alignment
+    if len(args.recording) > 1 and not hasattr(alignment_method(args.method or DEFAULT_ALIGNMENT_METHOD), "new_place"):
+        raise InputError(f"--method {args.method}: takes one recording, {len(args.recording)} were given")
     file = CalibrationFile.load_or_empty(args.out)
     robot_id = args.robot_id or default_robot_id()
     if args.only == "floor" and file.right_to_left is None:
         raise InputError(f"{args.out}: holds no alignment of the lidars; run without --only floor first")
     outcome: dict = {}
-    with Recording(args.recording) as recording:
-        source = open_source(args, recording)
-        print(f"lidar poses from {source.frames.source} of {args.recording}", file=sys.stderr)
-        print("\n".join(recorded_sensor_lines(recording, args)), file=sys.stderr)
+    with contextlib.ExitStack() as stack:
+        recordings = [stack.enter_context(Recording(path)) for path in args.recording]
+        source = open_source(args, recordings[0])
+        print(f"lidar poses from {source.frames.source} of {recordings[0].path}", file=sys.stderr)
+        print("\n".join(recorded_sensor_lines(recordings[0], args)), file=sys.stderr)
         right_to_left, accepted = file.right_to_left, True
         if args.only != "floor":
-            result = _align(source, file)
+            result = _align(source, file, recordings[1:])
             accepted = _conclude(result, "alignment", args, outcome, source)
             if accepted:
                 CalibrationFile.load_or_empty(args.out).with_alignment(result, robot_id).save(args.out)
@@ -163,6 +169,8 @@ def run(args: argparse.Namespace) -> int:
                     result.observations.save(path_beside(args.out))
                 right_to_left = result.right_to_left
         if args.only != "alignment" and accepted:
+            if len(recordings) > 1:
+                print(f"the floor is found from the first recording, {recordings[0].path}, alone", file=sys.stderr)
             floor = _find_floor(source, CalibrationFile.load(args.out))
             accepted = _conclude(floor, "floor", args, outcome, source)
             if accepted:
@@ -177,7 +185,8 @@ def run(args: argparse.Namespace) -> int:
     return 0 if accepted else Refused.exit_code
 
 
-def _align(source: _Source, file: CalibrationFile):
+def _align(source: _Source, file: CalibrationFile, further: list):
+    """Return the alignment from a recording and from `further` ones, each of another standing place."""
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
     from stretch_sim_cal.calibration.clouds import given_clouds
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
@@ -191,6 +200,12 @@ def _align(source: _Source, file: CalibrationFile):
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["alignment"], "aligning"):
         method.add(*given_clouds(method, left, right))
         check.add(left, right)
+    for recording in further:
+        method.new_place()
+        for left, right in replace(source, recording=recording).pairs(
+            source.args.num_samples or DEFAULT_SAMPLES["alignment"], f"aligning ({recording.path.name})"
+        ):
+            method.add(*given_clouds(method, left, right))
     joints = recorded_joints(source.recording)
     result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
     if unchecked:
@@ -257,5 +272,5 @@ def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, f
     if file.footprint_from_base is not None:
         points = apply(file.footprint_from_base, np.vstack([left_in_base, after]))
         parts.append(image("Floor residuals", plots.floor_residuals(points)))
-    page = write_page(folder / "report.html", f"Calibration from {source.args.recording.name}", parts)
+    page = write_page(folder / "report.html", f"Calibration from {source.recording.path.name}", parts)
     print(f"report: {page}", file=sys.stderr)

@@ -13,6 +13,7 @@ from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, TypesysError, get_typestore
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_yaml
 
 # What a torn or foreign file makes the storage readers raise, besides their own errors.
 BROKEN = (
@@ -25,6 +26,13 @@ CDR_HEADER = 4  # bytes: the encapsulation before a message
 # Bytes of no meaning behind a message, beyond the 3 that rosbags allows. Writers that store what rmw serialized leave up
 # to 4 for each empty sequence of 8-byte elements; of the types that are read here JointState has the most: three.
 PADDINGS = (4, 8, 12)
+
+
+def is_recording(path: str | Path) -> bool:
+    """Return whether a path is a single file, or a folder whose metadata.yaml is a rosbag2 recording's."""
+    path = Path(path)
+    metadata = path / "metadata.yaml"
+    return path.is_file() or metadata.is_file() and "rosbag2_bagfile_information" in read_yaml(metadata)
 
 
 class Recording:

@@ -171,10 +171,16 @@ def solve_mounts(
     if source is None:
         raise InputError(f"{directory}: holds no description.urdf; name the robot's description with --model")
     robot = MountedRobot(load_model(source))
-    samples = samples_of(dataset, robot, settings.joint_offsets)
+    return solve_samples(robot, samples_of(dataset, robot, settings.joint_offsets), calibration, settings), robot
+
+
+def solve_samples(
+    robot: MountedRobot, samples: Sequence[MountSample], calibration: CalibrationFile, settings: MountSettings
+) -> MountsResult:
+    """Return the mounts from samples, tied by the alignment in a calibration file if it has one."""
     observations = load_beside(calibration.path, calibration.right_to_left)
     settings = dataclasses.replace(settings, observations=settings.observations or observations)
-    return calibrate_mounts(robot.surfaces, samples, robot.nominal, tie_of(calibration), settings), robot
+    return calibrate_mounts(robot.surfaces, samples, robot.nominal, tie_of(calibration), settings)
 
 
 def residuals_at(dataset: Dataset, robot: MountedRobot, poses: Mapping[str, np.ndarray]) -> Residuals:

@@ -9,9 +9,10 @@ from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.geometry.voxels import voxel_keys
-from stretch_sim_cal.ros.collection.motion_state import JOINT_STATES, ArmState
+from stretch_sim_cal.ros.collection.motion_state import ArmState
 from stretch_sim_cal.ros.collection.settings import CollectionSettings
 from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.listening.joints import JOINT_STATES
 
 BELOW_FLOOR = 0.5
 # Heights (m) up to which a point is floor, well below where an outline begins to count (0.06 m).

@@ -17,7 +17,7 @@ from stretch_sim_cal.ros.listening.frames import (
     tree_of_description,
 )
 from stretch_sim_cal.ros.listening.joints import JOINT_STATES
-from stretch_sim_cal.ros.listening.pairing import SIDES, PairingCounts, StampPairing
+from stretch_sim_cal.ros.listening.pairing import SIDES, Pair, PairingCounts, StampPairing
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
 
@@ -140,16 +140,19 @@ class RecordedPairs:
 
     `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of others.
     `bound` (s) is how far apart the stamps of a pair may be, `limit`
-    the most pairs to yield, `read` what makes a cloud of a message. Raises `InputError` where a topic is missing, holds the other lidar's clouds, or no pair is
-    found at all.
+    the most pairs to yield, `read` what makes a cloud of a message. Raises `InputError` where a topic is missing, holds the
+    other lidar's clouds, or no pair is found at all. `messages` gives all pairs as messages with their stamps.
     """
 
     def __init__(
         self, recording: Recording, topics: dict[str, str], frames: dict[str, str], bound: float, limit: int,
         warn: Callable[[str], None], read: Callable[[Any], np.ndarray] = returns_from_message,
     ):  # fmt: skip
+        if not 0 <= bound < 10:
+            raise InputError(f"--max-time-difference: {bound} s; give a number from 0 to 10")
         for side in SIDES:
             recording.require(topics[side], CLOUD_TYPE)
+        self.path = recording.path
         self._recording, self._frames, self._warn = recording, frames, warn
         self._side_of = {topic: side for side, topic in topics.items()}
         self._bound, self._limit, self._read = bound, limit, read
@@ -157,8 +160,26 @@ class RecordedPairs:
         self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        given = 0
+        for pair in self.messages():
+            left, right = self._read(pair.left), self._read(pair.right)
+            if len(left) and len(right):
+                yield left, right
+                given += 1
+            if given == self._limit:
+                return
+        if not given:
+            miss = self.counts.closest_miss
+            why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
+            raise InputError(
+                f"{self.path}: no pair of clouds within {1e3 * self._bound:.0f} ms: {why}; "
+                "raise --max-time-difference if the lidars' clocks are known to differ"
+            )
+
+    def messages(self) -> Iterator[Pair]:
+        """Yield all pairs of messages, stamps and gaps in ns, in order."""
         pairing: StampPairing = StampPairing(self._bound)
-        self.counts, given = pairing.counts, 0
+        self.counts = pairing.counts
         complaints = {""}
         for topic, message in self._recording.messages(list(self._side_of)):
             complaint = self._complaint(topic, message.header.frame_id)
@@ -166,20 +187,7 @@ class RecordedPairs:
                 complaints.add(complaint)
                 self._warn(complaint)
             stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
-            for pair in pairing.add(self._side_of[topic], stamp, message):
-                left, right = self._read(pair.left), self._read(pair.right)
-                if len(left) and len(right):
-                    yield left, right
-                    given += 1
-                if given == self._limit:
-                    return
-        if not given:
-            miss = self.counts.closest_miss
-            why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
-            raise InputError(
-                f"{self._recording.path}: no pair of clouds within {1e3 * self._bound:.0f} ms: {why}; "
-                "raise --max-time-difference if the lidars' clocks are known to differ"
-            )
+            yield from pairing.add(self._side_of[topic], stamp, message)
 
     def _complaint(self, topic: str, frame: str) -> str:
         side = self._side_of[topic]
