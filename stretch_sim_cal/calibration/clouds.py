@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, weak_echo
 
@@ -292,17 +293,22 @@ class Cloud:
 
 
 def cloud_of(array: np.ndarray, name: str) -> Cloud:
-    """Return points (N, 3), or a structured array (N,) with fields x, y, z and perhaps ring and intensity, as a cloud.
+    """Return points (N, 3), returns (N, 5) of x, y, z, ring, intensity, or a structured array (N,) with fields x, y, z and
+    perhaps ring and intensity, as a cloud.
 
     Raises `InputError` naming it for anything else.
     """
     names = getattr(getattr(array, "dtype", None), "names", None)
     if names is None:
+        if np.ndim(array) == 2 and np.shape(array)[1] == 5:
+            return Cloud(checked_points(array[:, :3], name), array[:, 3].astype(np.int64), array[:, 4])
         return Cloud(checked_points(array, name))
     missing = [field for field in "xyz" if field not in names]
     if missing or array.ndim != 1:
         raise InputError(f"{name} cloud: a structured array (N,) with fields x, y, z was expected, not {array.dtype}")
-    points = np.stack([np.asarray(array[field], dtype=float) for field in "xyz"], axis=1)
+    # Misses, and second returns that repeat the first bit by bit, are no measurements of their own.
+    array = array[are_returns(coordinates(array))]
+    points = coordinates(array).astype(float)
     return Cloud(points, *(np.asarray(array[field]) if field in names else None for field in ("ring", "intensity")))
 
 

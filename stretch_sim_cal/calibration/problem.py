@@ -125,11 +125,16 @@ class NormalEquations:
         """Return what no data says."""
         return cls(np.zeros((size, size)), np.zeros(size))
 
-    def add(self, jacobian: np.ndarray, residuals: np.ndarray, weights: np.ndarray, columns: np.ndarray) -> None:
-        """Add rows with `residuals` (N,), `weights` (N,) and a dense `jacobian` (N, C) over `columns` (C,)."""
-        weighted = jacobian * weights[:, None]
-        self.information[np.ix_(columns, columns)] += weighted.T @ jacobian
-        self.gradient[columns] -= weighted.T @ residuals
+    def weighing(self, share: float) -> "NormalEquations":
+        """Return the same with only a share of its weight."""
+        return NormalEquations(share * self.information, share * self.gradient)
+
+    def plus(self, other: "NormalEquations") -> "NormalEquations":
+        """Return both together; the other may be without the last columns."""
+        size, total = len(other.gradient), NormalEquations(self.information.copy(), self.gradient.copy())
+        total.information[:size, :size] += other.information
+        total.gradient[:size] += other.gradient
+        return total
 
     def add_eliminating(
         self, jacobian: sparse.csr_array, residuals: np.ndarray, weights: np.ndarray,

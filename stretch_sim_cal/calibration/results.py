@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.observations import Observations
+
 
 @dataclass(frozen=True)
 class Direction:
@@ -30,7 +32,8 @@ class AlignmentResult:
     `right_to_left` (4, 4) maps points of the right lidar's frame into the left's. `covariance` (6, 6) is over the twist
     (tx, ty, tz, rx, ry, rz) in m and rad with `true = exp(twist) @ right_to_left`, in the left frame. `rmse` (m) is the
     root mean square distance between the two lidars' surfaces; `overlap` (0 to 1) the part of the right lidar's view
-    that the left one sees too. A result with `refusals` must not be written.
+    that the left one sees too. `observations`, if a method has them, are for later stages. A result with `refusals` must not
+    be written.
     """
 
     right_to_left: np.ndarray
@@ -43,6 +46,7 @@ class AlignmentResult:
     warnings: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
+    observations: Observations | None = field(default=None, repr=False)
 
     @property
     def accepted(self) -> bool:

@@ -14,7 +14,7 @@ A patch of the floor obeys, beside that, the floor: its height at the spot is th
 unevenness. It may be seen by one lidar alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -114,6 +114,12 @@ class RoomBlock:
     def information_by_chance(self) -> np.ndarray:
         """Return how much information (6, 6) about the right lidar's pose may come from nothing but the normals' noise."""
         return information_by_chance(self.gaps, self.weights / self.grids)
+
+    def only_floor(self) -> "RoomBlock":
+        """Return the block without the patches that are not of the floor."""
+        weights = np.zeros(len(self.patch_weights))
+        weights[self.floor_patches] = self.patch_weights[self.floor_patches]
+        return replace(self, patch_weights=weights)
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]) -> None:
         """Add what the patches say of the unknowns to the normal equations."""

@@ -189,7 +189,7 @@ def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, f
 
     frames = source.frames
     clouds = list(source.pairs(3, "drawing"))
-    left, right = (np.concatenate([pair[side] for pair in clouds]) for side in (0, 1))
+    left, right = (np.concatenate([pair[side][:, :3] for pair in clouds]) for side in (0, 1))
     base_from_left = left_pose(file, frames.base_from_left)
     left_in_base = apply(base_from_left, left)
     after = apply(base_from_left @ right_to_left, right)

@@ -39,6 +39,21 @@ def points_from_message(message: Any) -> np.ndarray:
     return points[are_returns(points)]
 
 
+def returns_from_message(message: Any) -> np.ndarray:
+    """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity; (N, 3) if the message lacks one of these.
+
+    Rows are those of `points_from_message`. Raises `InputError` where the message has no x, y, z or its bytes do not fit its
+    own description.
+    """
+    records = _records(message)
+    points = _xyz(records)
+    kept = are_returns(points)
+    if any(name not in records.dtype.names for name in ("ring", "intensity")):
+        return points[kept]
+    columns = [records[name][kept].astype(np.float32) for name in ("ring", "intensity")]
+    return np.column_stack([points[kept], *columns])
+
+
 def fields_from_message(message: Any, names: Sequence[str], returns_only: bool = False) -> dict[str, np.ndarray]:
     """Return the named fields of a cloud, each (N,) (or (N, count)) in the machine's byte order and the field's type.
 

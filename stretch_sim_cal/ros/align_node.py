@@ -8,7 +8,7 @@ import numpy as np
 from stretch_sim_cal.calibration import calibration_file
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
+from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method, given_clouds
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
 from stretch_sim_cal.ros.left_mount import LeftMountCheck
 from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
@@ -66,7 +66,7 @@ def align(context: NodeContext) -> int:
     method = method_class(first_guess, _settings(options, base_from_left))
     joints, check = latest_joints(context), LeftMountCheck()
     for pair in clouds.take(options.num_samples, "aligning"):
-        method.add(pair.left, pair.right)
+        method.add(*given_clouds(method, pair.left, pair.right))
         check.add(pair.left, pair.right)
     context.log.info(clouds.summary())
     result, unchecked = check.with_warning(

@@ -8,7 +8,7 @@ import numpy as np
 from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
-from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
+from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names, given_clouds
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
@@ -78,7 +78,7 @@ def find_floor(context: NodeContext) -> int:
     settings = FloorSettings(right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance)
     method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
     for pair in clouds.take(options.num_samples, "looking at the floor"):
-        method.add(pair.left, pair.right)
+        method.add(*given_clouds(method, pair.left, pair.right))
     context.log.info(clouds.summary())
     result = method.solve()
     numbers = floor_numbers(result, nominal_footprint_from_base)

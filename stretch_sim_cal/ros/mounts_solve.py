@@ -14,6 +14,7 @@ from stretch_sim_cal.calibration.mounts.misfit import residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, Residuals
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.summaries import listed
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
@@ -32,6 +33,7 @@ from stretch_sim_cal.robot.stretch import (
     lidar_links,
 )
 from stretch_sim_cal.robot.surfaces import robot_surfaces
+from stretch_sim_cal.sensor.sensor import Sensor
 
 OFFSET_JOINTS = ("lift_joint", ARM_JOINT, "wrist_yaw_joint")
 OFFSET_PRIORS = {"lift_joint": 0.01, ARM_JOINT: 0.01, "wrist_yaw_joint": float(np.deg2rad(3.0))}
@@ -42,8 +44,9 @@ MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
 
 
 def mount_settings(
-    range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False
-) -> MountSettings:
+    range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
+    sensor: Sensor | None = None, observations: Observations | None = None,
+) -> MountSettings:  # fmt: skip
     """Return the settings for a Stretch whose links are known to `link_mm` and `link_deg` (one sigma per axis).
 
     The joints' zeros are never taken for exact: what a joint moves is off by as much for all its links together. They
@@ -60,7 +63,7 @@ def mount_settings(
     return MountSettings(
         range_noise=range_noise, link_position=1e-3 * link_mm, link_angle=float(np.radians(link_deg)),
         joint_offsets=OFFSET_JOINTS, joint_prior=OFFSET_PRIORS if with_joint_offsets else tight,
-        offsets_asked_for=with_joint_offsets,
+        offsets_asked_for=with_joint_offsets, sensor=sensor, observations=observations,
     )  # fmt: skip
 
 
@@ -151,7 +154,8 @@ def samples_of(dataset: Dataset, robot: MountedRobot, offsets: Sequence[str]) ->
                 "ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
             )
         clouds = (
-            np.asarray(cloud[np.isfinite(cloud).all(axis=1), :3], dtype=float) for cloud in (sample.left, sample.right)
+            np.asarray(cloud[np.isfinite(cloud).all(axis=1)][:, : 5 if cloud.shape[1] >= 5 else 3], dtype=float)
+            for cloud in (sample.left, sample.right)
         )
         samples.append(robot.sample(sample.name, sample.joints, *clouds, offsets))
     return samples

@@ -17,7 +17,9 @@ from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.simulated import PayloadBox
 from stretch_sim_cal.robot.stretch import joint_positions
-from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_joints, mount_settings
+from stretch_sim_cal.ros import mounts_solve
+from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_joints
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -39,6 +41,11 @@ SETUP = SimulationSetup(
     lidar_left_error=PoseError((0.012, -0.010, 0.012), tuple(np.radians([1.2, -1.0, 1.2]))),
     lidar_right_error=PoseError((-0.012, 0.010, 0.010), tuple(np.radians([-1.2, 1.0, 1.0]))),
 )  # fmt: skip
+
+
+def mount_settings(**settings):
+    """Return the settings for the ideal sensor that these tests simulate."""
+    return mounts_solve.mount_settings(sensor=load_sensor("jt128_sparse"), **settings)
 
 
 @pytest.fixture(scope="module")

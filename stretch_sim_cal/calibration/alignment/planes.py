@@ -6,6 +6,8 @@ data: a result that they do not support comes with refusals that say why. docs/a
 accurate it is.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.judgement import Evidence, judged
@@ -15,6 +17,7 @@ from stretch_sim_cal.calibration.coarse import coarse_alignment
 from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import NormalEquations, Priors, Solver, State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import remeasured_block, room_block
@@ -35,6 +38,7 @@ class PlaneAlignment:
     """Closes the gaps between the planes that both lidars see."""
 
     name = "planes"
+    takes_fields = True
 
     def __init__(self, initial_right_to_left: np.ndarray | None, settings: AlignmentSettings | None = None):
         """Start from the description's transform (4, 4), or from None where nothing is known."""
@@ -81,9 +85,16 @@ class PlaneAlignment:
             equations = NormalEquations.empty(unknowns.size)
             block.add_to(equations, unknowns, lidars)
             solution = solver.solve(equations, state, block.information_by_chance())
+            before = state
             state, noise = solver.decided(unknowns.moved(state, solution.change), solution), block.noise
         last = remeasured_block(lidars, state, block, None)
         patches, members, fits = last.flat
         motion = motion_of(last.surface, patches, members.each_cell_once(), fits, noise)
         evidence = Evidence(left, right, self._initial, last, solution, unknowns, motion)
-        return judged(self.name, evidence, self._intake, self._settings)
+        result = judged(self.name, evidence, self._intake, self._settings)
+        if self._settings.base_from_left is None:
+            return result
+        observations = Observations.of(
+            equations.weighing(last.scale**-2), unknowns, before, result.right_to_left, self._settings.base_from_left
+        )
+        return replace(result, observations=observations)

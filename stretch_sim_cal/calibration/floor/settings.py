@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.sensor import Sensor
 
@@ -40,6 +41,8 @@ class FloorSettings:
     max_motion_height: float = 0.001
     max_motion_tilt: float = float(np.deg2rad(0.05))
 
+    # What the alignment was made of: it takes the place of its covariance, and of the room that both lidars see here.
+    observations: Observations | None = None
     # Covariance (6, 6) of right_to_left over (tx, ty, tz, rx, ry, rz), left frame; without it, these deviations.
     right_to_left_covariance: np.ndarray | None = None
     typical_std_translation: float = 0.0002

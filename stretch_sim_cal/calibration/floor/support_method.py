@@ -29,6 +29,7 @@ from stretch_sim_cal.calibration.floor.search import within_search
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.floor.support import flatness, residual_map, support_of
 from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import (
     FLOOR,
     NormalEquations,
@@ -68,6 +69,7 @@ class SupportFloor:
     """
 
     name = "support"
+    takes_fields = True
 
     def __init__(
         self,
@@ -109,13 +111,19 @@ class SupportFloor:
         )
         lidars = self._worth_keeping(lidars, state)
         unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
-        solver = Solver(unknowns, Priors(state, left=FIXED, right=self._right_covariance))
+        earlier = self._earlier(unknowns)
+        solver = Solver(
+            unknowns, Priors(state, left=FIXED, right=None if earlier is not None else self._right_covariance)
+        )
         noise = FIRST_NOISE
         room = replace(state, floor=None)
         for slack, grids in ROOM_PASSES:
             block = room_block(lidars, room, noise, slack, grids)
             equations = NormalEquations.empty(unknowns.size)
-            block.add_to(equations, unknowns, lidars)
+            if earlier is None:
+                block.add_to(equations, unknowns, lidars)
+            else:
+                equations = equations.plus(earlier.at(room, unknowns))
             solution = solver.solve(equations, room)
             room, noise = solver.decided(unknowns.moved(room, solution.change), solution), block.noise
         state = replace(room, floor=state.floor)
@@ -127,7 +135,11 @@ class SupportFloor:
             solver.priors = replace(solver.priors, curvature=LIKELY_BEND if np.any(fit.bend) else 0.0)
             block = room_block(lidars, state, noise, slack, grids, self._floor_view(found, fit))
             equations = NormalEquations.empty(unknowns.size)
-            block.add_to(equations, unknowns, lidars)
+            if earlier is None:
+                block.add_to(equations, unknowns, lidars)
+            else:
+                block.only_floor().add_to(equations, unknowns, lidars)
+                equations = equations.plus(earlier.at(state, unknowns))
             solution = solver.solve(equations, state)
             state, noise = unknowns.moved(state, solution.change), block.noise
         # What is judged is the floor as it looks with the errors taken out that were found with it.
@@ -135,6 +147,15 @@ class SupportFloor:
         if fit is None:
             return self._refused(lidars, state)
         return self._result(lidars, unknowns, state, solution, found, fit)
+
+    def _earlier(self, unknowns: Unknowns) -> Observations | None:
+        """Return what the alignment observed, its poses in the description's base_footprint; None if it is not known, or of
+        lidars with other channels."""
+        given = self.settings.observations
+        if given is None or not given.fits(unknowns.models):
+            return None
+        equations = NormalEquations(given.information, given.gradient)
+        return Observations.of(equations, unknowns, given.state, given.result, self._footprint_from_base)
 
     def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
         """Return the lidars with what both see of the room, but for the robot, and what either sees near the floor."""

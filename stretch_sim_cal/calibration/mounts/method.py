@@ -8,6 +8,7 @@ returns near the model come from it. Poses are base_link_from_lidar.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     remainders,
     tukey,
 )
+from stretch_sim_cal.calibration.mounts.units import Coupled, Units
 from stretch_sim_cal.errors import InputError
 
 FINE_STEPS = 4
@@ -40,6 +42,7 @@ MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray wit
 FINE_POINTS = 400_000  # over both lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
+FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
 
 
@@ -60,16 +63,22 @@ def calibrate_mounts(
     unknowns = Unknowns(surfaces, settings)
     offsets = dict.fromkeys(settings.joint_offsets, 0.0)
     models = posed(list(samples), surfaces, offsets)
-    found = search(models, dict(nominal), tie, settings)
+    units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
+    if settings.observations is not None and settings.observations.fits((units.model, units.model)):
+        units.start_at(settings.observations.state.units)
+    found = search(models, dict(nominal), _loose(tie), settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
     for step in range(FINE_STEPS):
-        clouds = clouds if clouds and step > 1 else _clouds(models, poses, step)
-        matches = _matches(models, clouds, poses, settings, EDGE_ANGLES[min(step, 1)])
+        clouds = clouds if clouds and step > 1 else _clouds(models, poses, step, units)
+        matches = _matches(models, clouds, poses, settings, EDGE_ANGLES[min(step, 1)], units)
         matches, left = _without_patches(unknowns, models, matches, links, settings, patches=step > 0)
         noise = noise_of([left[key] / matches[key].incidence for key in matches], settings)
-        information, gradient = _system(unknowns, models, matches, left, noise, poses, nominal, tie, offsets, settings)
+        information, gradient, coupled = _system(
+            unknowns, models, clouds, matches, left, noise, poses, nominal, tie, offsets, settings, units
+        )
         build = as_built(information, gradient, unknowns, settings, MOST_OUT if step > 1 else 0)
+        coupled.take(build.solution)
         poses = {side: moved(poses[side], build.solution[unknowns.of_side(side)]) for side in SIDES}
         links = np.concatenate(
             [np.zeros(MOUNTS), build.solution[MOUNTS : unknowns.first_joint], np.zeros(len(offsets))]
@@ -83,7 +92,7 @@ def calibrate_mounts(
     along = np.concatenate([left[key] / matches[key].incidence for key in matches])
     directions = directions_of(poses, build.covariance, settings)
     joints = joint_offsets(unknowns, offsets, build.covariance, settings)
-    drawn = residuals_of(models, poses, SEEN * settings.range_noise)
+    drawn = residuals_of(models, poses, SEEN * settings.range_noise, units)
     return MountsResult(
         poses, build.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
         sum(counts.values()), len(samples), directions, joints, misfits, drawn, information,
@@ -93,8 +102,16 @@ def calibrate_mounts(
             "noise_mm": 1e3 * noise, "bolts_share": build.bolts, "surfaces_share": build.surfaces,
             "search_cost": found.cost, "starts": float(len(found.costs)),
         }
+        | coupled.numbers()
         | {f"points_{side}": float(count) for side, count in counts.items()},
     )  # fmt: skip
+
+
+def _loose(tie: Tie | None) -> Tie | None:
+    """Return a tie as loose as errors of the lidars may make it that the search does not take out."""
+    if tie is None:
+        return None
+    return Tie(tie.right_to_left, tie.covariance + np.diag([FIRST_POSITION**2] * 3 + [FIRST_ANGLE**2] * 3))
 
 
 def _check(surfaces, samples, nominal, settings) -> None:
@@ -103,7 +120,7 @@ def _check(surfaces, samples, nominal, settings) -> None:
     for sample in samples:
         for side in SIDES:
             cloud = getattr(sample, side)
-            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] != 3 or not len(cloud):
+            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not len(cloud):
                 raise InputError(
                     f"mounts: {sample.name}: holds no {side} cloud in its lidar's own frame; collect it again"
                 )
@@ -117,7 +134,7 @@ def _check(surfaces, samples, nominal, settings) -> None:
         raise InputError(f"mounts: nominal poses of {' and '.join(SIDES)} are needed")
 
 
-def _clouds(models: Sequence[PosedSample], poses: Poses, step: int) -> dict[str, list[np.ndarray]]:
+def _clouds(models: Sequence[PosedSample], poses: Poses, step: int, units: Units) -> dict[str, list[np.ndarray]]:
     """Return the returns that may be of the robot by side and sample; in the first step a part of them will do."""
     count = FINE_POINTS // (8 if step == 0 else 1) // (2 * len(models))
     clouds = {}
@@ -125,22 +142,22 @@ def _clouds(models: Sequence[PosedSample], poses: Poses, step: int) -> dict[str,
         clouds[side] = []
         for model in models:
             cloud = model.around(side, poses[side])
-            near = model.match(cloud, poses[side], NEAR, 0.05).indices
+            near = model.match(units.corrected(side, cloud), poses[side], NEAR, 0.05).indices
             clouds[side].append(thinned(cloud[near], count))
     return clouds
 
 
 def _matches(
     models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], poses: Poses, settings: MountSettings,
-    edge_angle: float,
+    edge_angle: float, units: Units,
 ) -> dict[tuple[str, int], Matches]:  # fmt: skip
     """Return by side and sample the returns that the model should explain: near it, not grazing, not at an edge."""
     gate = GATE * float(np.hypot(settings.range_noise, settings.link_position))
     found = {}
     for side in SIDES:
         for index, model in enumerate(models):
-            cloud = clouds[side][index]
-            matches = model.match(cloud, poses[side], gate, GRAZING)
+            cloud = units.corrected(side, clouds[side][index])
+            matches = units.without_incidence(side, model.match(cloud, poses[side], gate, GRAZING))
             matches = matches.chosen(model.inside(matches, cloud, poses[side], edge_angle, MARGIN))
             found[side, index] = matches.chosen(model.alone(matches, poses[side]))
     return found
@@ -163,18 +180,24 @@ def _without_patches(
 
 
 def _system(
-    unknowns: Unknowns, models: Sequence[PosedSample], matches: Mapping[tuple[str, int], Matches],
-    left: Mapping[tuple[str, int], np.ndarray], noise: float, poses: Poses, nominal: Poses, tie: Tie | None,
-    offsets: Mapping[str, float], settings: MountSettings,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return information (n, n) and gradient (n,) of all that is known, at the present poses."""
+    unknowns: Unknowns, models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]],
+    matches: Mapping[tuple[str, int], Matches], left: Mapping[tuple[str, int], np.ndarray], noise: float, poses: Poses,
+    nominal: Poses, tie: Tie | None, offsets: Mapping[str, float], settings: MountSettings, units: Units,
+) -> tuple[np.ndarray, np.ndarray, Coupled]:  # fmt: skip
+    """Return information (n, n) and gradient (n,) of all that is known, at the present poses, and the units' part."""
+    coupled = Coupled.empty(units, unknowns.size)
     information, gradient = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
     for (side, index), found in matches.items():
         weights = noise_weights(found, noise) * tukey(left[side, index] / found.incidence / noise, TUKEY)
-        add_matches(information, gradient, unknowns, side, models[index], found, weights)
+        add_matches(
+            information, gradient, unknowns, side, models[index], found, weights,
+            partial(coupled.add, side, clouds[side][index], found, weights, poses[side][:3, :3]),
+        )  # fmt: skip
     state = np.zeros(unknowns.size)
     state[unknowns.first_joint :] = list(offsets.values())
     add_priors(information, gradient, unknowns, state, poses, nominal, settings)
-    if tie is not None:
+    if settings.observations is not None and settings.observations.fits((units.model, units.model)):
+        coupled.add_observations(settings.observations, poses, information, gradient)
+    elif tie is not None:
         add_tie(information, gradient, poses, tie)
-    return information, gradient
+    return *coupled.reduced(information, gradient), coupled

@@ -8,6 +8,7 @@ from stretch_sim_cal.calibration.mounts.build import Build
 from stretch_sim_cal.calibration.mounts.rays import REACH, Matches, PosedSample, thinned
 from stretch_sim_cal.calibration.mounts.result import SIDES, LinkMisfit, MountSettings, Residuals
 from stretch_sim_cal.calibration.mounts.system import Unknowns, model_variances
+from stretch_sim_cal.calibration.mounts.units import Units
 from stretch_sim_cal.geometry.voxels import group_medians, voxel_keys
 
 PATCH = 0.03  # m, edge of the cells of a link's surface whose returns are judged together
@@ -76,13 +77,18 @@ def link_misfits(
     return sorted(misfits, key=lambda misfit: -misfit.sigmas)
 
 
-def residuals_of(models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], gate: float) -> Residuals:
-    """Return the returns whose rays meet the model, thinned: those within `gate` (m) of it, and all in front of it."""
+def residuals_of(
+    models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], gate: float, units: Units | None = None
+) -> Residuals:
+    """Return the returns whose rays meet the model, thinned: those within `gate` (m) of it, and all in front of it; with
+    the errors of the lidars' `units` taken out, if they are known."""
     parts = []
     count = DRAWN // (2 * len(models))
     for side in SIDES:
         for index, model in enumerate(models):
-            found = model.match(thinned(model.around(side, poses[side]), 4 * count), poses[side], REACH, 0.05)
+            cloud = thinned(model.around(side, poses[side]), 4 * count)
+            points = cloud[:, :3] if units is None else units.corrected(side, cloud)
+            found = model.match(points, poses[side], REACH, 0.05)
             found = found.chosen(found.along < gate)
             near = np.abs(found.along) < gate
             parts.append((found.points, found.hits, found.distances, near, found.links, np.full(len(near), index)))

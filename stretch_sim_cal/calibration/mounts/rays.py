@@ -59,11 +59,11 @@ class PosedSample:
         self._low, self._high = corners.min(axis=0) - AROUND, corners.max(axis=0) + AROUND
 
     def around(self, side: str, base_from_lidar: np.ndarray) -> np.ndarray:
-        """Return the returns (N, 3) of one lidar, in its frame, that may be of the robot."""
+        """Return the returns (N, 3 or 5) of one lidar, in its frame, that may be of the robot."""
         cloud = getattr(self.sample, side)
-        ranges = np.linalg.norm(cloud, axis=1)
+        ranges = np.linalg.norm(cloud[:, :3], axis=1)
         cloud = cloud[(ranges > OWN) & (ranges < REACH)]
-        seen = apply(base_from_lidar, cloud)
+        seen = apply(base_from_lidar, cloud[:, :3])
         return cloud[((seen > self._low) & (seen < self._high)).all(axis=1)]
 
     def match(self, cloud: np.ndarray, base_from_lidar: np.ndarray, gate: float, grazing: float) -> Matches:

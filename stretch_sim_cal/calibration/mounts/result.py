@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import Direction
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_rotation_translation, inverse
+from stretch_sim_cal.sensor.sensor import Sensor
 
 SIDES = ("left", "right")
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
@@ -19,7 +21,8 @@ FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may 
 class MountSample:
     """What both lidars see in one arm pose.
 
-    `left` and `right` (N, 3) are returns in their lidar's own frame, of any number of frames; `base_from_link` (4, 4)
+    `left` and `right` (N, 3), or (N, 5) with ring and intensity, are returns in their lidar's own frame, of any number of
+    frames; `base_from_link` (4, 4)
     says where the links are at the joint values of the pose. `joint_motions` gives for each joint whose zero may be
     off the twists (6,), per m or rad of the joint, of the links that it moves. `held_at` (4, 4) says for each link that
     is bolted to another where, in base_link: its joint's origin, before the joint moves; `held_by` names for each link
@@ -42,6 +45,8 @@ class MountSettings:
     `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on what
     holds it, as one thinks beforehand; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
     `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are they part of the result. `mount_position` and `mount_angle` say the same of the mounts.
+    `sensor` is the kind of lidar; without, a spinning lidar of unknown make. `observations`
+    are what the alignment was made of, in place of the tie.
     A direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
     above `refuse_factor` times that in a refusal.
     """
@@ -58,6 +63,8 @@ class MountSettings:
     max_std_translation: float = 2e-3
     max_std_rotation: float = np.deg2rad(0.2)
     refuse_factor: float = 5.0
+    sensor: Sensor | None = None
+    observations: Observations | None = None
 
 
 @dataclass(frozen=True)

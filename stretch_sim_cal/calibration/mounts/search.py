@@ -12,6 +12,7 @@ import numpy as np
 from stretch_sim_cal.calibration.mounts.rays import PosedSample, thinned
 from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, Tie, moved
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, add_tie, tukey
+from stretch_sim_cal.calibration.mounts.units import Units
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
@@ -33,10 +34,15 @@ class Found:
     costs: list[float]
 
 
-def search(samples: Sequence[PosedSample], nominal: Poses, tie: Tie | None, settings: MountSettings) -> Found:
+def search(
+    samples: Sequence[PosedSample], nominal: Poses, tie: Tie | None, settings: MountSettings, units: Units
+) -> Found:
     """Return the best of the minima from all starts."""
     clouds = {
-        side: [thinned(sample.around(side, nominal[side]), POINTS // len(samples)) for sample in samples]
+        side: [
+            units.corrected(side, thinned(sample.around(side, nominal[side]), POINTS // len(samples)))
+            for sample in samples
+        ]
         for side in SIDES
     }
     ends = [_descend(samples, clouds, start, tie, settings) for start in _starts(nominal, tie)]

@@ -8,7 +8,7 @@ They are estimated with the mounts, held by the model's uncertainty, and not of 
 link are not taken for more than the link's place is known.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -48,9 +48,10 @@ class Unknowns:
 
 def add_matches(
     information: np.ndarray, gradient: np.ndarray, unknowns: Unknowns, side: str, sample: PosedSample,
-    matches: Matches, weights: np.ndarray,
+    matches: Matches, weights: np.ndarray, coupled: Callable | None = None,
 ) -> None:  # fmt: skip
-    """Add matches with their weights (M,), 1 / m^2, to the system `information @ step = gradient`, link by link.
+    """Add matches with their weights (M,), 1 / m^2, to the system `information @ step = gradient`, link by link; each
+    link's part is also given to `coupled`, as (mask, columns, jacobian).
 
     Gauss-Newton: a return's distance from the plane of the surface on its ray is linear in all twists. The arms of
     the rotations are those of the rays' hits: with the returns' own, their noise would correlate with the distances'
@@ -60,6 +61,8 @@ def add_matches(
         weighted = weights[chosen][:, None] * jacobian
         information[np.ix_(columns, columns)] += jacobian.T @ weighted
         gradient[columns] -= weighted.T @ matches.distances[chosen]
+        if coupled is not None:
+            coupled(chosen, columns, jacobian)
 
 
 def remainders(

@@ -30,7 +30,8 @@ class Placement:
 
 @dataclass(frozen=True)
 class Capture:
-    """What was seen: `points` (N, 3) in the calibrated footprint, and as `left` and `right` in their lidar's own frame.
+    """What was seen: `points` (N, 3) in the calibrated footprint, and as `left` and `right` (N, 3 or 5), with
+    ring and intensity, in their lidar's own frame.
 
     All are float32 and hold the same returns, `points` the left ones first. `actual` are the arm's joints at that
     time, `joints` all of the description's.
@@ -91,7 +92,7 @@ class Captures:
         left = cropped(left, placement.footprint_from_left, self._settings)
         right = cropped(right, placement.footprint_from_right, self._settings)
         points = np.concatenate(
-            [apply(placement.footprint_from_left, left), apply(placement.footprint_from_right, right)]
+            [apply(placement.footprint_from_left, left[:, :3]), apply(placement.footprint_from_right, right[:, :3])]
         )
         joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
         return Capture(points, left, right, self._state.arm, joints)
@@ -107,12 +108,12 @@ class Captures:
 
 
 def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:
-    """Return what of a lidar's points (N, 3) lies around the robot, in the lidar's frame still, thinned.
+    """Return what of a lidar's returns (N, 3 or 5) lies around the robot, in the lidar's frame still, thinned.
 
     Points are kept or left out, never moved: one in every cube of edge `cell`, of the floor, which is most of what is
     seen and none of the outline, one in every cube of edge `floor_cell`.
     """
-    seen = apply(footprint_from_lidar, points)
+    seen = apply(footprint_from_lidar, points[:, :3])
     near = np.hypot(seen[:, 0], seen[:, 1]) <= settings.crop_radius
     near &= (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)
     points, height = points[near], seen[near, 2]
@@ -122,5 +123,5 @@ def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: Coll
 
 
 def _one_per_cell(points: np.ndarray, cell: float) -> np.ndarray:
-    _, first = np.unique(voxel_keys(points, cell), return_index=True)
+    _, first = np.unique(voxel_keys(points[:, :3], cell), return_index=True)
     return points[np.sort(first)]

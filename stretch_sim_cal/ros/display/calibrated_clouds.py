@@ -34,8 +34,8 @@ class Placement:
             )
         ):
             records = np.zeros(len(points), DISPLAY_DTYPE)
-            records["x"], records["y"], records["z"] = apply(footprint_from_lidar, points).T
-            records["intensity"] = _intensity(message)
+            records["x"], records["y"], records["z"] = apply(footprint_from_lidar, points[:, :3]).T
+            records["intensity"] = points[:, 4] if points.shape[1] > 4 else _intensity(message)
             records["lidar"] = number
             parts.append(records)
         return np.concatenate(parts)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import points_from_message
+from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.ros.listening.frames import complaint_about_frame
 from stretch_sim_cal.ros.listening.pairing import MILLISECOND, SIDES, Pair, StampPairing
 from stretch_sim_cal.ros.listening.watchdog import Progress, Watchdog
@@ -39,13 +39,13 @@ class CloudPair:
 
     @cached_property
     def left(self) -> np.ndarray:
-        """The left lidar's returns (N, 3), float32, in its own frame; only finite ones."""
-        return points_from_message(self.left_message)
+        """The left lidar's returns (N, 5) float32 in its own frame: x, y, z, ring, intensity; (N, 3) if it sends no more."""
+        return returns_from_message(self.left_message)
 
     @cached_property
     def right(self) -> np.ndarray:
-        """The right lidar's returns (N, 3), float32, in its own frame; only finite ones."""
-        return points_from_message(self.right_message)
+        """The right lidar's returns, as `left`."""
+        return returns_from_message(self.right_message)
 
 
 class CloudPairs:

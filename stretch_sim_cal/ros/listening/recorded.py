@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import points_from_message
+from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.ros.listening.frames import (
     FrameTree,
@@ -96,7 +96,8 @@ def _trees(recording: Recording, description: str | None) -> Iterator[FrameTree]
 
 
 class RecordedPairs:
-    """Pairs of clouds in a recording, in order; iterating yields (left, right), (N, 3) each, without empty ones.
+    """Pairs of clouds in a recording, in order; iterating yields (left, right), (N, 5) each (x, y, z, ring, intensity;
+    (N, 3) if a cloud has no more), without empty ones.
 
     `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of others.
     `bound` (s) is how far apart the stamps of a pair may be, `limit`
@@ -127,7 +128,7 @@ class RecordedPairs:
                 self._warn(complaint)
             stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
             for pair in pairing.add(self._side_of[topic], stamp, message):
-                left, right = points_from_message(pair.left), points_from_message(pair.right)
+                left, right = returns_from_message(pair.left), returns_from_message(pair.right)
                 if len(left) and len(right):
                     yield left, right
                     given += 1
