@@ -30,11 +30,17 @@ WARN_DISTURBED = 0.02
 MAX_SCALE = 3.0
 MAX_GAP = 0.002
 
+COARSE_ONLY = (
+    "the few small flat surfaces that both lidars see contradict the views as a whole, so the coarse registration is "
+    "the result; turn the robot or move it to where more walls are near, and take more frames"
+)
+
 
 @dataclass(frozen=True)
 class Evidence:
     """What there is to judge: both views, the description's transform, the patches at the estimate, the solution that led
-    there, and the motion."""
+    there, the motion, and the `coarse_covariance` (6, 6) if the estimate is the coarse one, since the patches contradict
+    the views."""
 
     left: Surface
     right: Surface
@@ -43,6 +49,7 @@ class Evidence:
     solution: Solution
     unknowns: Unknowns
     motion: Motion
+    coarse_covariance: np.ndarray | None = None
 
     @property
     def estimate(self) -> np.ndarray:
@@ -52,6 +59,8 @@ class Evidence:
     @property
     def covariance(self) -> np.ndarray:
         """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are."""
+        if self.coarse_covariance is not None:
+            return self.coarse_covariance
         return self.solution.covariance[RIGHT, RIGHT] * self.last.scale**2
 
 
@@ -67,17 +76,18 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
     motion = evidence.motion
     disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
-    refusals = (
-        movement(motion, disturbed, last.num_used) + wrong_minimum(views)
-        or overlap_refusals(views, last.num_used)
-        or (unobserved(found) or little_support(last, covariance, settings)) + misfit(last.scale, last.rmse)
-    )
+    coarse = evidence.coarse_covariance is not None
+    refusals = movement(motion, disturbed, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
+    if not refusals and coarse:
+        refusals = unobserved(found)
+    elif not refusals:
+        refusals = (unobserved(found) or little_support(last, covariance, settings)) + misfit(last.scale, last.rmse)
     # An estimate that is refused tells nothing about the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
         right_to_left=evidence.estimate, covariance=covariance, rmse=last.rmse, num_frames=intake.num_frames, method=method,
         overlap=float(views.overlap), directions=found,
-        warnings=intake.warnings() + against_model + _moving(disturbed),
+        warnings=intake.warnings() + against_model + _moving(disturbed) + [COARSE_ONLY] * coarse,
         refusals=refusals,
         diagnostics={
             "patches": len(last.flat[0].centres) / last.grids, "patches_used": last.num_used,
@@ -86,7 +96,7 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
             "gap_scale": last.scale,
             "agree": float(views.agree), "contradict": float(views.contradict),
             "motion": motion.translation, "motion_rotation": motion.rotation, "disturbed": disturbed,
-        } | sensor_numbers(evidence.unknowns, last.state, evidence.solution),
+        } | ({} if coarse else sensor_numbers(evidence.unknowns, last.state, evidence.solution)),
     )  # fmt: skip
 
 

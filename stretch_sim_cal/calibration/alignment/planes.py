@@ -13,7 +13,7 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment.judgement import Evidence, judged
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.coarse import coarse_alignment
+from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance
 from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
@@ -32,6 +32,8 @@ __all__ = ["AlignmentSettings", "PlaneAlignment"]
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 FIXED = np.zeros((6, 6))
+# By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
+MUCH_WORSE = 0.02
 
 
 class PlaneAlignment:
@@ -70,14 +72,13 @@ class PlaneAlignment:
             left = without_body(left, self._settings.base_from_left, self._settings)
             right = without_body(right, self._settings.base_from_left @ estimate, self._settings)
         # Only what both lidars see says how they stand to each other.
+        views = Views(left, right)
         lidars = tuple(
             Lidar(surface, lidar.model).only(confirmed)
-            for surface, lidar, confirmed in zip(
-                (left, right), lidars, Views(left, right).shared(estimate), strict=True
-            )
+            for surface, lidar, confirmed in zip((left, right), lidars, views.shared(estimate), strict=True)
         )
         # All poses are in the left lidar's frame, which stays where it is.
-        state = State((np.eye(4), estimate), tuple(np.zeros(lidar.model.size) for lidar in lidars))
+        state = coarse = State((np.eye(4), estimate), tuple(np.zeros(lidar.model.size) for lidar in lidars))
         unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
         solver, noise = Solver(unknowns, Priors(state, left=FIXED)), FIRST_NOISE
         for slack, grids in PASSES:
@@ -87,12 +88,16 @@ class PlaneAlignment:
             solution = solver.solve(equations, state, block.information_by_chance())
             before = state
             state, noise = solver.decided(unknowns.moved(state, solution.change), solution), block.noise
+        fallback = None
+        if views.under(state.left_from_right).score < views.under(estimate).score - MUCH_WORSE:
+            # Too few small surfaces fit: they must not lead away from what the whole views say.
+            state, fallback = coarse, coarse_covariance(left, right, estimate, self._settings)
         last = remeasured_block(lidars, state, block, None)
         patches, members, fits = last.flat
         motion = motion_of(last.surface, patches, members.each_cell_once(), fits, noise)
-        evidence = Evidence(left, right, self._initial, last, solution, unknowns, motion)
+        evidence = Evidence(left, right, self._initial, last, solution, unknowns, motion, fallback)
         result = judged(self.name, evidence, self._intake, self._settings)
-        if self._settings.base_from_left is None:
+        if self._settings.base_from_left is None or fallback is not None:
             return result
         observations = Observations.of(
             equations.weighing(last.scale**-2), unknowns, before, result.right_to_left, self._settings.base_from_left
