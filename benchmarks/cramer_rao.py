@@ -26,7 +26,7 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.room import WEAK
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import adjoint, apply, inverse
+from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS
@@ -48,17 +48,13 @@ def alignment_bound(recording: Recording, frames: int, whole: bool) -> np.ndarra
     return _covariance(recording, information, fixed=[LEFT, FLOOR])[RIGHT, RIGHT]
 
 
-def floor_bound(
-    recording: Recording, base_from_left: np.ndarray, right_to_left_covariance: np.ndarray, frames: int, whole: bool
-) -> np.ndarray:
+def floor_bound(recording: Recording, base_from_left: np.ndarray, frames: int, whole: bool) -> np.ndarray:
     """Return the covariance (3, 3) of the floor's height and tilts at base_link's origin, if the left lidar is known to be at
-    `base_from_left` (4, 4) and the right one to be where an alignment with a covariance (6, 6) has it."""
+    `base_from_left` (4, 4), from all frames, those of the alignment as well."""
     base_from_right = base_from_left @ recording.right_to_left
     true_base = recording.simulator.base_from_lidar("left")
     floor = recording.simulator.floor_in_base.moved(base_from_left @ inverse(true_base))
     information = _information(recording, (base_from_left, base_from_right), frames, floor, whole)
-    turned = adjoint(base_from_left)
-    information[RIGHT, RIGHT] += np.linalg.inv(turned @ right_to_left_covariance @ turned.T)
     return _covariance(recording, information, fixed=[LEFT])[FLOOR, FLOOR]
 
 

@@ -174,7 +174,9 @@ def compare_under(effect: effects.Effect, seed: int) -> dict:
     )
     (aligned, _), (published_aligned, _) = effects.solved(*aligning, recording.pairs(ALIGNMENT_FRAMES))
     footprint_from_base = link_transform(parse_urdf(simulator.nominal_description), {}, "base_link", "base_footprint")
-    settings = FloorSettings(sensor=sensor, right_to_left_covariance=aligned.covariance)
+    settings = FloorSettings(
+        sensor=sensor, right_to_left_covariance=aligned.covariance, observations=aligned.observations
+    )
     methods = (
         SupportFloor(left, aligned.right_to_left, footprint_from_base, settings),
         PublishedFloor(left, published_aligned),
@@ -185,7 +187,7 @@ def compare_under(effect: effects.Effect, seed: int) -> dict:
     truth = simulator.floor_in_base.moved(left @ inverse(simulator.base_from_lidar("left")))
     tilt = np.cross(ours.plane.normal, truth.normal)
     error = np.array([truth.offset - ours.plane.offset, tilt[0], tilt[1]])
-    bounds = (floor_bound(recording, left, aligned.covariance, FLOOR_FRAMES, whole) for whole in (False, True))
+    bounds = (floor_bound(recording, left, ALIGNMENT_FRAMES + FLOOR_FRAMES, whole) for whole in (False, True))
     run = {
         "ours": errors(ours.plane, truth) | {"cpu_s": seconds},
         "published": errors(published, truth) | {"cpu_s": published_seconds},
