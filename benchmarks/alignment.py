@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from cramer_rao import alignment_bound
+from effects import Effect, Recording, add_options, chosen, run_effects, solved
 from error_plot import Quantity, plot_errors
 from tqdm import tqdm
 
@@ -26,7 +28,7 @@ from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -73,6 +75,8 @@ QUANTITIES = (
     Quantity("translation_mm", "translation error / mm", (0.15, 0.4)),
     Quantity("rotation_deg", "rotation error / deg", (0.003, 0.008)),
 )
+EFFECT_LABELS = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
+EFFECT_FRAMES = 20
 QUICK = ("furnished room", "furnished room, 5 frames", "tables, platform")
 
 
@@ -80,21 +84,26 @@ def main() -> int:
     """Run the rows, print and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three seeds, and only the first few kinds of rows")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, help="so many (default: 20, with --effects 5)")
     parser.add_argument("--first-seed", type=int, default=1001, help="seeds below 1000 were used while developing")
     names = [row.name for row in (*ROWS, *HOPELESS)]
     parser.add_argument("--row", action="append", choices=names, help="only this one; repeatable")
     parser.add_argument("--no-memory", action="store_true", help="do not measure memory, which takes 220 frames")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
     parser.add_argument("--memory", type=int, metavar="FRAMES", help="only print this process's peak memory in MB")
+    add_options(parser)
     args = parser.parse_args()
     if args.memory:
         print(peak_memory(args.memory))
         return 0
+    if args.effects is not None:
+        seeds = range(args.first_seed, args.first_seed + (args.seeds or 5))
+        run_effects(compare_under, chosen(args.effects), seeds, EFFECT_LABELS, args.out, "alignment_effects")
+        return 0
     names = args.row or (QUICK if args.quick else names)
     rows = [row for row in ROWS if row.name in names]
     hopeless = [row for row in HOPELESS if row.name in names or args.quick]
-    seeds = range(args.first_seed, args.first_seed + (3 if args.quick else args.seeds))
+    seeds = range(args.first_seed, args.first_seed + (3 if args.quick else args.seeds or 20))
     few = seeds[: max(len(seeds) // 4, 1)]
     jobs = [(row, seed) for row in rows for seed in seeds] + [(row, seed) for row in hopeless for seed in few]
     results: dict[str, list[dict]] = {row.name: [] for row in (*rows, *hopeless)}
@@ -149,6 +158,34 @@ def compare(row: Row, seed: int) -> dict:
         "published": errors(truth, published.right_to_left) | {"cpu_s": published_seconds},
         "normalised_error_squared": float(twist @ np.linalg.solve(ours.covariance, twist)) if ours.accepted else None,
     }
+
+
+def compare_under(effect: Effect, seed: int) -> dict:
+    """Return the errors of both methods on one recording of lidars with an effect."""
+    recording = Recording(effect, seed)
+    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
+    guess, settings = inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=recording.sensor)
+    methods = alignment_method()(guess, settings), PublishedAlignment(guess)
+    (ours, seconds), (published, published_seconds) = solved(*methods, recording.pairs(EFFECT_FRAMES))
+    truth = recording.right_to_left
+    twist = log(truth @ inverse(ours.right_to_left))
+    bounds = (alignment_bound(recording, EFFECT_FRAMES, whole) for whole in (False, True))
+    return {
+        "ours": errors(truth, ours.right_to_left) | {"cpu_s": seconds},
+        "published": errors(truth, published.right_to_left) | {"cpu_s": published_seconds},
+        "nees": float(twist @ np.linalg.solve(ours.covariance, twist)) / 6,
+        "standard_deviations": np.sqrt(np.diag(ours.covariance)).tolist(),
+        "bounds": [
+            {"translation_mm": 1e3 * rms(bound[:3, :3]), "rotation_deg": float(np.degrees(rms(bound[3:, 3:])))}
+            for bound in bounds
+        ],
+        "refusals": ours.refusals, "warnings": ours.warnings,
+    }  # fmt: skip
+
+
+def rms(covariance: np.ndarray) -> float:
+    """Return the root of the expected squared length of a vector with this covariance."""
+    return float(np.sqrt(np.trace(covariance)))
 
 
 def _direction(random: np.random.Generator) -> np.ndarray:

@@ -3,9 +3,12 @@
 The published method's last gate is 3 mm in its description (`published`) and 3 cm in its code (`published_code`).
 
     python benchmarks/floor.py [--seeds 20] [--first-seed 1001] [--row NAME] [--out out/benchmarks]
+    python benchmarks/floor.py --effects [WORDS] [--seeds 5] [--first-seed 1001]
 
 Prints the table of docs/floor.md, and writes it with a plot and all single results into the folder. Every seed has
 mount errors of its own (to 5 mm and 1 deg each), a tilt of the base to 1.5 deg about both axes and a height to 5 mm.
+--effects: lidars that err as real ones do, one effect at a time (effects.py), beside the Cramer-Rao bound (cramer_rao.py);
+each method finds the floor with the alignment that its own 20 pairs of clouds gave.
 """
 
 import argparse
@@ -15,20 +18,23 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import effects
 import numpy as np
+from cramer_rao import floor_bound
 from error_plot import Quantity, plot_errors
 from tqdm import tqdm
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.floor.support_method import FloorSettings
-from stretch_sim_cal.calibration.methods import floor_method
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, load_sensor
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -42,6 +48,8 @@ QUANTITIES = (
     Quantity("height_mm", "height error / mm", (0.1, 0.3)),
     Quantity("tilt_deg", "tilt error / deg", (0.003, 0.008)),
 )
+EFFECT_LABELS = {"height_mm": "height, mm", "tilt_deg": "tilt, deg"}
+ALIGNMENT_FRAMES, FLOOR_FRAMES = 20, 10
 
 
 @dataclass(frozen=True)
@@ -78,12 +86,18 @@ ROWS = (
 def main() -> int:
     """Run the rows, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, help="so many (default: 20, with --effects 5)")
     parser.add_argument("--first-seed", type=int, default=1001, help="seeds below 1000 were used while developing")
     parser.add_argument("--row", action="append", choices=[row.name for row in ROWS], help="only this one; repeatable")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
+    effects.add_options(parser)
     args = parser.parse_args()
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    if args.effects is not None:
+        seeds = range(args.first_seed, args.first_seed + (args.seeds or 5))
+        chosen = effects.chosen(args.effects)
+        effects.run_effects(compare_under, chosen, seeds, EFFECT_LABELS, args.out, "floor_effects")
+        return 0
+    seeds = range(args.first_seed, args.first_seed + (args.seeds or 20))
     chosen = [row for row in ROWS if not args.row or row.name in args.row]
     results = {row.name: [] for row in chosen}
     with tqdm(total=len(chosen) * len(seeds), unit="floor", disable=not sys.stderr.isatty()) as progress:
@@ -154,6 +168,49 @@ def compare(row: Row, recording: Recording) -> dict:
         },
         "normalised_error_squared": float(error @ np.linalg.solve(ours.covariance, error)) if ours.accepted else None,
     }
+
+
+def compare_under(effect: effects.Effect, seed: int) -> dict:
+    """Return the errors of both methods on one recording of lidars with an effect."""
+    recording = effects.Recording(effect, seed)
+    simulator, sensor = recording.simulator, recording.sensor
+    left, right = (simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
+    aligning = (
+        alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=sensor)),
+        alignment_method("published")(inverse(left) @ right, None),
+    )
+    (aligned, _), (published_aligned, _) = effects.solved(*aligning, recording.pairs(ALIGNMENT_FRAMES))
+    footprint_from_base = link_transform(parse_urdf(simulator.nominal_description), {}, "base_link", "base_footprint")
+    settings = FloorSettings(
+        sensor=sensor, right_to_left_covariance=aligned.covariance, observations=aligned.observations
+    )
+    methods = (
+        SupportFloor(left, aligned.right_to_left, footprint_from_base, settings),
+        floor_method("published_code")(left, published_aligned.right_to_left, footprint_from_base, FloorSettings()),
+    )
+    (ours, seconds), (published, published_seconds) = effects.solved(
+        *methods, recording.pairs(FLOOR_FRAMES, ALIGNMENT_FRAMES)
+    )
+    truth = simulator.floor_in_base.moved(left @ inverse(simulator.base_from_lidar("left")))
+    tilt = np.cross(ours.plane.normal, truth.normal)
+    error = np.array([truth.offset - ours.plane.offset, tilt[0], tilt[1]])
+    bounds = (floor_bound(recording, left, ALIGNMENT_FRAMES + FLOOR_FRAMES, whole) for whole in (False, True))
+    run = {
+        "ours": errors(ours.plane, truth) | {"cpu_s": seconds},
+        "published": errors(published.plane, truth) | {"cpu_s": published_seconds},
+        "bounds": [
+            {
+                "height_mm": 1e3 * float(np.sqrt(bound[0, 0])),
+                "tilt_deg": float(np.degrees(np.sqrt(np.trace(bound[1:, 1:])))),
+            }
+            for bound in bounds
+        ],
+        "refusals": aligned.refusals + ours.refusals, "warnings": ours.warnings,
+    }  # fmt: skip
+    if np.isfinite(ours.covariance).all():
+        run["nees"] = float(error @ np.linalg.solve(ours.covariance, error)) / 3
+        run["standard_deviations"] = np.sqrt(np.diag(ours.covariance)).tolist()
+    return run
 
 
 def timed(method, pairs):

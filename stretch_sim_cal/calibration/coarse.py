@@ -11,6 +11,7 @@ optimization-based state estimation problems", ICRA 2016.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import small_gicp
@@ -20,7 +21,7 @@ from stretch_sim_cal.calibration.consistency import Consistency, Views
 from stretch_sim_cal.calibration.search import plane_hypotheses
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import check_rigid, error, exp, inverse, log
+from stretch_sim_cal.geometry.transforms import adjoint, apply, check_rigid, error, exp, inverse, log
 
 # A transform under which the views agree this well is not searched further.
 CREDIBLE_AGREE = 0.88
@@ -31,6 +32,8 @@ WIDTHS = (2.5, 1.0, 0.5)
 # Scores (-1 .. 1) that differ by less do not tell two transforms apart; transforms that differ by less are the same.
 ALIKE = 0.05
 SAME_DISTANCE = 0.2  # m
+# How well the coarse transform is known is seen by leaving out one of so many sectors of the view.
+SECTORS = 12
 SAME_ANGLE = np.deg2rad(5.0)
 # Curvature of GICP's cost, against that of its best direction. Where nothing but the regularisation of its planes'
 # covariances holds a direction it is 0.001 to 0.005, in rooms 0.02 and more.
@@ -70,6 +73,24 @@ def coarse_alignment(
     return _meant(found, [views.under(estimate).score for estimate in found], guessed=initial is not None)
 
 
+def coarse_covariance(left: Surface, right: Surface, estimate: np.ndarray, settings: AlignmentSettings) -> np.ndarray:
+    """Return the covariance (6, 6) of a coarse `estimate` (4, 4) of right_to_left, over its twist in the left frame.
+
+    It is the delete-a-group jackknife's over sectors of what the right lidar sees, by azimuth, which takes surfaces that do
+    not fit as they come; enlarged by (K - 1) / (K - 8), since a covariance (6, 6) of K sectors scatters by itself
+    (Hotelling). Directions that the scene does not hold get 1 m and 1 rad.
+    """
+    x, y = (apply(estimate, right.points) - estimate[:3, 3])[:, :2].T
+    sector = np.floor((np.arctan2(y, x) / (2.0 * np.pi) + 0.5) * SECTORS).astype(int) % SECTORS
+    twists = []
+    for left_out in range(SECTORS):
+        registration = Registration(left, replace(right, points=right.points[sector != left_out]), settings)
+        twists.append(log(registration.from_guess(estimate) @ inverse(estimate)))
+    scatter = np.array(twists) - np.mean(twists, axis=0)
+    jackknife = (SECTORS - 1) / SECTORS * scatter.T @ scatter * (SECTORS - 1) / (SECTORS - 8)
+    return jackknife + Registration(left, right, settings).unheld(estimate)
+
+
 def _meant(found: list[np.ndarray], scores: list[float], guessed: bool) -> np.ndarray:
     """Return the transform that explains the views best; of several that do so alike, the one from the guess, `found[0]`."""
     best = found[int(np.argmax(scores))]
@@ -98,23 +119,39 @@ class Registration:
         """Return the transform (4, 4) found from a guess, with ever shorter correspondences (see `WIDTHS`)."""
         estimate = guess
         for width in widths:
-            found = small_gicp.align(
-                self._target, self._source, self._tree, estimate, num_threads=1,
-                max_correspondence_distance=width * self._settings.max_correspondence_distance,
-                max_iterations=self._settings.max_iterations,
-            )  # fmt: skip
+            found = self._registered(estimate, width * self._settings.max_correspondence_distance)
             if not (np.isfinite(found.T_target_source).all() and found.num_inliers):
                 return estimate
             estimate = _where_held(estimate, found)
         return estimate
 
+    def unheld(self, estimate: np.ndarray) -> np.ndarray:
+        """Return a covariance (6, 6), in the target's frame, with 1 m or 1 rad along the directions that nothing holds."""
+        scale, directions, are_held = _held(self._registered(estimate, 0.5 * self._settings.max_correspondence_distance))
+        free = np.roll(scale[:, None] * directions[:, ~are_held], 3, axis=0)
+        free = adjoint(estimate) @ free / np.maximum(np.abs(free).max(axis=0), 1e-12)
+        return free @ free.T
+
+    def _registered(self, start: np.ndarray, distance: float) -> small_gicp.RegistrationResult:
+        return small_gicp.align(
+            self._target, self._source, self._tree, start, max_correspondence_distance=distance,
+            num_threads=1, max_iterations=self._settings.max_iterations,
+        )  # fmt: skip
+
 
 def _where_held(before: np.ndarray, found: small_gicp.RegistrationResult) -> np.ndarray:
     """Return what was found, without the part of the way from `before` (4, 4) along directions that nothing holds."""
     after = check_rigid(found.T_target_source, "registration", tolerance=1e-2)
-    lever = np.sqrt(np.trace(found.H[:3, :3]) / np.trace(found.H[3:, 3:]))  # m: so that 1 rad compares with so many m
-    scale = np.repeat([1.0 / lever, 1.0], 3)  # small_gicp's order: rotation, translation, in the source's frame
-    curvature, directions = np.linalg.eigh(found.H * np.outer(scale, scale))
-    held = directions[:, curvature > HELD * curvature[-1]]
+    scale, directions, are_held = _held(found)
+    held = directions[:, are_held]
     step = np.roll(log(inverse(before) @ after), 3) / scale
     return before @ exp(np.roll(scale * (held @ (held.T @ step)), 3))
+
+
+def _held(found: small_gicp.RegistrationResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the unit (6,) of each of small_gicp's components (rotation, translation, in the source's frame), directions
+    (6, 6) in these units, as columns, and which of them (6,) the scene holds."""
+    lever = np.sqrt(np.trace(found.H[:3, :3]) / np.trace(found.H[3:, 3:]))  # m: so that 1 rad compares with so many m
+    scale = np.repeat([1.0 / lever, 1.0], 3)
+    curvature, directions = np.linalg.eigh(found.H * np.outer(scale, scale))
+    return scale, directions, curvature > HELD * curvature[-1]

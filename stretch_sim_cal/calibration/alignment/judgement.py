@@ -31,6 +31,11 @@ WARN_DISTURBED = 0.02
 MAX_SCALE = 3.0
 MAX_GAP = 0.002
 
+COARSE_ONLY = (
+    "the few small flat surfaces that both lidars see contradict the views as a whole, so the coarse registration is "
+    "the result; turn the robot or move it to where more walls are near, and take more frames"
+)
+
 
 @dataclass(frozen=True)
 class PlaceEvidence:
@@ -49,13 +54,14 @@ class PlaceEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What there is to check: that of every standing place, the description's transform, and the solution that led to the
-    estimate."""
+    """What there is to check: that of every standing place, the description's transform, the solution that led to the
+    estimate, and the `coarse_covariance` (6, 6) if the estimate is the coarse one, since the patches contradict the views."""
 
     places: list[PlaceEvidence]
     initial: np.ndarray | None
     solution: Solution
     unknowns: Unknowns
+    coarse_covariance: np.ndarray | None = None
 
     @property
     def blocks(self) -> list[RoomBlock]:
@@ -81,6 +87,8 @@ class Evidence:
     @property
     def covariance(self) -> np.ndarray:
         """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are."""
+        if self.coarse_covariance is not None:
+            return self.coarse_covariance
         return self.solution.covariance[RIGHT, RIGHT] * self.scale**2
 
     def in_each(self, check: Callable[[PlaceEvidence], list[str]]) -> list[str]:
@@ -101,18 +109,22 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     first, blocks, scale, covariance = evidence.blocks[0], evidence.blocks, evidence.scale, evidence.covariance
     found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
     disturbed = max(place.disturbed for place in evidence.places)
+    coarse = evidence.coarse_covariance is not None
     refusals = (
         evidence.in_each(lambda place: movement(place.motion, place.disturbed, place.last.num_used))
         + evidence.in_each(lambda place: wrong_minimum(view_of[id(place)]))
         or evidence.in_each(lambda place: overlap_refusals(view_of[id(place)], place.last.num_used))
-        or (unobserved(found) or little_support(blocks, covariance, settings)) + misfit(scale, evidence.rmse)
     )
+    if not refusals and coarse:
+        refusals = unobserved(found)
+    elif not refusals:
+        refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + misfit(scale, evidence.rmse)
     # An estimate that is refused tells nothing about the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
         right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames, method=method,
         overlap=min(float(view.overlap) for view in views), directions=found,
-        warnings=intake.warnings() + against_model + _moving(disturbed),
+        warnings=intake.warnings() + against_model + _moving(disturbed) + [COARSE_ONLY] * coarse,
         refusals=refusals,
         diagnostics={
             "patches": sum(len(block.flat[0].centres) / block.grids for block in blocks),
@@ -124,7 +136,7 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
             "contradict": max(float(view.contradict) for view in views),
             "motion": max(place.motion.translation for place in evidence.places),
             "motion_rotation": max(place.motion.rotation for place in evidence.places), "disturbed": disturbed,
-        } | sensor_numbers(evidence.unknowns, first.state, evidence.solution),
+        } | ({} if coarse else sensor_numbers(evidence.unknowns, first.state, evidence.solution)),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment.judgement import Evidence, PlaceEvidence, judged
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.coarse import coarse_alignment
+from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance
 from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
@@ -32,6 +32,8 @@ __all__ = ["AlignmentSettings", "PlaneAlignment"]
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 FIXED = np.zeros((6, 6))
+# By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
+MUCH_WORSE = 0.02
 
 
 class PlaneAlignment:
@@ -85,7 +87,7 @@ class PlaneAlignment:
         ]
         # All poses are in the left lidar's frame, which stays where it is; so the places' scenes have nothing in common.
         unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), self._settings.units
-        state = State((np.eye(4), estimate), first_units(unknowns.models, known))
+        state = coarse = State((np.eye(4), estimate), first_units(unknowns.models, known))
         solver = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None))
         noises = [FIRST_NOISE] * len(places)
         for slack, grids in PASSES:
@@ -97,13 +99,17 @@ class PlaneAlignment:
             before = state
             state = solver.decided(unknowns.moved(state, solution.change), solution)
             noises = [block.noise for block in blocks]
+        fallback, whole = None, Views(*views[0])
+        if whole.under(state.left_from_right).score < whole.under(estimate).score - MUCH_WORSE:
+            # Too few small surfaces fit: they must not lead away from what the whole views say.
+            state, fallback = coarse, coarse_covariance(*views[0], estimate, self._settings)
         seen = [
             self._evidence(view, remeasured_block(lidars, state, block, None))
             for view, lidars, block in zip(views, places, blocks, strict=True)
         ]
-        evidence = Evidence(seen, self._initial, solution, unknowns)
+        evidence = Evidence(seen, self._initial, solution, unknowns, fallback)
         result = judged(self.name, evidence, self._intake, self._settings)
-        if self._settings.base_from_left is None:
+        if self._settings.base_from_left is None or fallback is not None:
             return result
         observations = Observations.of(
             equations.weighing(evidence.scale**-2), unknowns, before, state, self._settings.base_from_left
