@@ -29,6 +29,7 @@ from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, load_sensor
+from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -146,8 +147,11 @@ def compare(row: Row, seed: int) -> dict:
         + random.normal(size=(2, 1)) * row.biases[1]
     )
 
+    # The sensor as it is: ideal, but for the biases.
+    spread = UnitSpread(channel_range=row.biases[0], range_offset=row.biases[1])
+    described = replace(simulator.sensor, spread=spread)
     ours, our_seconds = timed(
-        alignment_method()(guess, AlignmentSettings(base_from_left=base_from_left)),
+        alignment_method()(guess, AlignmentSettings(base_from_left=base_from_left, sensor=described)),
         clouds(simulator, row.frames, biases),
     )
     published, published_seconds = timed(PublishedAlignment(guess), clouds(simulator, row.frames, biases))

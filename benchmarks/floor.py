@@ -131,7 +131,7 @@ class Recording:
             simulator.add_surface("carpet", CARPET)
         true_left, true_right = (simulator.base_from_lidar(device) for device in ("left", "right"))
         model = parse_urdf(simulator.nominal_description)
-        self.seed = seed
+        self.seed, self.sensor = seed, simulator.sensor
         self.base_from_left = simulator.base_from_lidar("left", nominal=True)
         self.footprint_from_base = link_transform(model, {}, "base_link", "base_footprint")
         self.right_to_left = inverse(true_left) @ true_right
@@ -147,11 +147,11 @@ def compare(row: Row, recording: Recording) -> dict:
         recording.footprint_from_base,
         recording.truth,
     )
-    right_to_left, settings = recording.right_to_left, FloorSettings()
+    right_to_left, settings = recording.right_to_left, FloorSettings(sensor=recording.sensor)
     if row.alignment_error:
         twist = np.random.default_rng(recording.seed + 1).normal(size=6) * ALIGNMENT_STD
         right_to_left = exp(twist) @ right_to_left
-        settings = FloorSettings(right_to_left_covariance=np.diag(ALIGNMENT_STD**2))
+        settings = replace(settings, right_to_left_covariance=np.diag(ALIGNMENT_STD**2))
     pairs = recording.pairs[: row.frames]
     found = {
         column: timed(floor_method(name)(base_from_left, right_to_left, footprint_from_base, settings), pairs)
