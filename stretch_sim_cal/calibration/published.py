@@ -16,8 +16,8 @@ import small_gicp
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
-from stretch_sim_cal.calibration.alignment.frames import checked_cloud
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.clouds import checked_points
 from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
@@ -186,7 +186,7 @@ def published_capsule(points: np.ndarray) -> TaperedCapsule | None:
 
 
 def _finite(points: np.ndarray, side: str) -> np.ndarray:
-    points = checked_cloud(points, side).astype(float, copy=False)
+    points = checked_points(points, side).astype(float, copy=False)
     return points[np.isfinite(points).all(axis=1)]
 
 

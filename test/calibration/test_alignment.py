@@ -143,7 +143,7 @@ def test_memory_does_not_grow_with_the_number_of_frames(room):
     for number in range(64):
         left, right = frames[number % len(frames)]
         alignment.add(left * (1.0 + 1e-6 * number), right * (1.0 + 1e-6 * number))
-        sizes.append(sum(block.nbytes for cells in alignment._seen for block in cells._blocks))
+        sizes.append(sum(block.nbytes for cells in alignment._places[0] for block in cells._blocks))
     assert max(sizes) < 300e6
     assert max(sizes[32:]) <= max(sizes[:32])
 
