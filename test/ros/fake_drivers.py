@@ -1,11 +1,9 @@
-"""A process that publishes what the robot's drivers do, from a room of boxes; any fault can be set.
+"""What the robot's drivers publish, from a room of boxes, by a thread of the test; any fault can be set."""
 
-Run as `python fake_drivers.py '{"rate": 10, ...}'`; the keys are the fields of `Drivers`. It prints "drivers ready".
-"""
-
-import json
-import sys
+import contextlib
+import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,19 +88,16 @@ def _ranges(origin: np.ndarray, directions: np.ndarray, room: list) -> np.ndarra
 
 @dataclass
 class Drivers:
-    """What the process publishes; the defaults are a healthy robot."""
+    """What is published; the defaults are a healthy robot."""
 
     rate: float = 20.0
     sides: list = field(default_factory=lambda: ["left", "right"])
     topics: dict = field(default_factory=lambda: {"left": "/lidar_points_left", "right": "/lidar_points_right"})
     frame_ids: dict = field(default_factory=lambda: {"left": "lidar_left_link", "right": "lidar_right_link"})
     stamp_offset: float = 0.01  # of the right lidar against the left one, in s
-    repeat_stamps: bool = False
     reliable: bool = True
-    cloud_type: str = "PointCloud2"  # or LaserScan
     invalid_share: float = 0.05  # of the points: NaN and infinite ones
     empty: list = field(default_factory=list)  # sides whose every third cloud is empty
-    always_empty: bool = False
     organised: bool = False
     tilt_deg: list = field(default_factory=lambda: [0.0, 0.0])  # of the base on the floor: roll, pitch
     height: float = BASE_HEIGHT
@@ -114,8 +109,6 @@ class Drivers:
     )  # fmt: skip
     tf_latched: bool = True
     description: str = ""  # URDF text
-    joints: dict = field(default_factory=dict)
-    silent_after: float = 1e9
     one_plane: bool = False  # nothing in view but the floor
 
     def floor_from_base(self) -> np.ndarray:
@@ -131,20 +124,36 @@ def edge_transform(parent: str, child: str) -> np.ndarray:
     return np.eye(4)
 
 
-def main() -> None:
+@contextlib.contextmanager
+def running(drivers: Drivers, domain: int) -> Iterator[None]:
+    """Publish from a thread of this process in a ROS domain, until the end of the context."""
     import rclpy
+    from rclpy.context import Context
+
+    context, stop = Context(), threading.Event()
+    rclpy.init(context=context, domain_id=domain)
+    node = rclpy.create_node("fake_drivers", context=context)
+    thread = threading.Thread(target=_publisher(drivers, node), args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        node.destroy_node()
+        context.try_shutdown()
+
+
+def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
+    """Make the publishers, send what is latched, and return what sends the rest until an event is set."""
     from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-    from rclpy.signals import SignalHandlerOptions
-    from sensor_msgs.msg import JointState, LaserScan, PointCloud2, PointField
+    from sensor_msgs.msg import PointCloud2, PointField
     from std_msgs.msg import String
     from tf2_msgs.msg import TFMessage
 
     from stretch_sim_cal.recording.clouds import POINT_DTYPE, layout, message_bytes
     from stretch_sim_cal.ros.messages import transforms_message
 
-    drivers = Drivers(**json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    node = rclpy.create_node("fake_drivers")
     latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     tf = node.create_publisher(TFMessage, "/tf_static", latched if drivers.tf_latched else QoSProfile(depth=10))
     tf_message = transforms_message({(p, c): edge_transform(p, c) for p, c in drivers.tf}, time.time_ns())
@@ -153,23 +162,19 @@ def main() -> None:
     if drivers.description:
         description = node.create_publisher(String, "/robot_description", latched)
         description.publish(String(data=drivers.description))
-    joints = node.create_publisher(JointState, "/joint_states", 10) if drivers.joints else None
     reliability = ReliabilityPolicy.RELIABLE if drivers.reliable else ReliabilityPolicy.BEST_EFFORT
-    kind = {"PointCloud2": PointCloud2, "LaserScan": LaserScan}[drivers.cloud_type]
     publishers = {
-        side: node.create_publisher(kind, drivers.topics[side], QoSProfile(depth=5, reliability=reliability))
+        side: node.create_publisher(PointCloud2, drivers.topics[side], QoSProfile(depth=5, reliability=reliability))
         for side in drivers.sides
     }
     room = EMPTY_PLAIN if drivers.one_plane else ROOM
     scans = {side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(4)] for side in drivers.sides}
 
     def cloud(side: str, tick: int, stamp: float):
-        if kind is LaserScan:
-            return LaserScan()
         points = scans[side][tick % 4].copy()
         bad = np.random.default_rng(tick).random(len(points)) < drivers.invalid_share
         points[bad] = np.where(np.arange(bad.sum()) % 2, np.nan, np.inf)[:, None]
-        if drivers.always_empty or (side in drivers.empty and tick % 3 == 0):
+        if side in drivers.empty and tick % 3 == 0:
             points = points[:0]
         records = np.zeros(len(points), POINT_DTYPE)
         records["x"], records["y"], records["z"] = points.T
@@ -185,27 +190,14 @@ def main() -> None:
         message.header.stamp.nanosec = int(stamp % 1 * 1e9)
         return message
 
-    print("drivers ready", flush=True)
-    start = time.time()
-    tick = 0
-    while True:
-        at = start + tick / drivers.rate
-        time.sleep(max(0.0, at - time.time()))
-        if drivers.tf and not drivers.tf_latched:
-            tf.publish(tf_message)
-        if joints:
-            message = JointState(name=list(drivers.joints), position=list(drivers.joints.values()))
-            message.header.stamp = node.get_clock().now().to_msg()
-            joints.publish(message)
-        stamp = start if drivers.repeat_stamps else at
-        for side, publisher in publishers.items():
-            if at - start < drivers.silent_after:
-                publisher.publish(cloud(side, tick, stamp + (drivers.stamp_offset if side == "right" else 0.0)))
-        tick += 1
+    def publish(stop: threading.Event) -> None:
+        start, tick = time.time(), 0
+        while not stop.wait(max(0.0, start + tick / drivers.rate - time.time())):
+            at = start + tick / drivers.rate
+            if drivers.tf and not drivers.tf_latched:
+                tf.publish(tf_message)
+            for side, publisher in publishers.items():
+                publisher.publish(cloud(side, tick, at + (drivers.stamp_offset if side == "right" else 0.0)))
+            tick += 1
 
-
-if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        pass
+    return publish

@@ -1,14 +1,18 @@
-"""Nodes and drivers as real processes, in a ROS graph of their own, for tests."""
+"""Nodes as real processes or in the test's own, and drivers, in a ROS graph of their own, for tests."""
 
 import contextlib
-import json
+import importlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
+
+import fake_drivers
 
 from stretch_sim_cal.harness.domain import isolated_environment
 
@@ -64,6 +68,16 @@ class Graph:
             stop(process)
         return Ended(process.returncode, out, err)
 
+    def call(self, module: str, *arguments: str) -> Ended:
+        """Run a node to its end in this process, which needs no seconds to start as one of its own does."""
+        node = importlib.import_module(f"stretch_sim_cal.ros.{module}")
+        with mock.patch.dict(os.environ, self.environment), contextlib.chdir(self.folder), captured() as read:
+            try:
+                code = node.main(arguments)
+            except SystemExit as ended:  # argparse
+                code = ended.code
+            return Ended(code, *read())
+
     @contextlib.contextmanager
     def running(self, module: str, *arguments: str, ready: str) -> Iterator[subprocess.Popen]:
         """Run a node beside the test, from the line `ready` in its output on, until the end of the context."""
@@ -74,20 +88,36 @@ class Graph:
         finally:
             stop(process)
 
-    @contextlib.contextmanager
-    def drivers(self, **faults) -> Iterator[subprocess.Popen]:
-        """Run the fake drivers."""
-        process = self._popen([sys.executable, str(HERE / "fake_drivers.py"), json.dumps(faults)])
-        try:
-            wait_for_line(process, "drivers ready")
-            yield process
-        finally:
-            stop(process)
+    def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:
+        """Run the fake drivers; `faults` are fields of `Drivers`."""
+        return fake_drivers.running(fake_drivers.Drivers(**faults), int(self.environment["ROS_DOMAIN_ID"]))
 
     def _popen(self, command: list[str]) -> subprocess.Popen:
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder
         )
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[Callable[[], tuple[str, str]]]:
+    """Yield what returns all that this process has written to stdout and stderr since, ROS included."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2)]
+
+        def read() -> tuple[str, str]:
+            for file in files:
+                file.flush()
+                file.seek(0)
+            return files[0].read(), files[1].read()
+
+        for number, file in enumerate(files, start=1):
+            before = os.dup(number)
+            stack.callback(os.close, before)
+            stack.callback(os.dup2, before, number)
+            os.dup2(file.fileno(), number)
+        stack.enter_context(contextlib.redirect_stdout(files[0]))
+        stack.enter_context(contextlib.redirect_stderr(files[1]))
+        yield read
 
 
 def wait_for_line(process: subprocess.Popen, text: str, stream: str = "stdout") -> str:

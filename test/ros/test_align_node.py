@@ -1,4 +1,4 @@
-"""The alignment node as a process, on clouds of a small room that come over DDS."""
+"""The alignment node, on clouds of a small room that come over DDS."""
 
 import json
 import signal
@@ -38,7 +38,7 @@ def test_aligns_a_robot_of_older_firmware_with_a_volatile_tf_and_some_empty_clou
 def test_takes_the_published_parameters_from_ros_arguments_and_prints_json(graph):
     (graph.folder / "parameters.yaml").write_text("/**: {ros__parameters: {num_sample: 3}}")  # perhaps of another node
     with graph.drivers(topics={"left": "/front/left", "right": "/front/right"}, reliable=False, organised=True):
-        ended = graph.run(
+        ended = graph.call(
             "align_node", "--json", "--ros-args", "-p", "num_samples:=8", "-p", "left_lidar_topic:=/front/left",
             "-p", "right_lidar_topic:=/front/right", "-p", "max_correspondence_distance:=1", "--params-file", "parameters.yaml",
         )  # fmt: skip
@@ -51,7 +51,7 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
     graph.calibration_file.parent.mkdir(parents=True)
     graph.calibration_file.write_text("note: mine\n")
     with graph.drivers(one_plane=True):
-        ended = graph.run("align_node", *SAMPLES)
+        ended = graph.call("align_node", *SAMPLES)
     assert ended.code == 1, ended.err
     assert any(line.startswith("refused: ") for line in ended.err.splitlines())
     assert graph.calibration_file.read_text() == "note: mine\n"
@@ -60,7 +60,7 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
 def test_frames_come_from_the_description_where_tf_is_silent_and_a_silent_lidar_is_named(graph):
     poses = [fake_drivers.nominal_pose(side) for side in ("left", "right")]
     with graph.drivers(sides=["left"], tf=[], description=fake_drivers.description(poses)):
-        ended = graph.run("align_node", "--timeout", "5", *SAMPLES)
+        ended = graph.call("align_node", "--timeout", "5", *SAMPLES)
     assert ended.code == 3
     assert "no messages on /lidar_points_right" in ended.error
     assert "topics with sensor_msgs/msg/PointCloud2 are /lidar_points_left" in ended.error

@@ -1,4 +1,4 @@
-"""The floor node as a process: it needs an alignment, finds the tilted floor, and keeps both files up to date."""
+"""The floor node: it needs an alignment, finds the tilted floor, and keeps both files up to date."""
 
 import fake_drivers
 import numpy as np
@@ -51,7 +51,7 @@ def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
     left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
     write_alignment(graph.calibration_file, left)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        ended = graph.run("floor_node", "--num-samples", "6")
+        ended = graph.call("floor_node", "--num-samples", "6")
     assert ended.code == 0, ended.err
     assert "5.0 mm and 0.99 deg from where TF has it" in ended.err
     found, expected = CalibrationFile.load(graph.calibration_file), floor_of_footprint(FLOOR_FROM_BASE)
@@ -80,8 +80,8 @@ def test_rollback_brings_back_the_calibration_before_the_last_write(graph):
     path.write_text("note: older\n")
     keep_backup(path)
     path.write_text("note: newer\n")
-    ended = graph.run("floor_node", "--rollback")
+    ended = graph.call("floor_node", "--rollback")
     assert ended.code == 0, ended.err
     assert path.read_text() == "note: older\n"
     assert path.with_name(path.name + ".rolled_back").read_text() == "note: newer\n"
-    assert graph.run("floor_node", "--rollback").code == 2
+    assert graph.call("floor_node", "--rollback").code == 2
