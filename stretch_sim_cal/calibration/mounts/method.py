@@ -42,6 +42,7 @@ MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray wit
 FINE_POINTS = 400_000  # over both lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
+TIED_POSITION, TIED_ANGLE = 0.001, np.deg2rad(0.05)  # m, rad: of the alignment's result, for the search
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
 
@@ -66,7 +67,8 @@ def calibrate_mounts(
     units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
     if settings.observations is not None and settings.observations.fits((units.model, units.model)):
         units.start_at(settings.observations.units)
-        found = search(models, dict(nominal), tie, settings, units)
+        known = Tie(settings.observations.result, np.diag([TIED_POSITION**2] * 3 + [TIED_ANGLE**2] * 3))
+        found = search(models, dict(nominal), known if tie is None else tie, settings, units)
     else:
         found = search(models, dict(nominal), _loose(tie), settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
