@@ -186,7 +186,9 @@ def chosen(words: Sequence[str]) -> list[Effect]:
     """Return the effects with one of the words in their name, all without words."""
     found = [effect for effect in EFFECTS if not words or any(word in effect.name for word in words)]
     if not found:
-        raise InputError(f"--effects {' '.join(words)}: no such effect; there are: {'; '.join(e.name for e in EFFECTS)}")
+        raise InputError(
+            f"--effects {' '.join(words)}: no such effect; there are: {'; '.join(e.name for e in EFFECTS)}"
+        )
     return found
 
 
@@ -235,7 +237,9 @@ def effects_table(results: dict[str, list[dict]], seeds: range, quantities: dict
                 cells.append(f"{np.median(values):.{digits}f} / {np.max(values):.{digits}f}")
             if bounded:
                 squares = sum(run["ours"][key] ** 2 for run in accepted)
-                ratios = [np.sqrt(squares / sum(run["bounds"][k][key] ** 2 for run in accepted)) for k in (0, 1) if accepted]
+                ratios = [
+                    np.sqrt(squares / sum(run["bounds"][k][key] ** 2 for run in accepted)) for k in (0, 1) if accepted
+                ]
                 cells.append(" / ".join(f"{ratio:.2f}" for ratio in ratios) or "-")
         if honest:
             cells.append(f"{np.mean([run['nees'] for run in accepted]):.2f}" if accepted else "-")
