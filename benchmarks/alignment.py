@@ -20,12 +20,12 @@ import numpy as np
 from cramer_rao import alignment_bound
 from effects import Effect, Recording, add_options, chosen, run_effects, solved
 from error_plot import Quantity, plot_errors
-from published.alignment import PublishedAlignment
 from tqdm import tqdm
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
+from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, load_sensor
@@ -155,7 +155,7 @@ def compare(row: Row, seed: int) -> dict:
     return {
         "seed": seed,
         "ours": errors(truth, ours.right_to_left) | {"cpu_s": our_seconds, "refusals": ours.refusals},
-        "published": errors(truth, published) | {"cpu_s": published_seconds},
+        "published": errors(truth, published.right_to_left) | {"cpu_s": published_seconds},
         "normalised_error_squared": float(twist @ np.linalg.solve(ours.covariance, twist)) if ours.accepted else None,
     }
 
@@ -172,7 +172,7 @@ def compare_under(effect: Effect, seed: int) -> dict:
     bounds = (alignment_bound(recording, EFFECT_FRAMES, whole) for whole in (False, True))
     return {
         "ours": errors(truth, ours.right_to_left) | {"cpu_s": seconds},
-        "published": errors(truth, published) | {"cpu_s": published_seconds},
+        "published": errors(truth, published.right_to_left) | {"cpu_s": published_seconds},
         "nees": float(twist @ np.linalg.solve(ours.covariance, twist)) / 6,
         "standard_deviations": np.sqrt(np.diag(ours.covariance)).tolist(),
         "bounds": [

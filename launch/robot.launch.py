@@ -5,4 +5,4 @@ from stretch_sim_cal.harness.launched_calibration import calibration_description
 
 
 def generate_launch_description() -> LaunchDescription:
-    return calibration_description(use_sim_time=False, body_shape_warning="; THE ARM MOVES, without asking again")
+    return calibration_description(use_sim_time=False, motion_warning="; THE ARM MOVES, without asking again")

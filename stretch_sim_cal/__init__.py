@@ -1,3 +1,30 @@
-"""Calibrate a mobile manipulator's two lidars, and prove it in simulation first."""
+"""Calibrate a mobile manipulator's two lidars, and prove it in simulation first.
+
+    import stretch_sim_cal as cal
+
+    rig = cal.Rig.from_urdf("robot.urdf", sensor="jt128")
+    result = cal.calibrate(rig, left_clouds, right_clouds)
+    result.save("calibration.yaml")
+
+What can be used from here is in `stretch_sim_cal/api.py`. It is imported when it is first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stretch_sim_cal.api import Finding, RecordedClouds, Result, Rig, SensorError, calibrate, open_recording
 
 __version__ = "0.1.0"
+__all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from stretch_sim_cal import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -7,28 +7,54 @@ from collections.abc import Sequence
 
 from stretch_sim_cal import __version__, command
 
-COMMANDS = (
-    "demo", "run", "sim", "calibrate", "verify", "check", "export", "fk", "mobility", "workspace", "doctor", "lint", "normalize",
-)  # fmt: skip
+COMMANDS = {
+    "demo": "Simulate a Stretch 4 in a furnished room, calibrate it with the real nodes, and judge the result.",
+    "run": "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold the results against the truth.",
+    "sim": "Simulate the Stretch's drivers (lidars, joints, frames, motion, time) until Ctrl-C.",
+    "calibrate": "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed.",
+    "sensor": "Identify both lidars (noise, driver, each unit's own errors) from recordings of the robot standing in a room.",
+    "verify": "Say whether the stored calibration still holds on fresh data: a recording, or the robot itself without one.",
+    "check": "Say what a calibration file holds, how old, how sure, and whether its parts agree; or compare two files.",
+    "export": "Say what of a calibration to put where: a URDF's joints, static transforms, or the robot's own values file.",
+    "fk": "Say where a frame of a robot is at given joint positions (forward kinematics).",
+    "mobility": "Count the degrees of freedom of a robot or mechanism (Gruebler/Kutzbach), closed loops included.",
+    "workspace": "Find the points that a frame of a robot can reach: their extent, volume and hull, as points and as a picture.",
+    "doctor": "Say what of ROS, Gazebo and the robot is there, what that enables, and what the lidars in a recording are.",
+    "lint": "Say where a robot description departs from a convention: the Stretch's, REP 199's or the iCub's.",
+    "normalize": "Bring a robot description into the form of a convention, and prove that its mechanism stays the same.",
+}
+"""Every sub-command with its help; each is a module of `commands/`, imported when it is called."""
+
+
+class _SubParser(argparse.ArgumentParser):
+    """The parser of a sub-command, which asks its module for example and arguments only when it has to parse."""
+
+    module: str | None = None
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Parse as `ArgumentParser` does."""
+        if self.module is not None:
+            module, self.module = importlib.import_module(self.module), None
+            self.epilog = f"example: {module.EXAMPLE}"
+            module.add_arguments(self)
+            self.set_defaults(run=module.run)
+        return super().parse_known_args(args, namespace)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with every sub-command; each module of `commands/` describes its own."""
+    """Return the parser with every sub-command."""
     parser = argparse.ArgumentParser(
         prog="stretch-sim-cal",
         description="Calibrate a mobile manipulator's two lidars, and prove it in simulation first.",
         epilog="example: stretch-sim-cal demo",
     )
     parser.add_argument("--version", action="version", version=f"stretch-sim-cal {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        module = importlib.import_module(f"stretch_sim_cal.commands.{name}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_SubParser)
+    for name, text in COMMANDS.items():
         subparser = subparsers.add_parser(
-            module.NAME, help=module.HELP, description=module.HELP, epilog=f"example: {module.EXAMPLE}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
-        module.add_arguments(subparser)
-        subparser.set_defaults(run=module.run)
+            name, help=text, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        subparser.module = f"stretch_sim_cal.commands.{name}"
     return parser
 
 

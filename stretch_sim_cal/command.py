@@ -3,10 +3,10 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from stretch_sim_cal.errors import StretchSimCalError
+from stretch_sim_cal.errors import InputError, StretchSimCalError
 
 CRASHED = 3
 INTERRUPTED = 130
@@ -35,6 +35,16 @@ def tell(result: Any, lines: Sequence[str]) -> None:
         print("\n".join(lines))
     for reason in result.refusals:
         refuse(reason)
+
+
+def only_with(args: Any, defaults: Mapping[str, Any], what: str) -> None:
+    """Raise `InputError` for an option that was given though only a command with `what` reads it.
+
+    `defaults` are the values in `args`, by name, of options that were not given.
+    """
+    for name, default in defaults.items():
+        if getattr(args, name) != default:
+            raise InputError(f"--{name.replace('_', '-')} goes with {what} only")
 
 
 def run(action: Callable[[], int | None]) -> int:

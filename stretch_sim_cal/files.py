@@ -120,6 +120,21 @@ def write_text(path: str | Path, text: str) -> None:
     write_atomic(path, lambda stream: stream.write(text.encode("utf-8")))
 
 
+class _WithoutAnchors(yaml.SafeDumper):
+    """Writes a value that stands in several places out in each of them, instead of `&id001` and `*id001`."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def yaml_text(data: dict[str, Any], flow_style: bool | None = None) -> str:
+    """Return a mapping as YAML without anchors, keys in their order.
+
+    `flow_style` None writes the innermost lists and mappings in one line each, False none.
+    """
+    return yaml.dump(data, Dumper=_WithoutAnchors, sort_keys=False, default_flow_style=flow_style, width=120)
+
+
 def write_yaml(path: str | Path, data: dict[str, Any]) -> None:
-    """Write a mapping to `path` as YAML, keys in their order, atomically."""
-    write_text(path, yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120))
+    """Write a mapping to `path` as YAML (see `yaml_text`), atomically."""
+    write_text(path, yaml_text(data))

@@ -4,6 +4,7 @@
 """
 
 import importlib
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -24,11 +25,26 @@ PROGRAMS = {
 }
 
 
+# How many threads numpy's and scipy's libraries take; they read it once, when numpy is imported. Matrices are small here,
+# and more threads cost up to four times the processor time, which drivers and nodes beside share.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
 def __getattr__(name: str) -> Callable[[], int]:
     if name not in PROGRAMS:
         raise AttributeError(f"module {__name__} has no program {name}")
-    return partial(_run, PROGRAMS[name])
+    return partial(_run, name)
 
 
-def _run(module: str) -> int:
-    return command.run(lambda: importlib.import_module(f"stretch_sim_cal.{module}").main())
+def _run(name: str) -> int:
+    for variable in THREADS:
+        os.environ.setdefault(variable, "1")
+    return command.run(lambda: _main(name))
+
+
+def _main(name: str) -> int:
+    if PROGRAMS[name].startswith("ros."):
+        from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+
+        NODE_COMMANDS[name].parse()  # `--help` and typing errors answer before all that the node imports
+    return importlib.import_module(f"stretch_sim_cal.{PROGRAMS[name]}").main()

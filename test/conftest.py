@@ -6,8 +6,10 @@ import hypothesis
 import pytest
 
 from stretch_sim_cal.harness.domain import isolated_environment, own_domain
+from stretch_sim_cal.programs import THREADS
 
 os.environ["MPLBACKEND"] = "Agg"
+os.environ.update(dict.fromkeys(THREADS, "1"))  # as the programs do
 
 # The same examples on every machine, however slow: a run that fails here fails elsewhere too.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)

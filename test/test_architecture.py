@@ -1,11 +1,14 @@
 """The rooms import one way, as docs/architecture.md says, and calibration stays free of ROS and of the simulator."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import stretch_sim_cal
+from stretch_sim_cal.programs import PROGRAMS
 
 PACKAGE = Path(stretch_sim_cal.__file__).parent
 FOUNDATION = {"errors", "files", "command", "validate"}
@@ -19,7 +22,17 @@ MAY_IMPORT = {
     "recording": {"geometry", "sensor"},
     "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording"},
     "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
-    "commands": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros", "harness"},
+    "commands": {
+        "geometry",
+        "sensor",
+        "robot",
+        "conventions",
+        "calibration",
+        "simulation",
+        "recording",
+        "ros",
+        "harness",
+    },
 }
 ROS_MODULES = ("rclpy", "sensor_msgs", "geometry_msgs", "tf2_msgs", "std_msgs", "control_msgs", "visualization_msgs")
 
@@ -55,3 +68,29 @@ def test_only_the_ros_room_speaks_ros(room):
     for path in (PACKAGE / room).rglob("*.py"):
         for name in imported_modules(path):
             assert name.split(".")[0] not in ROS_MODULES, f"{path.relative_to(PACKAGE)} imports {name}"
+
+
+STARTED = """
+import sys
+from stretch_sim_cal import programs
+
+sys.argv[1:] = [sys.argv[2]]
+try:
+    programs.{name}()
+finally:
+    print("imported:", *sorted({{name.partition(".")[0] for name in sys.modules}}))
+"""
+
+
+@pytest.mark.parametrize(
+    "name, option",
+    [("stretch_sim_cal", "--version"), ("stretch_sim_cal", "--help")]
+    + [(name, "--help") for name in PROGRAMS if name != "stretch_sim_cal"],
+)
+def test_help_and_version_answer_without_importing_what_the_program_needs(name, option):
+    script = STARTED.format(name=name)
+    done = subprocess.run([sys.executable, "-c", script, name, option], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    answer, _, imported = done.stdout.rpartition("imported:")
+    assert "usage:" in answer or stretch_sim_cal.__version__ in answer
+    assert not {"numpy", "scipy", "yaml", "small_gicp", *ROS_MODULES} & set(imported.split())

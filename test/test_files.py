@@ -51,3 +51,10 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
         write_atomic(tmp_path / "some.yaml", torn)
     assert read_yaml(tmp_path / "some.yaml") == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["some.yaml"]
+
+
+def test_a_value_that_stands_in_two_places_is_written_out_in_both(tmp_path):
+    pose = [[1.0, 0.0], [0.0, 1.0]]
+    write_yaml(tmp_path / "some.yaml", {"left": {"data": pose}, "right": {"data": pose}})
+    assert not set("&*") & set((tmp_path / "some.yaml").read_text())
+    assert read_yaml(tmp_path / "some.yaml") == {"left": {"data": pose}, "right": {"data": pose}}

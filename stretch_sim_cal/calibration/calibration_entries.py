@@ -24,6 +24,10 @@ SEEN_COVARIANCE = "covariance_seen_from_lidars"  # of a floor: without the uncer
 
 PLANE_CONVENTION = "normal . p + distance = 0"
 OLD_PLANE_CONVENTION = "normal . p = distance"
+PLANE_DESCRIPTION = (
+    "Floor plane in base_link: normal [x,y,z] dot point + distance = 0; distance is positive if the floor is below the"
+    " origin of base_link. Files of the published tool hold it with the opposite sign and have no convention entry."
+)
 RIGHT_TO_LEFT_CONVENTION = (
     "p_left = data * p_right; covariance over (tx, ty, tz, rx, ry, rz) in m and rad, true = exp(xi) * data, left frame"
 )

@@ -24,6 +24,7 @@ from stretch_sim_cal.calibration.calibration_entries import (
     FOOTPRINT_CONVENTION,
     LEFT_POSE,
     PLANE_CONVENTION,
+    PLANE_DESCRIPTION,
     RIGHT_TO_LEFT,
     RIGHT_TO_LEFT_CONVENTION,
     SEEN_COVARIANCE,
@@ -124,7 +125,7 @@ class CalibrationFile:
         params = {
             "normal": [float(x) for x in plane.normal],
             "distance": float(plane.offset),
-            "description": "Floor plane: normal [x,y,z] dot point + distance = 0",
+            "description": PLANE_DESCRIPTION,
         }
 
         def entry(data, convention):

@@ -35,6 +35,9 @@ RELATIVE_JUMP = 0.05
 # A block of time in which more than this share of a cell's returns (and more than one) was left out is not believed: the
 # edge of something, or something that moves.
 MAX_LEFT_OUT = 0.2
+# Channels of the same sensor are this near (rad) to its table, beyond a distance (m) at which an optical centre that the
+# driver corrects, or does not, moves them by less.
+SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
 
 
 class Grid:
@@ -113,6 +116,8 @@ class DirectionCells:
         if self.grid is None:
             by_ring = self._sensor is not None and ring is not None
             self.grid = Grid(self._sensor.elevations, by_ring=True) if by_ring else Grid.by_elevation()
+            if by_ring:
+                _check_table(self._sensor, cloud)
             self._usual = np.full(self.grid.num_cells, np.nan)
         self.num_frames += 1
         if not self._blocks or self._frames_in_last == self._block_length:
@@ -160,10 +165,16 @@ class DirectionCells:
         self._usual[seen] = np.linalg.norm(block[1:4, seen], axis=0) / block[0, seen]
         self._usual[block[_LEFT_OUT] > block[0]] = np.nan
 
-    def model(self) -> tuple[ErrorModel, np.ndarray]:
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows of cells that hold anything, ascending."""
+        return np.unique(self.grid.row_of(np.flatnonzero(sum(block[0] for block in self._blocks))))
+
+    def model(self, rows: np.ndarray | None = None) -> tuple[ErrorModel, np.ndarray]:
         """Return the error model of the lidar and the channel (R,) of each row of cells.
 
-        Without rings a channel is a row that holds anything, and nothing is known of azimuth offsets and firing times.
+        Without rings a channel is one of `rows`, by default those that hold anything, and nothing is known of azimuth offsets
+        and firing times.
         """
         sensor = self._sensor
         if self.grid is None:  # a silent lidar
@@ -171,7 +182,7 @@ class DirectionCells:
         if self.grid.by_ring:
             return sensor.error_model(), np.arange(len(self.grid.elevations))
         spread = UNKNOWN_SENSOR if sensor is None else sensor.spread
-        rows = np.unique(self.grid.row_of(np.flatnonzero(sum(block[0] for block in self._blocks))))
+        rows = self.rows if rows is None else rows
         channel = np.full(len(self.grid.elevations), -1)
         channel[rows] = np.arange(len(rows))
         centre = np.zeros(3) if sensor is None else sensor.optical_centre
@@ -212,6 +223,21 @@ class DirectionCells:
         )  # fmt: skip
 
 
+def _check_table(sensor: Sensor, cloud: "Cloud") -> None:
+    """Raise `InputError` unless the channels of a cloud have the elevations of a sensor."""
+    ranges = np.linalg.norm(cloud.points, axis=1)
+    known = (ranges > WITHOUT_PARALLAX) & (cloud.ring < sensor.num_channels)
+    if not known.any():
+        return
+    elevations = np.arcsin(np.clip(cloud.points[known, 2] / ranges[known], -1.0, 1.0))
+    off = float(np.median(np.abs(elevations - sensor.elevations[cloud.ring[known]])))
+    if off > SAME_TABLE:
+        raise InputError(
+            f"clouds: their channels are {np.degrees(off):.1f} deg (median) from the elevations of sensor '{sensor.name}'; "
+            "give the sensor that recorded them, or unknown"
+        )
+
+
 def _matrices(sums: np.ndarray) -> np.ndarray:
     """Return symmetric matrices (M, 3, 3) from their entries (6, M): xx xy xz yy yz zz."""
     return np.moveaxis(sums[[0, 1, 2, 1, 3, 4, 2, 4, 5]], 0, -1).reshape(-1, 3, 3)
@@ -223,6 +249,7 @@ def weighted_median(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     cumulative = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
     middle = np.argmax(cumulative >= 0.5 * cumulative[:, -1:], axis=1)
     return values[np.arange(len(values)), order[np.arange(len(values)), middle]]
+
 
 class FrameIntake:
     """Cleans pairs of clouds one by one and keeps count of what was left out, and why."""
@@ -310,6 +337,12 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
     array = array[are_returns(coordinates(array))]
     points = coordinates(array).astype(float)
     return Cloud(points, *(np.asarray(array[field]) if field in names else None for field in ("ring", "intensity")))
+
+
+def given_clouds(method: object, *clouds: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return clouds (N, 3 or more columns) as a method's `add` takes them: with ring and intensity if it says
+    `takes_fields`, else points (N, 3)."""
+    return clouds if getattr(method, "takes_fields", False) else tuple(cloud[:, :3] for cloud in clouds)
 
 
 def checked_points(cloud: np.ndarray, name: str) -> np.ndarray:

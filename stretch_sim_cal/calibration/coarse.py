@@ -1,22 +1,24 @@
 """A transform good to a few millimetres, from a first guess that may be far off, or from none at all.
 
 Near the guess GICP (small_gicp) finds it, from wide to narrow. Whether it did is not believed but checked: the two
-views must not contradict each other. Otherwise large planes of both views are matched for every rotation that they
-allow, as many hypotheses as there are, and the most consistent ones are registered. Where several explain the views
-alike (a corridor looks the same from both ends), the one near the guess is meant; without a guess it is a refusal.
+views must not contradict each other, nor agree worse than at the guess itself, which is a candidate, too. Otherwise
+large planes of both views are matched for every rotation that they allow, as many hypotheses as there are, and the
+most consistent ones are registered. Where several explain the views alike (a corridor looks the same from both ends),
+the one near the guess is meant; without a guess it is a refusal.
 
 Directions that the scene does not hold stay as they were guessed: J. Zhang, M. Kaess, S. Singh, "On degeneracy of
 optimization-based state estimation problems", ICRA 2016.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import small_gicp
 
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.consistency import Consistency, Views
 from stretch_sim_cal.calibration.search import plane_hypotheses
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import adjoint, apply, check_rigid, error, exp, inverse, log
@@ -25,6 +27,8 @@ from stretch_sim_cal.geometry.transforms import adjoint, apply, check_rigid, err
 CREDIBLE_AGREE = 0.88
 CREDIBLE_CONTRADICT = 0.03
 MAX_STARTS = 8
+# Longest correspondences of GICP's passes, over the setting.
+WIDTHS = (2.5, 1.0, 0.5)
 # Scores (-1 .. 1) that differ by less do not tell two transforms apart; transforms that differ by less are the same.
 ALIKE = 0.05
 SAME_DISTANCE = 0.2  # m
@@ -47,11 +51,20 @@ def coarse_alignment(
     """Return `right_to_left` (4, 4) from the cells of both lidars; `initial` (4, 4) may be far off, or None."""
     registration, views = Registration(left, right, settings), Views(left, right)
     found = []
-    # Swapped topics give the inverse of what the model says.
-    for start in [] if initial is None else [initial, inverse(initial)]:
-        found.append(registration.from_guess(start))
-        if credible(views.under(found[-1])):
-            return found[-1]
+    if initial is not None:
+        # GICP may run away from a good guess; with narrow correspondences it stays nearer.
+        guess_score = views.under(initial).score
+        for candidate in (registration.from_guess(initial), registration.from_guess(initial, WIDTHS[-1:]), initial):
+            under = views.under(candidate)
+            if credible(under) and under.score > guess_score - ALIKE:
+                return candidate
+            found.append(candidate)
+        found.sort(key=lambda candidate: -views.under(candidate).score)
+        # Swapped topics give the inverse of what the model says.
+        swapped = registration.from_guess(inverse(initial))
+        if credible(views.under(swapped)):
+            return swapped
+        found.append(swapped)
     hypotheses = plane_hypotheses(left, right)
     hypotheses.sort(key=lambda start: -views.under(start, every=20, leniency=4.0).score)
     found += [registration.from_guess(start) for start in hypotheses[:MAX_STARTS]]
@@ -102,12 +115,11 @@ class Registration:
         self._target, self._tree = small_gicp.preprocess_points(left.points, resolution, num_threads=1)
         self._source, _ = small_gicp.preprocess_points(right.points, resolution, num_threads=1)
 
-    def from_guess(self, guess: np.ndarray) -> np.ndarray:
-        """Return the transform (4, 4) found from a guess, with ever shorter correspondences."""
+    def from_guess(self, guess: np.ndarray, widths: Sequence[float] = WIDTHS) -> np.ndarray:
+        """Return the transform (4, 4) found from a guess, with ever shorter correspondences (see `WIDTHS`)."""
         estimate = guess
-        widest = self._settings.max_correspondence_distance
-        for distance in (2.5 * widest, widest, 0.5 * widest):
-            found = self._registered(estimate, distance)
+        for width in widths:
+            found = self._registered(estimate, width * self._settings.max_correspondence_distance)
             if not (np.isfinite(found.T_target_source).all() and found.num_inliers):
                 return estimate
             estimate = _where_held(estimate, found)

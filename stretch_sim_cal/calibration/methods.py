@@ -11,8 +11,6 @@ with `(base_from_left, right_to_left, nominal_footprint_from_base, settings)`; b
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 
-import numpy as np
-
 from stretch_sim_cal.errors import InputError
 
 ALIGNMENT_GROUP = "stretch_sim_cal.alignment_methods"
@@ -25,11 +23,19 @@ BUILT_IN = {
     ALIGNMENT_GROUP: {
         "planes": "stretch_sim_cal.calibration.alignment.planes:PlaneAlignment",
         "gicp": "stretch_sim_cal.calibration.alignment.gicp:GicpAlignment",
+        "published": "stretch_sim_cal.calibration.published:PublishedAlignment",
     },
     FLOOR_GROUP: {
         "support": "stretch_sim_cal.calibration.floor.support_method:SupportFloor",
+        "published": "stretch_sim_cal.calibration.published:PublishedFloor",
+        "published_code": "stretch_sim_cal.calibration.published:PublishedCodeFloor",
     },
 }
+
+ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP = (
+    f"one of {', '.join(BUILT_IN[group])}, or of another package's (default: {default})"
+    for group, default in ((ALIGNMENT_GROUP, DEFAULT_ALIGNMENT_METHOD), (FLOOR_GROUP, DEFAULT_FLOOR_METHOD))
+)
 
 
 def alignment_method(name: str = DEFAULT_ALIGNMENT_METHOD) -> Callable:
@@ -40,12 +46,6 @@ def alignment_method(name: str = DEFAULT_ALIGNMENT_METHOD) -> Callable:
 def floor_method(name: str = DEFAULT_FLOOR_METHOD) -> Callable:
     """Return the floor method of this name. Raises `InputError` that lists the known names."""
     return _load(FLOOR_GROUP, name)
-
-
-def given_clouds(method: object, *clouds: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return clouds (N, 3 or more columns) as a method's `add` takes them: with ring and intensity if it says
-    `takes_fields`, else points (N, 3)."""
-    return clouds if getattr(method, "takes_fields", False) else tuple(cloud[:, :3] for cloud in clouds)
 
 
 def alignment_method_names() -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, lapack
 
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import exp, inverse, log
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, SCALARS, ErrorModel
@@ -68,6 +69,16 @@ def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
     """Return d(height of points (N, 3) over the floor) / d(height, tilt about x, tilt about y, curvature) as (N, 6)."""
     levers = np.cross(floor.normal, points)
     return np.column_stack([np.ones(len(points)), levers[:, 0], levers[:, 1], -curvature_shapes(points)])
+
+
+def first_units(models: tuple[ErrorModel, ErrorModel], known: tuple[np.ndarray, np.ndarray] | None) -> tuple:
+    """Return the lidars' parameters (n,) to begin with: those that are known, or none. Raises `InputError` if they are of
+    lidars with other channels."""
+    if known is None:
+        return tuple(np.zeros(model.size) for model in models)
+    if any(len(values) != model.size for values, model in zip(known, models, strict=True)):
+        raise InputError("the lidars' errors that are known are of lidars with other channels; calibrate them again")
+    return known
 
 
 class Unknowns:
@@ -181,7 +192,7 @@ def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict
     for side, name in enumerate(("left", "right")):
         model, own = unknowns.models[side], unknowns.units[side]
         for index, scalar in enumerate(SCALARS):
-            if deviations[own][index] > 0:
+            if deviations[own][index] > 0 or state.units[side][index]:  # a share that is decided has no deviation
                 numbers[f"{scalar}_{name}"] = float(state.units[side][index])
                 numbers[f"{scalar}_{name}_std"] = float(deviations[own][index])
         for kind in CHANNEL_KINDS:
@@ -196,7 +207,8 @@ class Priors:
     """What is known beforehand: standard deviations of the changes from the `nominal` state.
 
     `left` and `right` are covariances (6, 6) of the lidars' poses about the nominal ones (None: not known at all; zero
-    `left` keeps the left lidar where it is); `floor_height` in m, `curvature` in 1/m.
+    `left` keeps the left lidar where it is); `floor_height` in m, `curvature` in 1/m. If `units_known` the lidars' own
+    errors stay what they are in the state.
     """
 
     nominal: State
@@ -204,6 +216,7 @@ class Priors:
     right: np.ndarray | None = None
     floor_height: float = UNKNOWN
     curvature: float = 0.0
+    units_known: bool = False
 
 
 class Solver:
@@ -306,7 +319,7 @@ class Solver:
         parts, prior, kinds = [np.eye(size)[:, free]], [np.zeros(len(free))], {}
         count = len(free)
         for side, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
-            for kind, root in roots.items():
+            for kind, root in ({} if self.priors.units_known else roots).items():
                 block = np.zeros((size, root.shape[1]))
                 block[unit] = root
                 block = block[:, ~np.any(block[list(self._known)], axis=0)]

@@ -14,6 +14,7 @@ A patch of the floor obeys, beside that, the floor: its height at the spot is th
 unevenness. It may be seen by one lidar alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +33,6 @@ from stretch_sim_cal.calibration.patches import (
 )
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
-    FIRST_UNIT,
     FLOOR,
     POSES,
     NormalEquations,
@@ -96,9 +96,7 @@ class RoomBlock:
     @property
     def scale(self) -> float:
         """How many times larger than expected the gaps are; at least 1."""
-        kept = self.weights > 0
-        squares = self.gaps.values[kept] ** 2 / self.gaps.variances[kept]
-        return max(1.0, float(np.sqrt(squares.sum() / self.grids / max(self.num_used - 6.0, 1.0))))
+        return scale_of([self])
 
     @property
     def num_used(self) -> float:
@@ -189,6 +187,14 @@ def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_ar
     return sparse.csr_array((values.ravel(), columns.ravel(), np.arange(count + 1) * width), shape=(count, size))
 
 
+def scale_of(blocks: Sequence[RoomBlock]) -> float:
+    """Return how many times larger than expected the gaps of all blocks are; at least 1."""
+    squares = sum(
+        float(np.sum((block.weights > 0) * block.gaps.values**2 / block.gaps.variances)) / block.grids for block in blocks
+    )
+    return max(1.0, float(np.sqrt(squares / max(sum(block.num_used for block in blocks) - 6.0, 1.0))))
+
+
 def room_block(
     lidars: tuple[Lidar, Lidar], state: State, noise: Noise, slack: float, grids: int, floor: FloorView | None = None
 ) -> RoomBlock:
@@ -208,7 +214,9 @@ def room_block(
     return _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor)
 
 
-def remeasured_block(lidars: tuple[Lidar, Lidar], state: State, before: RoomBlock, floor: FloorView | None) -> RoomBlock:
+def remeasured_block(
+    lidars: tuple[Lidar, Lidar], state: State, before: RoomBlock, floor: FloorView | None
+) -> RoomBlock:
     """Return the same patches and members at another state close by."""
     surface = in_base(lidars, state)
     patches = before.flat[0]

@@ -1,5 +1,6 @@
 """The surfaces that both lidars see, as cells with a normal each: of one lidar, corrected for its errors, in base_link."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -7,6 +8,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.clouds import Cells, DirectionCells
 from stretch_sim_cal.calibration.problem import State
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 
@@ -114,6 +116,23 @@ class Lidar:
         model, channel_of_row = cells.model()
         return cls(surface_of(cells.cells(), side, channel_of_row), model)
 
+    @classmethod
+    def of_places(cls, places: Sequence[DirectionCells], side: int) -> list["Lidar"]:
+        """Return the same lidar at several standing places, with one error model: its channels are those of all of them.
+
+        Raises `InputError` if the clouds of some places say their rings, and those of others do not.
+        """
+        if len({place.grid.by_ring for place in places}) > 1:
+            raise InputError(
+                "clouds of some standing places have rings, those of others do not; record all with the same driver"
+            )
+        rows = None if places[0].grid.by_ring else np.unique(np.concatenate([place.rows for place in places]))
+        models = [place.model(rows) for place in places]
+        return [
+            cls(surface_of(place.cells(), side, channel_of_row), models[0][0])
+            for place, (_, channel_of_row) in zip(places, models, strict=True)
+        ]
+
     def only(self, wanted: np.ndarray) -> "Lidar":
         """Return the lidar with the wanted cells (M,), and their neighbours, marked as not usable."""
         return Lidar(only_cells(self.surface, wanted), self.model)
@@ -127,9 +146,7 @@ class Lidar:
         rays = points - origins
         rays /= np.linalg.norm(rays, axis=1)[:, None]
         shift = (points - surface.points)[:, None]
-        return replace(
-            surface, points=points, origins=origins, rays=rays, block_points=surface.block_points + shift
-        )
+        return replace(surface, points=points, origins=origins, rays=rays, block_points=surface.block_points + shift)
 
     def meets(self, cell: np.ndarray, cosines: np.ndarray) -> None:
         """Take note of the cosines (K,) at which the rays of cells (K,) meet their surfaces."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import backups
@@ -145,7 +144,7 @@ def values_text(
         data = files.read_yaml(copy) if copy.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
     # The vendor's function keeps only what it knows; what others put beside it stays.
     unknown = {key: value for key, value in old.items() if key not in ("version", JOINTS, "robot_calibration", *data)}
-    return yaml.safe_dump({**data, **unknown}, sort_keys=False, width=200)
+    return files.yaml_text({**data, **unknown}, flow_style=False)
 
 
 def rollback(path: str | Path) -> Path:

@@ -1,6 +1,7 @@
 """Does a stored calibration still hold on fresh data? Yes, no, or cannot tell, with the drift and its uncertainty.
 
-The calibration is found anew from a few frames and compared. A drift is judged with `SIGMAS` standard deviations of both
+The calibration is found anew from a few frames and compared. If it is known which errors the lidars had then
+(`observations.py`), they are taken out, not estimated again: what they leave open is the same then and now, and no drift. A drift is judged with `SIGMAS` standard deviations of both
 results together: beyond the tolerance by all of them it has drifted, within by all of them it holds, between it is open.
 """
 
@@ -14,9 +15,11 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
-from stretch_sim_cal.calibration.mounts.floor import seen_from
+from stretch_sim_cal.calibration.mounts.floor import seen_from, with_units
+from stretch_sim_cal.calibration.observations import load_beside
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.sensor.sensor import Sensor
 
 SIGMAS = 3.0
 HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
@@ -78,8 +81,9 @@ def verify(
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
     tolerances: Tolerances = Tolerances(),
+    sensor: Sensor | None = None,
 ) -> Verification:
-    """Hold the calibration in `file` against fresh pairs of clouds (N, 3), each in its own lidar's frame.
+    """Hold the calibration in `file` against fresh pairs of clouds (N, 3 or 5) of lidars of a kind (`sensor`), each in its own lidar's frame.
 
     The floor is only looked at where the lidars' alignment could be; `base_from_left` and
     `nominal_footprint_from_base` (4, 4) are the description's. Raises `InputError` where the file holds no alignment.
@@ -88,18 +92,23 @@ def verify(
         raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
     pairs = list(pairs)
     verification = Verification()
-    alignment = alignment_method()(file.right_to_left, AlignmentSettings(base_from_left=base_from_left))
+    known = load_beside(file.path, file.right_to_left)
+    units = None if known is None else known.units
+    settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units)
+    alignment = alignment_method()(file.right_to_left, settings)
     for left, right in pairs:
         alignment.add(left, right)
     aligned = alignment.solve()
     if not aligned.accepted:
         verification.open_questions += [f"lidars: {reason}" for reason in aligned.refusals]
         return verification
-    verification.drifts += _alignment_drifts(file, aligned, tolerances)
+    verification.drifts += _alignment_drifts(file, aligned, tolerances, known is not None)
     if file.floor_plane is None:
         return verification
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
-    settings = FloorSettings(right_to_left_covariance=aligned.covariance)
+    settings = FloorSettings(
+        sensor=sensor, units=units, right_to_left_covariance=aligned.covariance
+    )
     base_from_left = seen_from(file, base_from_left)
     floor = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
     for left, right in pairs:
@@ -108,23 +117,25 @@ def verify(
     if not found.accepted:
         verification.open_questions += [f"floor: {reason}" for reason in found.refusals]
         return verification
-    verification.drifts += _floor_drifts(file, found, tolerances)
+    if known is not None and known.floor is not None:
+        file = with_units(file, known.floor, known.units, np.zeros((len(known.floor.scalars),) * 2))
+    verification.drifts += _floor_drifts(file, found, tolerances, known is not None)
     return verification
 
 
-def _alignment_drifts(file: CalibrationFile, result, tolerances: Tolerances) -> list[Drift]:
+def _alignment_drifts(file: CalibrationFile, result, tolerances: Tolerances, same_lidars: bool) -> list[Drift]:
     translation, rotation = error(file.right_to_left, result.right_to_left)
-    covariance = result.covariance + _stored_covariance(file, RIGHT_TO_LEFT, 6)
+    covariance = result.covariance + (result.covariance if same_lidars else _stored_covariance(file, RIGHT_TO_LEFT, 6))
     return [
         Drift("lidars, translation", translation, _largest(covariance[:3, :3]), tolerances.length, False),
         Drift("lidars, rotation", rotation, _largest(covariance[3:, 3:]), tolerances.angle, True),
     ]
 
 
-def _floor_drifts(file: CalibrationFile, result, tolerances: Tolerances) -> list[Drift]:
+def _floor_drifts(file: CalibrationFile, result, tolerances: Tolerances, same_lidars: bool) -> list[Drift]:
     up = np.array([0.0, 0.0, 1.0])
     stored, found = file.floor_plane.facing(up), result.plane.facing(up)
-    covariance = result.covariance + _stored_covariance(file, FLOOR, 3)
+    covariance = result.covariance + (result.covariance if same_lidars else _stored_covariance(file, FLOOR, 3))
     tilt = math.atan2(float(np.linalg.norm(np.cross(stored.normal, found.normal))), float(stored.normal @ found.normal))
     return [
         Drift(

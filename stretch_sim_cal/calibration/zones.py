@@ -7,6 +7,7 @@
 Hits from `lowest` to `highest` above the floor are positive obstacles, those lower than `drop` negative ones.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,14 @@ class Zones:
         """Return masks (N,) over points (N, 3+) in base_footprint: `body`, `obstacle` and `drop`."""
         found = self.classify(points)
         return {"body": found == BODY, "obstacle": found == OBSTACLE, "drop": found == DROP}
+
+    def nearest_hit(self, points: np.ndarray, classes: Mapping[str, np.ndarray]) -> float:
+        """Return the distance (m) from the minimum model to the nearest obstacle or drop; inf if there is none.
+
+        `classes` are those of the points (N, 3+), see `classes`. 0 or more: all hits are outside of the model.
+        """
+        hits = points[classes["obstacle"] | classes["drop"]]
+        return float(self.minimum.signed_distance(hits[:, :2].astype(float)).min(initial=np.inf))
 
     @property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,27 +1,39 @@
 """`stretch-sim-cal calibrate RECORDING --out FILE`: alignment and floor from a rosbag2 recording, no ROS needed."""
 
 import argparse
+import contextlib
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
-from stretch_sim_cal.command import tell, warn
-from stretch_sim_cal.commands.calibrate_mounts import add_mounts_arguments, calibrate_from_poses
+from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
+from stretch_sim_cal.command import only_with, tell, warn
+from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_mounts
+from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.recording.clouds import returns_from_message
 
-NAME = "calibrate"
-HELP = "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed."
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
+RECORDED_NAMES = {
+    "left_topic": "/lidar_points_left", "right_topic": "/lidar_points_right", "left_frame": "lidar_left_link",
+    "right_frame": "lidar_right_link", "base_frame": "base_link", "footprint_frame": "base_footprint",
+}  # fmt: skip
+MAX_TIME_DIFFERENCE = 0.05  # s
+LOOKED_AT = 6  # scans of each lidar that say what sensor and driver do
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, help="a rosbag2 folder, or a single .mcap or .db3 file")
+    parser.add_argument(
+        "recording", type=Path, nargs="+",
+        help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or turned, the "
+        "alignment is found together, and the floor from the first",
+    )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update"
     )
@@ -30,27 +42,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
     parser.add_argument(
-        "--num-samples", type=int, help="pairs of clouds to use (default: 100 for alignment, 30 for floor)"
-    )
+        "--num-samples", type=int,
+        help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts)",
+    )  # fmt: skip
     add_recording_arguments(parser)
-    parser.add_argument("--method", help="alignment method, by name")
-    parser.add_argument("--floor-method", help="floor method, by name")
+    parser.add_argument("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
+    parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
     parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
     add_mounts_arguments(parser)
 
 
-def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
+def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
     """Declare the arguments that say what is what in a recording; the defaults are the robot's own names."""
-    parser.add_argument("--left-topic", default="/lidar_points_left", help="default: %(default)s")
-    parser.add_argument("--right-topic", default="/lidar_points_right", help="default: %(default)s")
-    parser.add_argument("--left-frame", default="lidar_left_link", help="default: %(default)s, or link_lidar_left")
-    parser.add_argument("--right-frame", default="lidar_right_link", help="default: %(default)s, or link_lidar_right")
-    parser.add_argument("--base-frame", default="base_link", help="default: %(default)s")
-    parser.add_argument("--footprint-frame", default="base_footprint", help="default: %(default)s")
-    parser.add_argument("--model", metavar="FILE", help="URDF with the lidars' poses, where the recording has none")
+    for name, default in RECORDED_NAMES.items():
+        older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
+        parser.add_argument(f"--{name.replace('_', '-')}", default=default, help=f"default: %(default)s{older}")
+    if with_sensor:
+        parser.add_argument(
+            "--sensor", default="jt128", metavar="NAME",
+            help="kind of the lidars: a name in config/, or a sensor file; unknown for others (default: %(default)s)",
+        )  # fmt: skip
     parser.add_argument(
-        "--max-time-difference", type=float, default=0.05, metavar="S", help="of a pair (default: 0.05 s)"
+        "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
+    )
+    parser.add_argument(
+        "--max-time-difference",
+        type=float,
+        default=MAX_TIME_DIFFERENCE,
+        metavar="S",
+        help="of a pair (default: %(default)s s)",
     )
 
 
@@ -63,14 +84,15 @@ class _Source:
     args: argparse.Namespace
     description: str | None  # the robot's URDF
 
-    def pairs(self, limit: int, label: str):
-        """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds."""
+    def pairs(self, limit: int, label: str, read=returns_from_message):
+        """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds; `read` makes a cloud
+        of a message."""
         from stretch_sim_cal.ros.listening.recorded import RecordedPairs
         from stretch_sim_cal.ros.listening.watchdog import Progress
 
         topics = {"left": self.args.left_topic, "right": self.args.right_topic}
         frames = {"left": self.args.left_frame, "right": self.args.right_frame}
-        pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn)
+        pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn, read)
         with Progress(label, pairs.total) as progress:
             for pair in pairs:
                 yield pair
@@ -80,48 +102,82 @@ class _Source:
 
 def open_source(args: argparse.Namespace, recording) -> _Source:
     """Return what an open recording holds for a calibration. Raises `InputError` where something is missing."""
-    from stretch_sim_cal.files import read_text
+    from stretch_sim_cal.robot.description import load_urdf_text
+    from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.listening.recorded import recorded_description, recorded_frames
 
-    if not 0 <= args.max_time_difference < 10:
-        raise InputError(f"--max-time-difference: {args.max_time_difference} s; give a number from 0 to 10")
-    description = read_text(args.model) if args.model else None
+    description = None
+    if args.model:
+        description = nominal_description() if is_own(args.model) else load_urdf_text(args.model)
     frames = recorded_frames(
         recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description
     )
+    if frames.footprint_from_base is None and args.footprint_frame != RECORDED_NAMES["footprint_frame"]:
+        raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
     return _Source(recording, frames, args, recorded_description(recording) or description)
+
+
+def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
+    """Return what the first clouds of an open recording say of sensor and driver, a line each. Raises `InputError` where
+    a topic is missing."""
+    from stretch_sim_cal.ros.listening.recorded import recorded_signatures, sensor_lines
+    from stretch_sim_cal.sensor.signature import known_sensors
+
+    topics = {"left": args.left_topic, "right": args.right_topic}
+    return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
 
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate, write what the data supports, and return 0, or 1 where a result was refused."""
-    if args.mounts:
-        return calibrate_from_poses(args)
-    from stretch_sim_cal.calibration.mounts.file import with_floor
-    from stretch_sim_cal.recording.reader import Recording
-
     if args.num_samples is not None and args.num_samples < 1:
         raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
+    if len(args.recording) > 1 and (args.mounts or args.only == "floor"):
+        raise InputError(f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given")
+    if args.mounts:
+        return calibrate_mounts(args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE})
+    only_with(args, MOUNTS_DEFAULTS, "--mounts")
+    if args.only:
+        other = {"alignment": "floor_method", "floor": "method"}[args.only]
+        only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")
+    from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method, floor_method
+    from stretch_sim_cal.calibration.mounts.file import with_floor
+    from stretch_sim_cal.calibration.observations import load_beside, path_beside
+    from stretch_sim_cal.recording.reader import Recording
+
+    for method, name in ((alignment_method, args.method), (floor_method, args.floor_method)):
+        if name is not None:
+            method(name)  # an unknown one shows now, not after the alignment
+    if len(args.recording) > 1 and not hasattr(alignment_method(args.method or DEFAULT_ALIGNMENT_METHOD), "new_place"):
+        raise InputError(f"--method {args.method}: takes one recording, {len(args.recording)} were given")
     file = CalibrationFile.load_or_empty(args.out)
     robot_id = args.robot_id or default_robot_id()
     if args.only == "floor" and file.right_to_left is None:
         raise InputError(f"{args.out}: holds no alignment of the lidars; run without --only floor first")
     outcome: dict = {}
-    with Recording(args.recording) as recording:
-        source = open_source(args, recording)
-        print(f"lidar poses from {source.frames.source} of {args.recording}", file=sys.stderr)
+    with contextlib.ExitStack() as stack:
+        recordings = [stack.enter_context(Recording(path)) for path in args.recording]
+        source = open_source(args, recordings[0])
+        print(f"lidar poses from {source.frames.source} of {recordings[0].path}", file=sys.stderr)
+        print("\n".join(recorded_sensor_lines(recordings[0], args)), file=sys.stderr)
         right_to_left, accepted = file.right_to_left, True
         if args.only != "floor":
-            result = _align(source, file)
+            result = _align(source, file, recordings[1:])
             accepted = _conclude(result, "alignment", args, outcome, source)
             if accepted:
                 CalibrationFile.load_or_empty(args.out).with_alignment(result, robot_id).save(args.out)
+                if result.observations is not None:
+                    result.observations.save(path_beside(args.out))
                 right_to_left = result.right_to_left
         if args.only != "alignment" and accepted:
+            if len(recordings) > 1:
+                print(f"the floor is found from the first recording, {recordings[0].path}, alone", file=sys.stderr)
             floor = _find_floor(source, CalibrationFile.load(args.out))
             accepted = _conclude(floor, "floor", args, outcome, source)
             if accepted:
                 file = CalibrationFile.load_or_empty(args.out)
                 with_floor(file, floor, robot_id, source.frames.base_from_left).save(args.out)
+                if (observations := load_beside(args.out, file.right_to_left)) is not None:
+                    replace(observations, floor=floor.by_units).save(path_beside(args.out))
         if args.report and right_to_left is not None:
             _report(source, right_to_left, CalibrationFile.load(args.out), args.report)
     if args.json:
@@ -129,17 +185,27 @@ def run(args: argparse.Namespace) -> int:
     return 0 if accepted else Refused.exit_code
 
 
-def _align(source: _Source, file: CalibrationFile):
+def _align(source: _Source, file: CalibrationFile, further: list):
+    """Return the alignment from a recording and from `further` ones, each of another standing place."""
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+    from stretch_sim_cal.calibration.clouds import given_clouds
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
     from stretch_sim_cal.ros.left_mount import LeftMountCheck
     from stretch_sim_cal.ros.listening.recorded import recorded_joints
+    from stretch_sim_cal.sensor.sensor import sensor_called
 
-    settings, check = AlignmentSettings(base_from_left=source.frames.base_from_left), LeftMountCheck()
+    sensor = sensor_called(source.args.sensor)
+    settings, check = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=sensor), LeftMountCheck(sensor)
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["alignment"], "aligning"):
-        method.add(left, right)
+        method.add(*given_clouds(method, left, right))
         check.add(left, right)
+    for recording in further:
+        method.new_place()
+        for left, right in replace(source, recording=recording).pairs(
+            source.args.num_samples or DEFAULT_SAMPLES["alignment"], f"aligning ({recording.path.name})"
+        ):
+            method.add(*given_clouds(method, left, right))
     joints = recorded_joints(source.recording)
     result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
     if unchecked:
@@ -148,16 +214,22 @@ def _align(source: _Source, file: CalibrationFile):
 
 
 def _find_floor(source: _Source, file: CalibrationFile):
+    from stretch_sim_cal.calibration.clouds import given_clouds
     from stretch_sim_cal.calibration.floor.settings import FloorSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
     from stretch_sim_cal.calibration.mounts.file import left_pose
+    from stretch_sim_cal.calibration.observations import load_beside
+    from stretch_sim_cal.sensor.sensor import sensor_called
 
-    frames, settings = source.frames, FloorSettings(right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance)
+    frames, settings = source.frames, FloorSettings(
+        sensor=sensor_called(source.args.sensor), right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance,
+        observations=load_beside(source.args.out, file.right_to_left),
+    )  # fmt: skip
     footprint = np.eye(4) if frames.footprint_from_base is None else frames.footprint_from_base
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
     method = method_class(left_pose(file, frames.base_from_left), file.right_to_left, footprint, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["floor"], "looking at the floor"):
-        method.add(left, right)
+        method.add(*given_clouds(method, left, right))
     return method.solve()
 
 
@@ -200,5 +272,5 @@ def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, f
     if file.footprint_from_base is not None:
         points = apply(file.footprint_from_base, np.vstack([left_in_base, after]))
         parts.append(image("Floor residuals", plots.floor_residuals(points)))
-    page = write_page(folder / "report.html", f"Calibration from {source.args.recording.name}", parts)
+    page = write_page(folder / "report.html", f"Calibration from {source.recording.path.name}", parts)
     print(f"report: {page}", file=sys.stderr)

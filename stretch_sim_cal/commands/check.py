@@ -22,14 +22,15 @@ from stretch_sim_cal.calibration.calibration_file import (
 )
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import SIDES, spread
+from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
 
-NAME = "check"
-HELP = "Say what a calibration file holds, how old, how sure, and whether its parts agree; or compare two files."
 EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
+
+TOLERANCES = {"tolerance_mm": 1.0, "tolerance_deg": 0.02}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,19 +39,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("other", nargs="?", type=Path, help="another calibration file, to compare it with")
     parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
     parser.add_argument(
-        "--tolerance-mm", type=float, default=1.0, help="two files agree within this length (default: 1.0)"
+        "--tolerance-mm",
+        type=float,
+        default=TOLERANCES["tolerance_mm"],
+        help="two files agree within this length (default: %(default)s)",
     )
     parser.add_argument(
-        "--tolerance-deg", type=float, default=0.02, help="two files agree within this angle (default: 0.02)"
+        "--tolerance-deg",
+        type=float,
+        default=TOLERANCES["tolerance_deg"],
+        help="two files agree within this angle (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings. The exit code is 0 for a file to be used (two that agree), 1 for one with a problem."""
-    for name in ("tolerance_mm", "tolerance_deg"):
+    for name in TOLERANCES:
         if not getattr(args, name) > 0:
             raise InputError(f"--{name.replace('_', '-')}: {getattr(args, name)} must be greater than zero")
+    if not args.other:
+        only_with(args, TOLERANCES, "two files")
     path = args.file or default_path()
     calibration = CalibrationFile.load(path)
     model, note = _model(args.model)

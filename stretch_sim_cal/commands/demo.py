@@ -4,8 +4,6 @@ import argparse
 
 from stretch_sim_cal.commands import run as run_command
 
-NAME = "demo"
-HELP = "Simulate a Stretch 4 in a furnished room, calibrate it with the real nodes, and judge the result."
 EXAMPLE = "stretch-sim-cal demo --seed 7 --mount-errors 20 2"
 
 

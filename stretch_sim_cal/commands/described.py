@@ -2,6 +2,7 @@
 
 from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.calibration.values_file import JointOrigin
+from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import RobotModel, load_model
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -11,8 +12,8 @@ MODEL_HELP = "robot description to hold it against: a URDF or xacro file (defaul
 
 
 def load_description(path: str | None) -> RobotModel:
-    """Return the model at `path`, or the vendor's Stretch 4. Raises `InputError` where neither can be read."""
-    return load_model(path) if path else load_model(nominal_description())
+    """Return the model at `path`, or the vendor's Stretch 4 for none and for `stretch4`. Raises `InputError` where neither can be read."""
+    return load_model(nominal_description() if is_own(path) else path)
 
 
 def described(model: RobotModel) -> Described:

@@ -1,4 +1,5 @@
-"""`stretch-sim-cal doctor`: what of ROS, Gazebo and the robot is there, and what that enables."""
+"""`stretch-sim-cal doctor [RECORDING]`: what of ROS, Gazebo and the robot is there, what that enables, and what the lidars'
+driver publishes."""
 
 import argparse
 import importlib.util
@@ -6,12 +7,11 @@ import json
 import os
 import platform
 from importlib import metadata
+from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
 
-NAME = "doctor"
-HELP = "Say what of ROS, Gazebo and the robot is there, and what that enables."
-EXAMPLE = "stretch-sim-cal doctor"
+EXAMPLE = "stretch-sim-cal doctor this_morning.mcap"
 
 # What each command needs beyond the package's own libraries.
 NEEDS = {
@@ -25,6 +25,9 @@ NEEDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    parser.add_argument("recording", type=Path, nargs="?", help="a rosbag2 folder or file: look at its lidars, too")
+    parser.add_argument("--left-topic", default="/lidar_points_left", help="in the recording; default: %(default)s")
+    parser.add_argument("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -38,9 +41,10 @@ def run(args: argparse.Namespace) -> int:
         "stretch4_urdf": _version("hello-robot-stretch4-urdf"),
         "fleet": _fleet(),
     }
+    lidars = [] if args.recording is None else _lidars(args)
     commands = {name: [need for need in needs if not _has(need)] for name, needs in NEEDS.items()}
     if args.json:
-        print(json.dumps(findings | {"missing": commands}, indent=1))
+        print(json.dumps(findings | {"missing": commands, "lidars": lidars}, indent=1))
     else:
         for name, value in findings.items():
             print(f"{name:<14} {value}")
@@ -48,8 +52,18 @@ def run(args: argparse.Namespace) -> int:
             print(
                 f"{'ok' if not missing else 'missing':<14} {name}{': needs ' + ', '.join(missing) if missing else ''}"
             )
+        for line in lidars:
+            print(line)
     essential = [commands["demo, run, sim (embedded)"], commands["ros_* nodes"]]
     return 1 if any(essential) else 0
+
+
+def _lidars(args: argparse.Namespace) -> list[str]:
+    from stretch_sim_cal.commands.calibrate import recorded_sensor_lines
+    from stretch_sim_cal.recording.reader import Recording
+
+    with Recording(args.recording) as recording:
+        return recorded_sensor_lines(recording, args)
 
 
 def _has(module: str) -> bool:

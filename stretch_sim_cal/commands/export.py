@@ -12,15 +12,15 @@ from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, Calibrat
 from stretch_sim_cal.calibration.checks import problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
+from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, base_origin, lidar_origins, load_description
+from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
 from stretch_sim_cal.robot.description import RobotModel, load_urdf_text
 from stretch_sim_cal.robot.stretch import BASE_LINK, nominal_description
 from stretch_sim_cal.robot.urdf import parse_xml
 
-NAME = "export"
-HELP = "Say what of a calibration to put where: a URDF's joints, static transforms, or the robot's own values file."
 EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transform"
 
 RIGHT_CALIBRATED, LEFT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "lidar_left_calibrated", "floor_plane"
@@ -47,11 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print or write the calibration in the form asked for."""
+    for option, form in (
+        ("launch", "static-transform"),
+        *((name, "calibration-values") for name in ("record", "rollback")),
+    ):
+        if args.form != form:
+            only_with(args, {option: False}, f"--as {form}")
+    if args.launch:
+        only_with(args, {"json": False}, "the other forms, not with --launch,")
+    if args.out and args.form == "urdf":
+        only_with(args, {"json": False}, "what is printed, not with --out,")
     if args.rollback:
         return _roll_back(args)
-    for option, form in (("launch", "static-transform"), ("record", "calibration-values")):
-        if getattr(args, option) and args.form != form:
-            raise InputError(f"--{option} goes with --as {form} only")
     path = args.file or default_path()
     calibration = CalibrationFile.load(path)
     found = problems(calibration)
@@ -97,7 +104,8 @@ def _description_with(joints: list[JointOrigin], model: str | None) -> str:
     """Return the description's URDF text with the origins of the joints replaced."""
     from xml.etree import ElementTree
 
-    root = parse_xml(load_urdf_text(model) if model else nominal_description(), model or "the vendor's description")
+    text = nominal_description() if is_own(model) else load_urdf_text(model)
+    root = parse_xml(text, model or "the vendor's description")
     by_name = {joint.name: joint for joint in joints}
     for element in root.findall("joint"):
         joint = by_name.get(element.get("name"))
@@ -176,8 +184,9 @@ def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
 
 
 def _roll_back(args: argparse.Namespace) -> int:
-    if args.form != "calibration-values":
-        raise InputError("--rollback goes with --as calibration-values only")
+    if args.file:
+        raise InputError(f"{args.file}: --rollback brings back the values file and reads no calibration")
+    only_with(args, {"record": False, "model": None, "json": False}, "a calibration, not with --rollback,")
     target = args.out or default_values_path()
     backup = values_file.rollback(target)
     print(f"{target}: brought back from {backup.name}; what it held is in {target.name}.rolled_back")

@@ -1,38 +1,19 @@
-"""`fit_body_shape_model DIR`: fits the body shape to a collected dataset and writes the model file."""
+"""`fit_body_shape_model DIR`: the command line; what it does is imported only once the arguments are known to be good."""
 
 import argparse
-import dataclasses
-import datetime
-import json
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.model_file import default_file_name, save_body_shape_model
-from stretch_sim_cal.calibration.body.returns import EvidenceSettings
-from stretch_sim_cal.calibration.body.shape import (
-    FIT_METHODS,
-    BodyShapeFit,
-    BodyShapeSettings,
-    PoseEvidence,
-    fit_body_shape,
-)
-from stretch_sim_cal.commands.robot_body import RobotBody
-from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.recording.dataset import JOINTS, Dataset, Sample, read_dataset
-from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.stretch import nominal_description
-
-ARRIVED = {"lift": 0.01, "arm": 0.01, "wrist_yaw": 0.05, "wrist_pitch": 0.05, "wrist_roll": 0.05}  # m, rad
-MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is not written
+from stretch_sim_cal.calibration.body import EVIDENCE, FIT_METHODS, SETTINGS_NAME
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `fit_body_shape_model` and return its exit code."""
     args = build_parser().parse_args(arguments)
-    return command.run(lambda: run(args))
+    return command.run(lambda: importlib.import_module("stretch_sim_cal.commands.body_shape_fit").run(args))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,166 +24,29 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="example: fit_body_shape_model collected_body_shape_data_20260319_142832 --plot outlines.png",
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
-    parser.add_argument("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of shape (%(default)s)")
     parser.add_argument(
-        "--evidence", choices=("lidar", "model", "both"), default="both",
-        help="what is enclosed: the lidars' returns from the robot, its description's surfaces, or both (%(default)s)",
+        "--settings", default=SETTINGS_NAME, help="settings file, a name in config/ or a path; its section fit holds what the "
+        "options below leave out (%(default)s: the robot's own, if any)",
+    )  # fmt: skip
+    parser.add_argument("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
+    parser.add_argument(
+        "--evidence", choices=EVIDENCE,
+        help="what is enclosed: the lidars' returns from the robot, its description's surfaces, or both",
     )  # fmt: skip
     parser.add_argument("--model", metavar="URDF", help="description (URDF or xacro); default: the dataset's own")
     parser.add_argument(
         "--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml"
     )
-    parser.add_argument("--no-arm-dependence", action="store_true", help="one shape for all arm extensions")
-    parser.add_argument("--no-yaw-dependence", action="store_true", help="one shape for all wrist yaws")
-    parser.add_argument("--vertices", type=int, default=16, help="most vertices of a convex_polygon (%(default)s)")
-    parser.add_argument(
-        "--range-noise", type=float, default=0.01, metavar="M", help="of the lidars, 1 sigma (%(default)s)"
-    )
+    for axis, values in (("arm", "arm extensions"), ("yaw", "wrist yaws")):
+        parser.add_argument(
+            f"--{axis}-dependence", dest=f"{axis}_dependent", action=argparse.BooleanOptionalAction,
+            help=f"a shape that follows {values}, or one for all",
+        )  # fmt: skip
+    parser.add_argument("--vertices", type=int, help="most vertices of a convex_polygon")
+    parser.add_argument("--range-noise", type=float, metavar="M", help="of the lidars, one standard deviation")
     parser.add_argument("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
-
-
-def run(args: argparse.Namespace) -> int:
-    """Fit, write, report. Raises `InputError` for unusable input and `Refused` where the robot is not enclosed."""
-    settings = BodyShapeSettings(
-        args.fit_method, not args.no_arm_dependence, not args.no_yaw_dependence, polygon_vertices=args.vertices
-    )
-    if not 0 < args.range_noise < 0.2:
-        raise InputError(f"--range-noise {args.range_noise}: a noise in m between 0 and 0.2 was expected")
-    dataset = read_dataset(args.directory)
-    body = RobotBody(
-        load_model(args.model or dataset.description_file or nominal_description()), dataset.footprint_from_base_link
-    )
-    warnings = dataset.warnings + check_joints(dataset, body)
-    seen = None
-    if args.evidence != "model":
-        seen = gather_evidence(
-            pose_returns(dataset, body), body.surfaces, body.lidars, EvidenceSettings(range_noise=args.range_noise),
-            smoothed_returns=20_000 if args.evidence == "lidar" else 1500,
-        )  # fmt: skip
-        warnings += seen.warnings
-    evidence, fit = fit_evidence(dataset, body, seen, settings, use_model=args.evidence != "lidar")
-    warnings += fit.warnings
-    check_enclosed(fit)
-    model = dataclasses.replace(fit.model, about=about(dataset, body, args.evidence))
-    out = args.out or Path(default_file_name(args.fit_method))
-    save_body_shape_model(model, out)
-    if args.plot:
-        from stretch_sim_cal.commands.body_shape_plots import plot_body_shapes
-
-        plot_body_shapes(args.plot, model, evidence, seen)
-    report(args, out, dataset, fit, seen, warnings)
-    return 0
-
-
-def pose_returns(dataset: Dataset, body: RobotBody) -> list[PoseReturns]:
-    """Return the samples as the evidence needs them."""
-    return [PoseReturns(s.name, s.points, s.lidars, body.transforms(body.positions(s))) for s in dataset.samples]
-
-
-def fit_evidence(
-    dataset: Dataset, body: RobotBody, seen: BodyEvidence | None, settings: BodyShapeSettings, use_model: bool = True
-) -> tuple[list[PoseEvidence], BodyShapeFit]:
-    """Return what has to be enclosed in each pose, and the shape fitted to it.
-
-    With `use_model` that is the model's outline at the measured joint values, where and with what `seen` saw it
-    (payload), and the same at the commanded values and between them; without, the returns from the robot alone.
-    """
-    if not use_model:
-        evidence = [
-            PoseEvidence(sample.name, sample.commanded, returns)
-            for sample, returns in zip(dataset.samples, seen.returns, strict=True)
-        ]
-        return evidence, fit_body_shape(evidence, settings)
-    robot = SeenRobot(body.surfaces, seen, EvidenceSettings())
-    evidence = [
-        PoseEvidence(sample.name, sample.commanded, robot.hulls(body.transforms(body.positions(sample)))[0])
-        for sample in dataset.samples
-    ]
-    return evidence, fit_body_shape(evidence, settings, body.outlines_at(robot, dataset.samples[0].joints))
-
-
-def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
-    """Return a warning for each sample whose joints did not arrive. Raises `InputError` for ones outside the limits."""
-    told = []
-    for sample in dataset.samples:
-        for kind, values, tolerance in (("commanded", sample.commanded, 1e-3), ("actual", sample.actual, 0.05)):
-            outside = body.outside_limits(values, tolerance)
-            if outside:
-                raise InputError(f"{sample.name}: {kind} {'; '.join(outside)}: not of this robot, or of another tool")
-        told += [f"{sample.name}: {text}" for text in _not_arrived(sample)]
-    return told
-
-
-def _not_arrived(sample: Sample) -> list[str]:
-    off = {joint: sample.actual[joint] - sample.commanded[joint] for joint in JOINTS}
-    return [
-        f"{joint} was at {sample.actual[joint]:.3f}, commanded {sample.commanded[joint]:.3f}: it did not arrive"
-        for joint, by in off.items()
-        if abs(by) > ARRIVED[joint]
-    ]
-
-
-def check_enclosed(fit: BodyShapeFit) -> None:
-    """Raise `Refused` where the robot sticks out of the shape between the grid points in spite of all."""
-    if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
-        raise Refused(
-            f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
-            "interpolated shape; collect more values of arm and wrist_yaw, or fit another shape; nothing was written"
-        )
-
-
-def about(dataset: Dataset, body: RobotBody, evidence: str) -> dict:
-    """Return what the model file says of its origin, by the published names where there are any."""
-    tool = str(dataset.info.get("tool", dataset.info.get("tool_id", "unknown")))
-    return {
-        "tool": tool,
-        "description_hash": body.hash,
-        "evidence": evidence,
-        "fitted": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "dataset_metadata": {
-            "robot_id": str(dataset.info.get("robot_id", "unknown")),
-            "tool_id": tool,
-            "timestamp": str(dataset.info.get("timestamp", dataset.created)),
-        },
-    }
-
-
-def report(
-    args, out: Path, dataset: Dataset, fit: BodyShapeFit, seen: BodyEvidence | None, warnings: list[str]
-) -> None:
-    """Print what was fitted: lines for people, or JSON."""
-    for line in warnings:
-        command.warn(line)
-    rows = [
-        {"id": sample.id, "file": sample.file.name, "commanded": sample.commanded,
-         "protrusion_mm": 1e3 * float(protrusion), "area": float(area)}
-        for sample, protrusion, area in zip(dataset.samples, fit.protrusions, fit.areas, strict=True)
-    ]  # fmt: skip
-    model = fit.model
-    if args.json:
-        result = {
-            "file": str(out),
-            "shape_fitting_method": model.shape_fitting_method,
-            "grid": [len(model.arm_extensions), len(model.wrist_yaws)],
-            "samples": rows,
-            "max_protrusion_mm": max(row["protrusion_mm"] for row in rows),
-            "protrusion_between_mm": None if fit.protrusion_between is None else 1e3 * fit.protrusion_between[1],
-            "seen_moved_mm": None if seen is None or seen.registration is None else 1e3 * seen.registration.reach,
-            "payloads": [] if seen is None else [link for link, _ in seen.payloads.values()],
-            "warnings": warnings,
-        }
-        print(json.dumps(result, indent=2))
-        return
-    for row in rows:
-        pose = ", ".join(f"{joint} {row['commanded'][joint]:.2f}" for joint in JOINTS)
-        print(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
-    if fit.protrusion_between is not None:
-        before, after = (1e3 * value for value in fit.protrusion_between)
-        print(f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)")
-    grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
-    print(f"wrote {out}: {model.shape_fitting_method}, {grid}")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ import argparse
 import json
 import math
 import sys
+from pathlib import Path
 
-NAME = "fk"
-HELP = "Say where a frame of a robot is at given joint positions (forward kinematics)."
 EXAMPLE = "stretch-sim-cal fk stretch4 --joint lift_joint=0.6 arm_joint=0.2 --frame grasp_center_link"
 OWN_MODEL = "stretch4"
 
@@ -17,14 +16,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_joint_argument(parser, "position of a joint in m or rad, or with 'deg' after it; others are at 0")
     parser.add_argument("--frame", required=True, help="the link whose frame is asked for")
     parser.add_argument("--relative-to", metavar="FRAME", help="the link it is given in (default: the root)")
+    parser.add_argument("--root", metavar="'X Y Z R P Y'",
+                        help="pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given "
+                        "in the world")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say which robot is meant."""
+def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:
+    """Declare the arguments that say which robot is meant; `kinds` are the files that the command reads."""
     parser.add_argument(
         "model", metavar="MODEL",
-        help=f"a URDF, SDF or xacro file (a xacro is a program: your own only), or '{OWN_MODEL}': the vendor's robot",
+        help=f"{kinds} (a xacro is a program: your own only), or '{OWN_MODEL}': the vendor's robot",
     )  # fmt: skip
     parser.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"
@@ -41,18 +43,53 @@ def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
 
 def load(args: argparse.Namespace):
     """Return the robot model that the arguments name. Raises `InputError`."""
-    from pathlib import Path
-
     from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.robot.description import load_model
     from stretch_sim_cal.robot.stretch import nominal_description
 
-    arguments = assignments(args.arg, "--arg")
-    if args.model == OWN_MODEL and not Path(OWN_MODEL).exists():
+    arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
+    if is_own(args.model):
         if set(arguments) - {"tool"}:
             raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
         return load_model(nominal_description(**arguments))
-    return load_model(args.model, arguments, assignments(args.package, "--package"))
+    return load_model(args.model, arguments, packages)
+
+
+def is_own(model: str | Path | None) -> bool:
+    """Return whether a model is the vendor's robot: by its name, or because none is given."""
+    return model is None or (str(model) == OWN_MODEL and not Path(OWN_MODEL).exists())
+
+
+def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
+    """Return where packages of meshes lie. Raises `InputError` for a folder that is not there, or that nothing reads."""
+    from stretch_sim_cal.errors import InputError
+
+    folders = assignments(args.package, "--package")
+    for name, folder in folders.items():
+        if not Path(folder).expanduser().is_dir():
+            raise InputError(f"--package {name}={folder}: no such folder")
+    if folders and is_own(args.model):
+        raise InputError(f"--package: {OWN_MODEL} brings its own meshes")
+    return folders
+
+
+def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
+    """Return the finite numbers in an option's text; `meaning` says by their count what they are.
+
+    Raises `InputError` for another count and for what is no finite number; angles in deg are written with 'deg'.
+    """
+    from stretch_sim_cal.errors import InputError
+
+    words = text.split()
+    try:
+        values = [math.radians(float(word[:-3])) if word.endswith("deg") else float(word) for word in words]
+    except ValueError:
+        values = []
+    if len(values) not in meaning or not all(map(math.isfinite, values)):
+        raise InputError(
+            f"{option} '{text}': {' or '.join(meaning.values())} was expected, finite numbers in m and rad"
+        )
+    return values
 
 
 def joint_values(model, words: list[str]) -> dict[str, object]:
@@ -105,14 +142,19 @@ def run(args: argparse.Namespace) -> int:
     """Print the frame's pose."""
     import numpy as np
 
+    from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.geometry.transforms import to_xyz_quaternion, to_xyz_rpy
     from stretch_sim_cal.robot.kinematics import link_transform
 
+    if args.root is not None and args.relative_to is not None:
+        raise InputError("--root says where the root is in the world; a pose relative to another link does not need it")
+    world_from_root = _root_pose(args.root) if args.root is not None else np.eye(4)
     model = load(args)
     transform = link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)
+    transform = world_from_root @ transform
     xyz, rpy = to_xyz_rpy(transform)
     quaternion = to_xyz_quaternion(transform)[1]
-    relative_to = args.relative_to or model.root
+    relative_to = "the world" if args.root is not None else args.relative_to or model.root
     if args.json:
         answer = {"frame": args.frame, "relative_to": relative_to, "transform": transform.tolist()}
         answer |= {"xyz": xyz.tolist(), "rpy": rpy.tolist(), "quaternion_xyzw": quaternion.tolist()}
@@ -124,3 +166,14 @@ def run(args: argparse.Namespace) -> int:
     print("  rpy        " + " ".join(f"{value:.4f}" for value in np.degrees(rpy)) + "  deg")
     print("  quaternion " + " ".join(f"{value:.6f}" for value in quaternion) + "  x y z w")
     return 0
+
+
+def _root_pose(text: str):
+    """Return world_from_root (4, 4) of `--root`: six numbers, or on a floor three."""
+    from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+
+    values = numbers("--root", text, {6: "x y z roll pitch yaw", 3: "x y angle"})
+    if len(values) == 3:
+        x, y, angle = values
+        values = [x, y, 0.0, 0.0, 0.0, angle]
+    return from_xyz_rpy(values[:3], values[3:])

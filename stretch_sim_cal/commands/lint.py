@@ -5,8 +5,6 @@ import json
 
 from stretch_sim_cal.commands.fk import add_model_arguments, load
 
-NAME = "lint"
-HELP = "Say where a robot description departs from a convention: the Stretch's, REP 199's or the iCub's."
 EXAMPLE = "stretch-sim-cal lint robot.urdf.xacro --profile stretch"
 PROFILE_NAMES = ("stretch", "rep199", "icub")
 

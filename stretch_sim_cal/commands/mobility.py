@@ -4,10 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments, load
+from stretch_sim_cal.command import only_with
+from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, load
 
-NAME = "mobility"
-HELP = "Count the degrees of freedom of a robot or mechanism (Gruebler/Kutzbach), closed loops included."
 EXAMPLE = "stretch-sim-cal mobility linkage.sdf"
 
 
@@ -16,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument(
         "--base", choices=("fixed", "mobile", "floating"),
-        help="how the root moves in the world: not (default), on a floor, or freely",
+        help="how the root moves in the world: not (default), on a floor, or freely (with --dimension planar: in the plane)",
     )  # fmt: skip
     parser.add_argument(
         "--dimension", choices=("spatial", "planar"),
@@ -36,9 +35,12 @@ def run(args: argparse.Namespace) -> int:
     variables, dimension = None, "spatial"
     if args.model == OWN_MODEL or is_tree_file(Path(args.model)):
         model, base = load(args), args.base or "fixed"
-        mechanism, variables = mechanism_of(model, base), configuration_space(model, base)
+        # In a plane a floating base moves like one on a floor.
+        space = "mobile" if (args.dimension, base) == ("planar", "floating") else base
+        mechanism, variables = mechanism_of(model, base), configuration_space(model, space)
     else:
-        mechanism, dimension = load_mechanism(args.model, assignments(args.arg, "--arg"), args.base)
+        only_with(args, {"arg": [], "package": []}, "a URDF or xacro")
+        mechanism, dimension = load_mechanism(args.model, base=args.base)
         if mechanism.loops == 0 and Path(args.model).suffix == ".sdf":
             variables = configuration_space(load_model(args.model))
     found = mobility(mechanism, args.dimension or dimension)

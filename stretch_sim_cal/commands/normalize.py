@@ -4,18 +4,16 @@ import argparse
 import json
 from pathlib import Path
 
-from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments
+from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments, is_own, mesh_folders, numbers
 from stretch_sim_cal.commands.lint import PROFILE_NAMES
 
-NAME = "normalize"
-HELP = "Bring a robot description into the form of a convention, and prove that its mechanism stays the same."
 EXAMPLE = "stretch-sim-cal normalize cad_export.urdf --out normalized"
 POSES = ("base", "flange", "tool0")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add_model_arguments(parser)
+    add_model_arguments(parser, "a URDF or xacro file")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR",
                         help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
     parser.add_argument("--profile", default="stretch", metavar="NAME",
@@ -28,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for role in POSES:
         parser.add_argument(f"--{role}", metavar="'X Y Z R P Y'",
                             help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
+    parser.add_argument("--number-links", action="store_true",
+                        help="call an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
 
 
@@ -39,13 +39,13 @@ def run(args: argparse.Namespace) -> int:
     from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.robot.stretch import nominal_description
 
-    arguments = assignments(args.arg, "--arg")
-    if args.model == OWN_MODEL and not Path(OWN_MODEL).exists():
+    arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
+    if is_own(args.model):
         if set(arguments) - {"tool"}:
             raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
         given, tool = description(nominal_description(**arguments), source=OWN_MODEL), arguments.get("tool", "tool")
     else:
-        given = read_description(args.model, arguments, assignments(args.package, "--package"))
+        given = read_description(args.model, arguments, packages)
         tool = arguments.get("tool") or tool_in(Path(args.model)) or "tool"
     if args.tool is not None:
         tool = args.tool.stem
@@ -56,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--{next(iter(poses))} is for --profile rep199")
     if args.tool is not None and args.profile != "stretch":
         raise InputError("--tool is for --profile stretch")
+    if args.number_links and args.profile != "rep199":
+        raise InputError("--number-links is for --profile rep199")
     options = Options(
         args.profile, assignments(args.rename, "--rename"), _zeros(args.zero),
-        read_description(args.tool) if args.tool is not None else None, poses,
+        read_description(args.tool) if args.tool is not None else None, poses, args.number_links,
     )  # fmt: skip
     normal = normalized(given, options)
     files, departure = write(normal, args.out, tool)
@@ -85,17 +87,9 @@ def _zeros(words: list[str]) -> dict[str, float]:
 
 
 def _pose(role: str, text: str):
-    import numpy as np
-
-    from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
-    try:
-        values = np.array([float(word) for word in text.split()])
-    except ValueError as error:
-        raise InputError(f"--{role} '{text}': six numbers were expected") from error
-    if values.shape != (6,) or not np.isfinite(values).all():
-        raise InputError(f"--{role} '{text}': six finite numbers were expected, x y z in m and roll pitch yaw in rad")
+    values = numbers(f"--{role}", text, {6: "six numbers x y z roll pitch yaw"})
     return from_xyz_rpy(values[:3], values[3:])
 
 
@@ -123,6 +117,9 @@ def _answer(args: argparse.Namespace, normal, files: list[Path], departure: floa
 
 
 def _lines(normal, departure: float) -> list[str]:
+    from stretch_sim_cal.conventions.profile import WARNING
+    from stretch_sim_cal.conventions.rewrite import OTHER
+
     lines = []
     if normal.unchanged:
         lines.append("nothing had to be changed")
@@ -132,5 +129,13 @@ def _lines(normal, departure: float) -> list[str]:
     negated = [mapping.name for mapping in normal.joints.values() if mapping.sign < 0]
     lines += [f"warning: {name} now counts the other way round: check its motor's polarity" for name in negated]
     lines += [f"warning: {name}: {reason}" for name, reason in normal.reasons.items() if reason.endswith("measure it")]
+    lines += [
+        f"warning: {old} is called {new} now: the name {new.replace('other_', '', 1)} belongs to another"
+        for old, new in _renamed(normal).items()
+        if OTHER in new and OTHER not in old
+    ]
+    lines += [f"warning: {each.name}: {each.message}; {each.fix}" for each in normal.remaining if each.level == WARNING]
+    if any(each.rule == "link_n" for each in normal.remaining):
+        lines.append("--number-links names the links of an arm so")
     lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")
     return lines

@@ -2,14 +2,13 @@
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
-NAME = "run"
-HELP = "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold the results against the truth."
 EXAMPLE = "stretch-sim-cal run furnished_room long_corridor"
 
 
@@ -46,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.lidar and args.simulator != "gazebo":
         raise InputError("--lidar: only Gazebo has several lidars; add --simulator gazebo")
+    if args.mount_errors and not all(0 <= value < math.inf for value in args.mount_errors):
+        raise InputError(f"--mount-errors {args.mount_errors}: a length and an angle of 0 or more were expected")
     # All scenarios are read before the first one runs: a typing error in the last must not cost the time of the others.
     scenarios = [
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor) for name in args.scenarios

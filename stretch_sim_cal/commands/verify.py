@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source
 from stretch_sim_cal.errors import InputError
 
-NAME = "verify"
-HELP = "Say whether the stored calibration still holds on fresh data: a recording, or the robot itself without one."
 EXAMPLE = "stretch-sim-cal verify this_morning.mcap --calibration dual_lidar_calibration.yaml"
 
 
@@ -30,14 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the verdict. The exit code is 0 where the calibration holds, 1 where it drifted or that cannot be told."""
     from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
+    from stretch_sim_cal.sensor.sensor import sensor_called
 
     for name in ("num_samples", "tolerance_mm", "tolerance_deg"):
         if not getattr(args, name) > 0:
             raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, a number above 0 is needed")
+    if not args.recording:
+        only_with(args, {"model": None}, "a recording")
     file = CalibrationFile.load(args.calibration or default_path())
     pairs, base_from_left, footprint = _recorded(args) if args.recording else _live(args)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
-    verification = verify(file, pairs, base_from_left, footprint, tolerances)
+    verification = verify(file, pairs, base_from_left, footprint, tolerances, sensor_called(args.sensor))
     if args.json:
         drifts = [asdict(drift) | {"verdict": drift.verdict} for drift in verification.drifts]
         print(json.dumps({"verdict": verification.verdict, "drifts": drifts, "open": verification.open_questions}))

@@ -2,20 +2,33 @@
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
-from stretch_sim_cal.commands.fk import add_joint_argument, add_model_arguments, joint_values, load
+from stretch_sim_cal.command import only_with
+from stretch_sim_cal.commands.fk import add_joint_argument, add_model_arguments, joint_values, load, numbers
 
-NAME = "workspace"
-HELP = "Find the points that a frame of a robot can reach: their extent, volume and hull, as points and as a picture."
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
+MARGIN = 0.01
 SHAPES = {
-    0: ("a point", "", ""),
-    1: ("a part of a line", "length", "m"),
-    2: ("a part of a plane", "area", "m2"),
-    3: ("a body", "volume", "m3"),
+    (0, 0): "a point",
+    (1, 1): "a part of a line",
+    (1, 2): "a curve in a plane",
+    (1, 3): "a curve in space",
+    (2, 2): "a part of a plane",
+    (2, 3): "a curved surface",
+    (3, 3): "a body",
 }
+"""By the dimension of what is reached and of the space that it spans."""
+WAYS = {
+    0: "only some orientations",
+    1: "the orientation can change in one way",
+    2: "the orientation can change in two ways",
+    3: "the orientation can change in all three ways",
+}
+SAMPLES, STARTS = 2**20, 2**14
+MEASURES = {1: ("length", "m"), 2: ("area", "m2"), 3: ("volume", "m3")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--frame", required=True, help="the link whose origin is asked about")
     add("--relative-to", metavar="FRAME", help="the link that the points are given in (default: the root)")
+    add("--orientations", metavar="'X Y Z'", help="the orientations that are possible at this point (m), instead")
     add("--resolution", type=float, metavar="M", help="size of a cell (default: 1/40 of the extent)")
-    add("--samples", type=int, default=2**20, metavar="N", help="configurations to try at most (default: %(default)s)")
+    add("--samples", type=int, metavar="N",
+        help=f"configurations to try at most (default: {SAMPLES}; {STARTS} with --orientations)")  # fmt: skip
     add("--collision-free", action="store_true", help="only configurations in which it does not touch itself")
-    add("--margin", type=float, default=0.01, metavar="M", help="what counts as touching (default: %(default)s)")
+    add(
+        "--margin",
+        type=float,
+        default=MARGIN,
+        metavar="M",
+        help="with --collision-free: what counts as touching (default: %(default)s)",
+    )
     add("--floor", type=float, metavar="Z", help="with --collision-free: a floor at this height over the root")
     add("--points", type=Path, metavar="FILE", help="write the points as .csv, or with their configurations as .npz")
     add("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf)")
@@ -49,18 +70,30 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.points}: points are written as .csv or .npz")
     if args.plot and args.plot.suffix.lower() not in FORMATS:
         raise InputError(f"{args.plot}: a plot is one of {', '.join(FORMATS)}")
-    if args.samples < 1:
+    if args.samples is not None and args.samples < 1:
         raise InputError(f"--samples {args.samples}: must be 1 or more")
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed}: must be 0 or more")
+    if not args.collision_free:
+        only_with(args, {"margin": MARGIN, "floor": None}, "--collision-free")
+    elif args.floor is not None and not math.isfinite(args.floor):
+        raise InputError(f"--floor {args.floor}: a height in m was expected")
+    if args.orientations is not None:
+        only_with(args, {"plot": None, "resolution": None}, "the points that are reached, not with --orientations,")
+        point = numbers("--orientations", args.orientations, {3: "x y z"})
     model = load(args)
     held = joint_values(model, args.joint)
     collision = SelfCollision(model, args.margin, args.floor) if args.collision_free else None
-    with tqdm(desc="sampling", total=args.samples, unit="configurations", delay=2, leave=False, file=sys.stderr) as bar:
+    if args.orientations is not None:
+        return _orientations(model, point, held, collision, args)
+    samples = args.samples or SAMPLES
+    with tqdm(desc="sampling", total=samples, unit="configurations", delay=2, leave=False, file=sys.stderr) as bar:
         reached = workspace(
-            model, args.frame, args.relative_to, held, args.resolution, args.samples, collision, args.seed,
-            progress=lambda samples, cells: bar.update(samples - bar.n),
+            model, args.frame, args.relative_to, held, args.resolution, samples, collision, args.seed,
+            progress=lambda tried, cells: bar.update(tried - bar.n),
         )  # fmt: skip
     if args.points:
-        _write_points(reached, args.points)
+        _write_points(args.points, {"points": reached.points}, ("x", "y", "z"), reached)
     if args.plot:
         write_workspace_plot(reached, args.plot, model, held)
     summary = _summary(reached)
@@ -71,15 +104,80 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _orientations(model, point, held, collision, args: argparse.Namespace) -> int:
+    """Print the orientations that are possible at a point. The exit code is 1 where it is out of reach."""
+    from tqdm import tqdm
+
+    from stretch_sim_cal.robot.orientations import orientations
+
+    samples = args.samples or STARTS
+    with tqdm(desc="sampling", total=samples, unit="starts", delay=2, leave=False, file=sys.stderr) as bar:
+        found = orientations(model, args.frame, point, args.relative_to, held, samples, collision, args.seed,
+                             progress=lambda tried: bar.update(tried - bar.n))  # fmt: skip
+    reached = len(found.quaternions) > 0
+    if args.points and reached:
+        _write_points(args.points, {"quaternions": found.quaternions}, ("qx", "qy", "qz", "qw"), found)
+    if args.json:
+        answer = {
+            "frame": found.link,
+            "relative_to": found.relative_to,
+            "point": found.point.tolist(),
+            "reached": reached,
+            "distance": found.distance,
+            "variables": [variable.name for variable in found.variables],
+            "dimension": found.dimension,
+            "share": found.share,
+            "axis_shares": found.axis_shares.tolist(),
+            "orientations": found.quaternions.tolist(),
+            "samples": found.samples,
+            "settled": found.settled,
+        }
+        print(json.dumps(answer, indent=1))
+    else:
+        _print_orientations(found, collision, args)
+    return 0 if reached else 1
+
+
+def _print_orientations(found, collision, args: argparse.Namespace) -> None:
+    import numpy as np
+    from scipy.spatial.transform import Rotation
+
+    where = " ".join(f"{value:g}" for value in found.point)
+    if not len(found.quaternions):
+        why = "without a collision" if collision is not None and found.distance < 1e-3 else (
+            f"the nearest point found is {found.distance * 1000:.4g} mm away"
+        )  # fmt: skip
+        print(f"{found.link} in {found.relative_to}: cannot be at {where}; {why}")
+        return
+    ways = "not told: singular there" if found.dimension is None else WAYS[found.dimension]
+    print(f"{found.link} in {found.relative_to} at {where}: {ways}")
+    if found.dimension == 3:
+        print(f"  about {found.share:.1%} of all orientations")
+    if found.dimension is None or found.dimension >= 2:
+        shares = zip("xyz", found.axis_shares, strict=True)
+        print("  of all directions " + ", ".join(f"{axis} can point into about {share:.1%}" for axis, share in shares))
+    elif len(found.quaternions) <= 8:
+        for angles in Rotation.from_quat(found.quaternions).as_euler("xyz", degrees=True):
+            print("  rpy        " + " ".join(f"{value:.4f}" for value in np.round(angles, 4) + 0.0) + "  deg")
+    print(f"  {len(found.quaternions)} orientations at least 1 deg apart, from {found.samples} starts")
+    if not found.settled:
+        print("  new ones were still turning up: more --samples would say more")
+    if args.points:
+        print(f"written: {args.points}")
+
+
 def _summary(reached) -> dict[str, object]:
     return {
         "frame": reached.link,
         "relative_to": reached.relative_to,
         "variables": [variable.name for variable in reached.variables],
         "dimension": reached.dimension,
+        "hull_dimension": reached.hull_dimension,
         "bounds": reached.bounds.tolist(),
         "measure": reached.measure,
+        "measure_error": reached.measure_error,
         "hull_measure": reached.hull_measure,
+        "hull_bound": reached.hull_bound,
         "hull": reached.hull.tolist(),
         "points": len(reached.points),
         "resolution": reached.resolution,
@@ -90,12 +188,16 @@ def _summary(reached) -> dict[str, object]:
 
 
 def _print(summary: dict, args: argparse.Namespace) -> None:
-    shape, measure, unit = SHAPES[summary["dimension"]]
+    shape = SHAPES[summary["dimension"], summary["hull_dimension"]]
     print(f"{summary['frame']} in {summary['relative_to']}: reaches {shape}")
     for name, low, high in zip("xyz", *summary["bounds"], strict=True):
         print(f"  {name}  {low:8.4f} to {high:8.4f} m")
-    if measure:
-        print(f"  {measure} {summary['measure']:.4g} {unit}, of its convex hull {summary['hull_measure']:.4g} {unit}")
+    if summary["hull_dimension"]:
+        measure, unit = MEASURES[summary["hull_dimension"]]
+        within = f" +- {summary['measure_error']:.2g}" if summary["dimension"] == summary["hull_dimension"] else ""
+        bound = f"(at most {summary['hull_bound']:.4g})"
+        print(f"  {measure} {summary['measure']:.4g}{within} {unit}, of its convex hull {summary['hull_measure']:.4g} {unit} "
+              f"{bound}")  # fmt: skip
     print(f"  moved by {', '.join(summary['variables']) or 'nothing'}")
     resolution = f"{summary['resolution'] * 1000:.3g} mm"
     print(f"  {summary['points']} points, one in {resolution}, from {summary['samples']} configurations")
@@ -108,16 +210,17 @@ def _print(summary: dict, args: argparse.Namespace) -> None:
             print(f"written: {path}")
 
 
-def _write_points(reached, path: Path) -> None:
+def _write_points(path: Path, main: dict, columns: tuple[str, ...], reached) -> None:
+    """Write points or quaternions (by their name in an .npz), and the configurations that have them."""
     import numpy as np
 
     from stretch_sim_cal.files import write_atomic
 
     names = [variable.name for variable in reached.variables]
     if path.suffix == ".npz":
-        content = {"points": reached.points, "configurations": reached.configurations, "variables": np.array(names)}
+        content = main | {"configurations": reached.configurations, "variables": np.array(names)}
         write_atomic(path, lambda stream: np.savez_compressed(stream, **content))
     else:
-        table = np.concatenate([reached.points, reached.configurations], axis=1)
-        style = {"delimiter": ",", "header": ",".join(["x", "y", "z", *names]), "comments": "", "fmt": "%.9g"}
+        table = np.concatenate([*main.values(), reached.configurations], axis=1)
+        style = {"delimiter": ",", "header": ",".join([*columns, *names]), "comments": "", "fmt": "%.9g"}
         write_atomic(path, lambda stream: np.savetxt(stream, table, **style))

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 
 from stretch_sim_cal.conventions.icub import normal as icub_normal
-from stretch_sim_cal.conventions.profile import Finding, lint
+from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix, lint, prefixed_names
 from stretch_sim_cal.conventions.profiles import profile_named
 from stretch_sim_cal.conventions.proof import JointMapping
 from stretch_sim_cal.conventions.rep199 import normal as rep199_normal
@@ -25,11 +25,12 @@ from stretch_sim_cal.conventions.stretch import turning as stretch_turning
 from stretch_sim_cal.conventions.stretch.names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import RobotModel, load_urdf_text, parse_urdf
-from stretch_sim_cal.robot.model import Link, robot_model
 from stretch_sim_cal.robot.urdf import MeshFolders, mesh_path, parse_xml
 
 TOOL_SITE = "tool_attachment_site_link"
 """The link that tools hang on."""
+PASSES = 6
+"""How often frames are turned and added; two passes are usual."""
 TOOL_MESHES = "$(arg tool_mesh_dir)"
 """How the vendor's tool files name their folder of meshes; it is `meshes` beside the file."""
 
@@ -49,13 +50,15 @@ class Description:
 @dataclass(frozen=True)
 class Options:
     """What a user may say: the profile, new names of links and joints, new zeros of joints (old name: old position),
-    a tool to attach, and for REP 199 the poses (4, 4) of `base`, `flange` and `tool0` in their parents."""
+    a tool to attach, and for REP 199 the poses (4, 4) of `base`, `flange` and `tool0` in their parents and whether the
+    links of an arm are to be called link_1, link_2, ... with upright frames (`number_links`)."""
 
     profile: str = "stretch"
     renames: Mapping[str, str] = field(default_factory=dict)
     zeros: Mapping[str, float] = field(default_factory=dict)
     tool: Description | None = None
     poses: Mapping[str, np.ndarray] = field(default_factory=dict)
+    number_links: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Normal:
     """A description in its normal form: `old` and `root` before and after, and what happened in between.
 
     `links` maps every old link's name, `joints` every old joint; `old_from_new` has the rotations (3, 3) of turned
-    frames by their old names; `reasons` and `turned` go by new names.
+    frames by their old names; `reasons` go by new names. `prefix` is what all names began with, and still do.
     """
 
     profile: str
@@ -75,6 +78,7 @@ class Normal:
     reasons: dict[str, str]
     added: list[AddedFrame]
     remaining: list[Finding]
+    prefix: str = ""
 
     @property
     def unchanged(self) -> bool:
@@ -111,12 +115,28 @@ def description(
 def normalized(given: Description, options: Options) -> Normal:
     """Return a description in its profile's normal form. What no rule can settle is left, and told in `remaining`.
 
-    Raises `InputError` for options that name nothing, names that would clash, and a tool that cannot be attached.
+    A prefix that all names have is kept. Raises `InputError` for options that name nothing, names that would clash, and
+    a tool that cannot be attached.
     """
     profile = profile_named(options.profile)
     work = Description(parse_xml(ElementTree.tostring(given.root, encoding="unicode"), given.source), given.source)
+    whole = work.model()
+    prefix = common_prefix(whole, profile.anchor)
+    links, joints = prefixed_names(whole, prefix)
+    if prefix:
+        rename(work.root, *({name: name.removeprefix(prefix) for name in names} for names in (links, joints)))
+        options = replace(
+            options,
+            renames={old.removeprefix(prefix): new.removeprefix(prefix) for old, new in options.renames.items()},
+            zeros={name.removeprefix(prefix): value for name, value in options.zeros.items()},
+        )
     if options.tool is not None:
         _attach_tool(work, options.tool)
+    normal = _normalized(work, profile, options)
+    return _prefixed(normal, work, profile, prefix, prefix if joints else "") if prefix else normal
+
+
+def _normalized(work: Description, profile: Profile, options: Options) -> Normal:
     old = work.model()
     base = _base_turning(old, options)
     turn(work.root, old, Turning(base))
@@ -124,23 +144,56 @@ def normalized(given: Description, options: Options) -> Normal:
     rename(work.root, links, joints)
 
     zeros = {joints.get(name, name): _checked_zero(old, name, value) for name, value in options.zeros.items()}
-    turning, reasons = _turning(work.model(), zeros, options)
-    turn(work.root, work.model(), turning)
-
-    added = _missing_frames(work.model(), options)
-    for frame in added:
-        add_frame(work.root, frame)
+    turn(work.root, work.model(), Turning(zeros=zeros))
+    total = Turning({links.get(name, name): rotation for name, rotation in base.items()}, zeros=zeros)
+    reasons = {links.get(name, name): "Rule 1: base_footprint's orientation" for name in base}
+    added: list[AddedFrame] = []
+    # What one turn or one frame sets right may show that another has to follow.
+    for _ in range(PASSES):
+        turning, why = _turning(work.model(), options)
+        turn(work.root, work.model(), turning)
+        total.follow(turning)
+        reasons |= {name: "; ".join(dict.fromkeys([*reasons.get(name, "").split("; "), said])).strip("; ")
+                    for name, said in why.items()}  # fmt: skip
+        missing = _missing_frames(work.model(), options if not added else replace(options, poses={}))
+        for frame in missing:
+            add_frame(work.root, frame)
+        added += missing
+        if not (turning.old_from_new or turning.signs or missing):
+            break
     old_names = {links.get(name, name): name for name in old.links}
     return Normal(
         profile.name,
         old,
         work.root,
         {name: links.get(name, name) for name in old.links},
-        {name: _mapping(joints.get(name, name), turning) for name in old.joints},
-        base | {old_names[name]: rotation for name, rotation in turning.old_from_new.items()},
-        reasons | {links.get(name, name): "Rule 1: base_footprint's orientation" for name in base},
+        {name: _mapping(joints.get(name, name), total) for name in old.joints},
+        {old_names[name]: rotation for name, rotation in total.old_from_new.items() if name in old_names},
+        reasons,
         added,
         lint(work.model(), profile),
+    )
+
+
+def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, joint_prefix: str) -> Normal:
+    """Return a normal form with prefixes before the names of its links and joints."""
+    now = work.model()
+    joints = {name: joint_prefix + name for name in (*now.joints, *normal.old.joints)}
+    links = {name: prefix + name for name in (*now.links, *normal.old.links)}
+    rename(work.root, links, joints)
+    return replace(
+        normal,
+        old=normal.old.renamed(links, joints),
+        links={links[old]: links[new] for old, new in normal.links.items()},
+        joints={joints[old]: replace(each, name=joints[each.name]) for old, each in normal.joints.items()},
+        old_from_new={links[old]: rotation for old, rotation in normal.old_from_new.items()},
+        reasons={links.get(name, joints.get(name)): why for name, why in normal.reasons.items()},
+        added=[
+            replace(each, link=links[each.link], joint=joints[each.joint], parent=links[each.parent])
+            for each in normal.added
+        ],
+        remaining=lint(work.model(), profile),
+        prefix=prefix,
     )
 
 
@@ -161,30 +214,19 @@ def _new_names(model: RobotModel, options: Options) -> tuple[dict[str, str], dic
             given[0][old] = new
         else:
             given[1][old] = new
-    work = _renamed(model, *given)
-    found = {"stretch": stretch_renames.renames, "icub": icub_normal.renames}.get(options.profile)
-    of_profile: tuple[dict[str, str], dict[str, str]] = found(work) if found else ({}, {})
+    work = model.renamed(*given)
+    of_profile: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    if options.profile == "stretch":
+        of_profile = stretch_renames.renames(work)
+    elif options.profile == "icub":
+        of_profile = icub_normal.renames(work)
+    elif options.number_links:
+        of_profile = rep199_normal.renames(work)
     result = []
     for asked, ruled, names in zip(given, of_profile, (model.links, model.joints), strict=True):
         final = {name: ruled.get(asked.get(name, name), asked.get(name, name)) for name in names}
         result.append({old: new for old, new in final.items() if old != new})
     return result[0], result[1]
-
-
-def _renamed(model: RobotModel, links: dict[str, str], joints: dict[str, str]) -> RobotModel:
-    """Return a model with other names and without shapes: enough to look for structure."""
-    return robot_model(
-        model.name,
-        [Link(links.get(link, link)) for link in model.links],
-        [
-            replace(
-                joint, name=joints.get(joint.name, joint.name), parent=links.get(joint.parent, joint.parent),
-                child=links.get(joint.child, joint.child), mimic=None,
-            )
-            for joint in model.joints.values()
-        ],
-        model.name,
-    )  # fmt: skip
 
 
 def _checked_zero(model: RobotModel, name: str, value: float) -> float:
@@ -194,10 +236,12 @@ def _checked_zero(model: RobotModel, name: str, value: float) -> float:
     return value
 
 
-def _turning(model: RobotModel, zeros: dict[str, float], options: Options) -> tuple[Turning, dict[str, str]]:
+def _turning(model: RobotModel, options: Options) -> tuple[Turning, dict[str, str]]:
     if options.profile == "stretch":
-        return stretch_turning.turning(model, zeros)
-    return Turning(zeros=zeros), {}
+        return stretch_turning.turning(model)
+    if options.profile == "rep199":
+        return rep199_normal.turning(model, options.number_links)
+    return icub_normal.turning(model)
 
 
 def _missing_frames(model: RobotModel, options: Options) -> list[AddedFrame]:
@@ -205,7 +249,7 @@ def _missing_frames(model: RobotModel, options: Options) -> list[AddedFrame]:
         return stretch_turning.missing_frames(model)
     if options.profile == "rep199":
         return rep199_normal.missing_frames(model, options.poses)
-    return []
+    return icub_normal.missing_frames(model)
 
 
 def _mapping(name: str, turning: Turning) -> JointMapping:

@@ -12,14 +12,13 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
-import yaml
 
 from stretch_sim_cal.conventions.normal_form import TOOL_SITE, Normal
-from stretch_sim_cal.conventions.profile import ERROR
+from stretch_sim_cal.conventions.profile import ERROR, WARNING
 from stretch_sim_cal.conventions.proof import prove_same_mechanism, root_turned
 from stretch_sim_cal.conventions.rewrite import roll_pitch_yaw
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_text, write_text
+from stretch_sim_cal.files import read_text, write_text, yaml_text
 from stretch_sim_cal.robot.description import load_model
 
 XACRO = "http://www.ros.org/wiki/xacro"
@@ -79,7 +78,7 @@ def _publish(staging: Path, folder: Path, texts: dict[str, str]) -> None:
 def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
     """Return the xacro files by name, the robot's first; the tool is one of its own."""
     ElementTree.register_namespace("xacro", XACRO)
-    tool_links = _tool_links(normal.root)
+    tool_links = _tool_links(normal.root, normal.prefix + TOOL_SITE)
     own: list[Element] = []
     of_tool: list[Element] = []
     for element in normal.root:
@@ -105,12 +104,12 @@ def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
     return {file: _text(element) for file, element in files.items()}
 
 
-def _tool_links(root: Element) -> set[str]:
+def _tool_links(root: Element, site: str) -> set[str]:
     """Return the links below the place for tools."""
     children: dict[str, list[str]] = {}
     for joint in root.findall("joint"):
         children.setdefault(joint.find("parent").get("link"), []).append(joint.find("child").get("link"))
-    found, waiting = set(), [TOOL_SITE]
+    found, waiting = set(), [site]
     while waiting:
         below = children.get(waiting.pop(), [])
         found.update(below)
@@ -185,7 +184,7 @@ def mapping_text(normal: Normal) -> str:
         "links": links,
         "added_links": [frame.link for frame in normal.added],
     }
-    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120)
+    return yaml_text(data)
 
 
 def report_text(normal: Normal) -> str:
@@ -224,6 +223,8 @@ def report_text(normal: Normal) -> str:
     lines += _section(
         "Left to be settled by hand", [f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in left]
     )
+    kept = [finding for finding in normal.remaining if finding.level == WARNING]
+    lines += _section("Warnings left", [f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in kept])
     return "\n".join(lines)
 
 

@@ -66,21 +66,54 @@ class Exemption:
 
 @dataclass(frozen=True)
 class Profile:
-    """A convention: its rules, and the exceptions to them with their reasons."""
+    """A convention: its rules, the exceptions to them with their reasons, and the link (`anchor`) that tells a prefix.
+
+    A robot whose links are all named with one prefix before the convention's names is held against the convention
+    without it: `left_base_link` is the anchor `base_link` with the prefix `left_`.
+    """
 
     name: str
     title: str
     rules: tuple[Rule, ...]
     exemptions: tuple[Exemption, ...] = ()
+    anchor: str = ""
 
 
 def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     """Return what `profile` finds in `model`, errors first, then in the order of the rules.
 
-    A finding that a listed exception covers becomes an info that says the exception's reason.
+    A finding that a listed exception covers becomes an info that says the exception's reason. A prefix that all names
+    have (see `Profile`) is an info; the findings' names have it, their messages do not.
     """
-    findings = [_excused(finding, profile) for rule in profile.rules for finding in rule.check(model)]
+    prefix = common_prefix(model, profile.anchor)
+    plain = without_prefix(model, prefix)
+    findings = [_excused(finding, profile) for rule in profile.rules for finding in rule.check(plain)]
+    if prefix:
+        findings = [each if each.name in model.joints else replace(each, name=prefix + each.name) for each in findings]
+        message = f"all names begin with '{prefix}', which messages leave out"
+        findings.append(Finding("prefix", INFO, prefix + profile.anchor, message, "none needed"))
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def common_prefix(model: RobotModel, anchor: str) -> str:
+    """Return what stands before every link's name and before `anchor` in one of them; nothing if there is no such."""
+    if not anchor or anchor in model.links:
+        return ""
+    found = [link.removesuffix(anchor) for link in model.links if link.endswith(anchor)]
+    return next((each for each in sorted(found, key=len) if all(link.startswith(each) for link in model.links)), "")
+
+
+def without_prefix(model: RobotModel, prefix: str) -> RobotModel:
+    """Return the model with `prefix` taken off its links, and off its joints if all of them have it."""
+    if not prefix:
+        return model
+    return model.renamed(*({old: old.removeprefix(prefix) for old in names} for names in prefixed_names(model, prefix)))
+
+
+def prefixed_names(model: RobotModel, prefix: str) -> tuple[list[str], list[str]]:
+    """Return the links and the joints that carry `prefix`: all links, and all joints or none."""
+    joints = list(model.joints)
+    return list(model.links), joints if all(name.startswith(prefix) for name in joints) else []
 
 
 def _excused(finding: Finding, profile: Profile) -> Finding:

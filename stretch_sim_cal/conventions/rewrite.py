@@ -15,6 +15,8 @@ from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_
 from stretch_sim_cal.robot.kinematics import local_motion
 from stretch_sim_cal.robot.model import RobotModel
 
+OTHER = "other_"
+"""What is put before a name that belongs to another link or joint."""
 EPSILON = 1e-12
 """Numbers this near to a rounder one are that one: rounding of products of rotations."""
 
@@ -38,6 +40,13 @@ class Turning:
     old_from_new: dict[str, np.ndarray] = field(default_factory=dict)
     signs: dict[str, int] = field(default_factory=dict)
     zeros: dict[str, float] = field(default_factory=dict)
+
+    def follow(self, later: "Turning") -> None:
+        """Let this be what itself and then `later`, which moves no zeros, do."""
+        for link, rotation in later.old_from_new.items():
+            self.old_from_new[link] = self.old_from_new.get(link, np.eye(3)) @ rotation
+        for joint, sign in later.signs.items():
+            self.signs[joint] = self.signs.get(joint, 1) * sign
 
 
 def numbers(values: Iterable[float]) -> str:

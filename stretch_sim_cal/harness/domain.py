@@ -38,7 +38,4 @@ def isolated_environment(domain: int) -> dict[str, str]:
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
         "FASTDDS_BUILTIN_TRANSPORTS": "LARGE_DATA",
         "PYTHONUNBUFFERED": "1",
-        # Two lidars are simulated beside the nodes: libraries that take every core slow the run down.
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
     }

@@ -12,14 +12,17 @@ from launch import Action, LaunchContext, LaunchDescription
 from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.harness.launched import LaunchedSequence
 from stretch_sim_cal.harness.processes import RunFiles, broadcast_process, calibration_nodes, visualize_process
-from stretch_sim_cal.harness.scenario import STAGE_OPTIONS
+from stretch_sim_cal.harness.scenario import STAGE_OPTIONS, STAGES
 
 BOOLEAN = ["true", "false"]
 
 
-def calibration_description(use_sim_time: bool, body_shape_warning: str = "") -> LaunchDescription:
-    """Return a launch of alignment, floor, the broadcaster and, on request, the body shape, one after the other."""
-    alignment, floor, body_shape = (STAGE_OPTIONS[stage] for stage in ("alignment", "floor", "body_shape"))
+def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
+    """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other.
+
+    `motion_warning` is added to the description of every argument that makes the arm move.
+    """
+    alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES)
     rviz = Node(
         package="rviz2",
         executable="rviz2",
@@ -40,15 +43,20 @@ def calibration_description(use_sim_time: bool, body_shape_warning: str = "") ->
         ),
         DeclareLaunchArgument("floor_method", default_value="", description="of the floor; by default the node's own"),
         DeclareLaunchArgument(
+            "mounts", default_value="false", choices=BOOLEAN,
+            description="calibrate where each lidar is on the robot as well" + motion_warning,
+        ),
+        DeclareLaunchArgument("mounts_plan", default_value=mounts["plan"], description="of the poses for the mounts"),
+        DeclareLaunchArgument(
             "body_shape", default_value="false", choices=BOOLEAN,
-            description="collect body-shape data and fit the model as well" + body_shape_warning,
+            description="collect body-shape data and fit the model as well" + motion_warning,
         ),
         DeclareLaunchArgument("plan", default_value=body_shape["plan"], description="of the body-shape collection"),
         DeclareLaunchArgument(
             "fit_method", default_value=body_shape["fit_method"], description="kind of shape that is fitted to the body"
         ),
         DeclareLaunchArgument(
-            "data", default_value=os.path.join("out", "launched"), description="folder for body-shape data and model"
+            "data", default_value=os.path.join("out", "launched"), description="folder for the data of mounts and body shape"
         ),
         DeclareLaunchArgument(
             "stay", default_value="true", choices=BOOLEAN,
@@ -68,10 +76,12 @@ def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
         stage: {"num_samples": given(f"{stage}_samples"), "method": given(f"{stage}_method") or None}
         for stage in ("alignment", "floor")
     }
+    if given("mounts") == "true":
+        stages["mounts"] = {"plan": given("mounts_plan")}
     if given("body_shape") == "true":
         stages["body_shape"] = {"plan": given("plan"), "fit_method": given("fit_method")}
     nodes = calibration_nodes(stages, RunFiles(Path(given("data")).expanduser().resolve()), use_sim_time)
-    if "body_shape" not in stages:
+    if not {"mounts", "body_shape"} & set(stages):
         nodes.append(broadcast_process(use_sim_time))
     after_ready = {}
     if given("rviz") == "true":

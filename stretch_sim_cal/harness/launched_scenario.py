@@ -92,7 +92,7 @@ class LaunchedScenario:
         write_yaml(self.files.scenario, self.scenario.data | {"simulation": self.scenario.simulation.to_mapping()})
         simulator = simulator_process(self.files, self._simulator, self._options)
         self.sequence = LaunchedSequence(
-            [simulator, *calibration_nodes(self.scenario.stages, self.files)],
+            [simulator, *calibration_nodes(self.scenario.stages, self.files, sensor=str(self.scenario.simulation.sensor))],
             environment=isolated_environment(domain) | self.files.environment,
             stay_after_failure=True,
             on_end=self._over.set,
@@ -147,7 +147,7 @@ class LaunchedScenario:
             raise AssertionError(self._told(f"{stage}: nothing that can be judged was written: {error}")) from error
 
     def _node_of(self, stage: str) -> Process:
-        return next(node for node in calibration_nodes(self.scenario.stages, self.files) if node.stage == stage)
+        return next(node for node in calibration_nodes(self.scenario.stages, self.files, sensor=str(self.scenario.simulation.sensor)) if node.stage == stage)
 
     def _told(self, what: str) -> str:
         """Return a failure's text: what is wrong, in which run, and the last lines of every process."""

@@ -117,31 +117,33 @@ def simulator_with(simulator: str, *arguments: str) -> Process:
 def calibration_processes(scenario: Scenario, files: RunFiles) -> list[Process]:
     """Return the processes of a run's stages: a few clouds for the report, then the calibration nodes."""
     capture = Process("capture", "ros_capture_clouds", (str(files.clouds), *_ros(use_sim_time=True, num_samples=3)))
-    return [capture, *calibration_nodes(scenario.stages, files)]
+    return [capture, *calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor))]
 
 
 def calibration_nodes(
-    stages: Mapping[str, Mapping[str, Any]], files: RunFiles, use_sim_time: bool = True
+    stages: Mapping[str, Mapping[str, Any]], files: RunFiles, use_sim_time: bool = True, sensor: str | None = None
 ) -> list[Process]:
-    """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order.
+    """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order, for lidars of a kind
+    (`sensor`; None: what the nodes take without).
 
     They are the same in simulation and on the robot; there, time is not simulated.
     """
     processes = []
     time = {"use_sim_time": use_sim_time}
+    lidars = {"sensor": sensor}
     for stage, name, executable in (
         ("alignment", "align", "ros_align_dual_lidar"),
         ("floor", "floor", "ros_find_floor_calibration"),
     ):
         if stage in stages:
             options = stages[stage]
-            parameters = _ros(**time, num_samples=options["num_samples"], method=options["method"])
+            parameters = _ros(**time, **lidars, num_samples=options["num_samples"], method=options["method"])
             processes.append(Process(name, executable, parameters, stage=stage))
     if "mounts" in stages or "body_shape" in stages:
         processes.append(broadcast_process(use_sim_time))
     if "mounts" in stages:
         options = stages["mounts"]
-        parameters = _ros(**time, **options)
+        parameters = _ros(**time, **lidars, **options)
         arguments = (str(files.mounts_dataset), "--yes", *parameters)
         processes.append(Process("mounts", "ros_calibrate_lidar_mounts", arguments, stage="mounts"))
     if "body_shape" in stages:

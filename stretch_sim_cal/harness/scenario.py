@@ -25,6 +25,7 @@ DEFAULT_TOLERANCES = {
     "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1},
     "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10},
 }
+REFUSAL_KEYS = ("stage", "mentions")
 KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
 
 
@@ -62,6 +63,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
         raise InputError(f"{path}: expected: is '{expected}', use one of {', '.join(EXPECTATIONS)}")
     stages = _stages(data.get("stages", {}), path)
     refusal = data.get("refusal") or {}
+    _only_known(refusal, REFUSAL_KEYS if expected == "refused" else (), f"{path}: refusal")
     if expected == "refused" and refusal.get("stage") not in stages:
         raise InputError(f"{path}: refusal: stage: has to name one of the stages that run ({', '.join(stages)})")
     reports = data.get("reports") or {}

@@ -73,6 +73,18 @@ def fields_from_message(message: Any, names: Sequence[str], returns_only: bool =
     return columns
 
 
+def scan_from_message(message: Any) -> np.ndarray:
+    """Return all points of a cloud as published, misses and repetitions included: a structured array (N,) of the fields of
+    `POINT_DTYPE` that the message has. Raises `InputError` as `fields_from_message` does."""
+    there = [field.name for field in message.fields]
+    names = [name for name in POINT_DTYPE.names if name in there or name in "xyz"]
+    columns = fields_from_message(message, names)
+    scan = np.empty(len(columns["x"]), dtype=[(name, POINT_DTYPE[name]) for name in names])
+    for name, column in columns.items():
+        scan[name] = column
+    return scan
+
+
 def message_bytes(scan: np.ndarray) -> array.array:
     """Return the `data` of a message for a structured array of points (N,), packed as its dtype says.
 

@@ -1,5 +1,6 @@
 """Reading rosbag2 recordings (folders, or single .mcap and .db3 files, compressed too) without ROS."""
 
+import contextlib
 import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, TypesysError, get_typestore
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_yaml
 
 # What a torn or foreign file makes the storage readers raise, besides their own errors.
 BROKEN = (
@@ -19,6 +21,18 @@ BROKEN = (
     AssertionError, KeyError, IndexError, ValueError, UnicodeDecodeError, OverflowError,
     MemoryError,  # a torn length asks for more bytes than any machine has
 )  # fmt: skip
+
+CDR_HEADER = 4  # bytes: the encapsulation before a message
+# Bytes of no meaning behind a message, beyond the 3 that rosbags allows. Writers that store what rmw serialized leave up
+# to 4 for each empty sequence of 8-byte elements; of the types that are read here JointState has the most: three.
+PADDINGS = (4, 8, 12)
+
+
+def is_recording(path: str | Path) -> bool:
+    """Return whether a path is a single file, or a folder whose metadata.yaml is a rosbag2 recording's."""
+    path = Path(path)
+    metadata = path / "metadata.yaml"
+    return path.is_file() or metadata.is_file() and "rosbag2_bagfile_information" in read_yaml(metadata)
 
 
 class Recording:
@@ -63,9 +77,18 @@ class Recording:
             return  # rosbags would give every topic
         try:
             for connection, _, data in self._reader.messages(connections=connections):
-                yield connection.topic, self._reader.deserialize(data, connection.msgtype)
+                yield connection.topic, self._message(data, connection.msgtype)
         except BROKEN as error:
             raise InputError(f"{self.path}: is torn or damaged: {_cause(error)}") from error
+
+    def _message(self, data: bytes, message_type: str) -> Any:
+        try:
+            return self._reader.deserialize(data, message_type)
+        except AnyReaderError:
+            for padding in PADDINGS:
+                with contextlib.suppress(AnyReaderError):
+                    return self._reader.deserialize(data[:-padding], message_type)
+            raise
 
     def require(self, topic: str, message_type: str) -> None:
         """Raise `InputError` that says what there is where the recording has no such topic of this type."""

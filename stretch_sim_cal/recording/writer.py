@@ -3,14 +3,16 @@
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
-from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
+from rosbags.interfaces import Connection, Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.rosbag2 import StoragePlugin, Writer, WriterError
 from rosbags.typesys import Stores, get_typestore
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import is_big_endian, layout
+from stretch_sim_cal.recording.reader import CDR_HEADER
 from stretch_sim_cal.sensor.points import is_dense
 
 STORAGES = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}
@@ -33,7 +35,7 @@ class RecordingWriter:
         if self.directory.exists():
             raise InputError(f"{self.directory}: exists already; choose another folder for the recording")
         self._typestore = get_typestore(Stores.ROS2_JAZZY)
-        self._connections: dict[str, object] = {}
+        self._connections: dict[str, Connection] = {}
         try:
             self.directory.parent.mkdir(parents=True, exist_ok=True)
             self._hidden = Path(tempfile.mkdtemp(prefix=f".{self.directory.name}.", dir=self.directory.parent))
@@ -57,6 +59,15 @@ class RecordingWriter:
         self._connections[topic] = self._writer.add_connection(
             topic, message_type, typestore=self._typestore, offered_qos_profiles=[_qos(latched, best_effort)]
         )
+
+    def write_message(self, topic: str, stamp_ns: int, message: Any, serialized: bytes) -> None:
+        """Write one message as it travels: `serialized` (CDR) without the unused bytes that a serializer may leave.
+
+        rmw reserves room for the alignment of elements that an empty sequence does not have, and does not clear it.
+        """
+        definition = self._typestore.get_msgdef(self._connections[topic].msgtype)
+        size = CDR_HEADER + definition.getsize_cdr(0, message, self._typestore)
+        self.write(topic, stamp_ns, serialized[:size])
 
     def write(self, topic: str, stamp_ns: int, serialized: bytes) -> None:
         """Write one message, serialized as CDR, of a topic that was added, as received at `stamp_ns`.

@@ -65,6 +65,39 @@ def jacobian(model: RobotModel, positions: Positions, link: str) -> tuple[np.nda
     return np.concatenate(list(columns.values()), axis=-1), variables
 
 
+def relative_jacobian(
+    model: RobotModel, positions: Positions, link: str, relative_to: str
+) -> tuple[np.ndarray, list[Variable]]:
+    """Return the Jacobian (..., 6, n) of a link's frame as seen from another frame that may move itself, and the n
+    variables that its columns belong to.
+
+    A column is the velocity of the link's origin and its angular velocity in and against the frame `relative_to`, per
+    unit velocity of one number of a joint's position. Raises `InputError` as `link_transforms` does.
+    """
+    frames = link_transforms(model, positions, [link, relative_to])
+    apart = frames[link][..., :3, 3] - frames[relative_to][..., :3, 3]
+    columns: dict[str, np.ndarray] = {}
+    variables: dict[str, Variable] = {}
+    for frame, sign in ((link, 1.0), (relative_to, -1.0)):
+        own, own_variables = jacobian(model, positions, frame)
+        for index, variable in enumerate(own_variables):
+            column = own[..., index]
+            if sign < 0:
+                # What hangs on the turning frame moves with it.
+                carried = column[..., :3] + np.cross(column[..., 3:], apart)
+                column = np.concatenate([carried, column[..., 3:]], axis=-1)
+            variables[variable.name] = variable
+            columns[variable.name] = columns.get(variable.name, 0.0) + sign * column
+    into = np.swapaxes(frames[relative_to][..., :3, :3], -1, -2)
+    turned = [
+        np.concatenate([np.einsum("...ij,...j->...i", into, part) for part in (column[..., :3], column[..., 3:])], -1)
+        for column in columns.values()
+    ]
+    if not turned:
+        return np.zeros((*apart.shape[:-1], 6, 0)), []
+    return np.stack(turned, axis=-1), list(variables.values())
+
+
 def _columns(
     joint: Joint, root_from_child: np.ndarray, tip: np.ndarray, position: np.ndarray | None, shape: tuple[int, ...]
 ) -> np.ndarray:

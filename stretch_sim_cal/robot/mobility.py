@@ -6,12 +6,12 @@ are not, the mechanism is over-constrained and moves although the count says oth
 known the rank of the loops' closure equations is measured, in the configuration that the description shows.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.mechanism import Connection, Mechanism
+from stretch_sim_cal.robot.mechanism import WORLD, Connection, Mechanism
 
 PLANAR_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar")
 RANK_TOLERANCE = 1e-7
@@ -62,25 +62,27 @@ class Mobility:
 def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     """Return the mobility of a mechanism, counted in space or in a plane.
 
-    Raises `InputError` for an unknown dimension, and where a mechanism that is to be counted in a plane cannot be.
+    In a plane a floating base has three degrees of freedom: it moves in the plane of the other joints. Raises `InputError` for an unknown dimension, and where a mechanism that is to be counted in a plane cannot be.
     """
     if dimension not in ("spatial", "planar"):
         raise InputError(f"dimension '{dimension}' is not known; there is spatial, planar")
-    connections = mechanism.connections
-    freedom = sum(connection.freedom for connection in connections)
-    unfit = _what_leaves_the_plane(connections)
+    spatial = sum(connection.freedom for connection in mechanism.connections)
+    flat = _base_in_plane(mechanism)
+    planar = sum(connection.freedom for connection in flat.connections)
+    unfit = _what_leaves_the_plane(flat.connections)
     if dimension == "planar" and unfit:
         raise InputError(f"'{mechanism.name}' is not planar: {unfit}")
-    rank = _closure_rank(mechanism)
+    counted, freedom = (flat, planar) if dimension == "planar" else (mechanism, spatial)
+    rank = _closure_rank(counted)
     found = Mobility(
         name=mechanism.name,
         links=len(mechanism.bodies),
-        joints=len(connections),
+        joints=len(mechanism.connections),
         loops=mechanism.loops,
         joint_freedom=freedom,
         dimension=dimension,
-        spatial=freedom - 6 * mechanism.loops,
-        planar=None if unfit else freedom - 3 * mechanism.loops,
+        spatial=spatial - 6 * mechanism.loops,
+        planar=None if unfit else planar - 3 * mechanism.loops,
         measured=None if rank is None else freedom - rank,
     )
     found.notes.extend(_notes(found))
@@ -111,21 +113,54 @@ def _notes(found: Mobility) -> list[str]:
     return notes
 
 
-def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
-    """Return what keeps a mechanism from moving in parallel planes only; nothing where it does, or may."""
-    turns, slides = [], []
+def _base_in_plane(mechanism: Mechanism) -> Mechanism:
+    """Return the mechanism with its floating base, if it has one, moving in the plane of the other joints only."""
+    base = next((c for c in mechanism.connections if c.type == "floating" and WORLD in (c.parent, c.child)), None)
+    if base is None:
+        return mechanism
+    others = tuple(connection for connection in mechanism.connections if connection is not base)
+    turns, slides = _motions(others)
+    normal = _normal(turns, slides)
+    # The base's frame may be turned, and the normal is known in the root's.
+    frame = np.eye(4) if base.root_from_joint is None else base.root_from_joint
+    axis = frame[:3, :3].T @ (np.array([0.0, 0.0, 1.0]) if normal is None else normal)
+    moved = replace(base, type="planar", root_from_joint=frame, axis=axis)
+    return replace(mechanism, connections=tuple(moved if c is base else c for c in mechanism.connections))
+
+
+Motions = list[tuple[str, np.ndarray]]
+"""Directions (3,) of joints, with their names."""
+
+
+def _motions(connections: tuple[Connection, ...]) -> tuple[Motions, Motions]:
+    """Return the directions about which joints turn, and along which they slide, as far as they are known."""
+    turns: Motions = []
+    slides: Motions = []
     for connection in connections:
-        if connection.type not in PLANAR_TYPES:
-            return f"joint '{connection.name}' is {connection.type}"
         twists = connection.twists()
         for twist in twists.T if twists is not None else ():
             about = twist[3:]
             (turns if about.any() else slides).append((connection.name, about if about.any() else twist[:3]))
+    return turns, slides
+
+
+def _normal(turns: Motions, slides: Motions) -> np.ndarray | None:
+    """Return the normal (3,) of the only plane in which joints can move; None where nothing tells it."""
     if turns:
-        normal = turns[0][1]
-    elif len(slides) > 1:
-        normal = np.linalg.svd(np.array([slide for _, slide in slides]))[2][-1]
-    else:
+        return turns[0][1]
+    if len(slides) > 1:
+        return np.linalg.svd(np.array([slide for _, slide in slides]))[2][-1]
+    return None
+
+
+def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
+    """Return what keeps a mechanism from moving in parallel planes only; nothing where it does, or may."""
+    for connection in connections:
+        if connection.type not in PLANAR_TYPES:
+            return f"joint '{connection.name}' is {connection.type}"
+    turns, slides = _motions(connections)
+    normal = _normal(turns, slides)
+    if normal is None:
         return ""
     for name, turn in turns:
         if np.linalg.norm(np.cross(normal, turn)) > 1e-6:

@@ -1,7 +1,7 @@
 """A robot as a tree of links and joints, in the words of the URDF specification. Lengths in m, angles in rad."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -140,6 +140,25 @@ class RobotModel:
             joints.append(joint)
             joint = self.parent_joints.get(joint.parent)
         return joints[::-1]
+
+    def renamed(self, links: Mapping[str, str], joints: Mapping[str, str]) -> "RobotModel":
+        """Return the same robot with other names of links and joints (old to new; what is not named stays).
+
+        Raises `InputError` if two would have the same name.
+        """
+        return robot_model(
+            self.name,
+            [replace(link, name=links.get(link.name, link.name)) for link in self.links.values()],
+            [
+                replace(
+                    joint, name=joints.get(joint.name, joint.name), parent=links.get(joint.parent, joint.parent),
+                    child=links.get(joint.child, joint.child),
+                    mimic=joint.mimic and replace(joint.mimic, joint=joints.get(joint.mimic.joint, joint.mimic.joint)),
+                )
+                for joint in self.joints.values()
+            ],
+            self.name,
+        )  # fmt: skip
 
     def moving_joints(self) -> list[Joint]:
         """Return the joints that have a position of their own: neither fixed nor mimicking another."""

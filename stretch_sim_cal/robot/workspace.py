@@ -1,8 +1,9 @@
 """The set of points that a frame of a robot can reach, sampled until hardly anything new turns up.
 
 Configurations come from a scrambled Sobol sequence, which covers the joints' ranges evenly; the corners of the ranges,
-where the reach is often greatest, are added. Of the points that they reach, one is kept in every cell of a grid, so the
-result covers the workspace evenly although the mapping does not.
+where the reach is often greatest, are added, and then configurations near those that reach the rim. Of the points that
+they reach, one is kept in every cell of a grid, so the result covers the workspace evenly although the mapping does
+not. What is reached is a body, a surface or a curve as the rank of the Jacobian says.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,38 +11,40 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from scipy.spatial import ConvexHull, QhullError
 from scipy.stats import qmc
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.jacobian import Variable, configuration_space
+from stretch_sim_cal.robot.jacobian import Variable, configuration_space, relative_jacobian
 from stretch_sim_cal.robot.kinematics import Positions, link_transform
 from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.workspace_grid import Grid, Hull, directions
 
 BATCH = 2**14
-CELLS_ACROSS = 40
-"""Cells of the grid along the longest side of the workspace, unless a resolution is asked for."""
 SETTLED = 0.002
 """Sampling stops when a batch adds fewer new cells than this part of those known."""
 MAX_CORNERS = 12
-ATTEMPTS = 5
-"""Configurations that are tried for a cell before it counts as out of reach without a collision."""
-FLAT = 1e-6
-MAX_ACROSS = 10_000
-STRIDES = np.array([1, 2**20, 2**40])
-"""What makes one number of a cell's indices, each of them below 2**19."""
+RANK_TOLERANCE = 1e-6
+"""Ways to move that are shorter than this part of the longest one count as none."""
+NEARBY = (0.003, 0.3)
+"""How far from a known configuration others are tried, as parts of the joints' ranges."""
+SWEEPS, TRIALS, NARROWER = 20, 9, 0.6
+"""A point is pushed outwards by sweeps over the joints, each tried at some places in an ever narrower range."""
 
 
 @dataclass(frozen=True)
 class Workspace:
     """What a frame can reach, in the frame `relative_to` (m).
 
-    `points` (N, 3), at most one per cell of size `resolution`, and the configurations (N, V) of `variables` that reach
-    them. `dimension` is 3 for a body, 2 for a surface in a plane, 1 for a line, 0 for a point; `hull_measure` is the
-    volume (m3), area (m2) or length (m) of the convex hull, `measure` that of the cells that were reached. `hull` holds
-    the corners (H, 3) of the hull. `samples` configurations were tried, `colliding` of those checked were dropped;
-    `settled` says whether sampling ended because nothing new turned up.
+    `points` (N, 3), one per cell of size `resolution` and the outermost ones, and the configurations (N, V) of
+    `variables` that reach them. `dimension` is 3 for a body, 2 for a surface, 1 for a curve, 0 for a point: the rank of
+    the Jacobian. `hull_dimension` is that of the space that the points span (2 for a circle); in it, `hull` holds the
+    corners (H, 3) of the convex hull of the points that were found, `hull_measure` its volume (m3), area (m2) or length
+    (m), and `hull_bound` that of a shape around it that holds the hull of all points. `measure` is the content of what
+    is reached in the same unit, 0 for a curve in a plane and a surface in space; it is wrong by at most
+    `measure_error`, as far as sampling has found every cell, and never above `hull_measure`. `samples` configurations
+    were tried, `colliding` of those checked were dropped; `settled` says whether sampling ended because nothing new
+    turned up.
     """
 
     link: str
@@ -50,9 +53,12 @@ class Workspace:
     configurations: np.ndarray
     variables: list[Variable]
     dimension: int
+    hull_dimension: int
     resolution: float
     measure: float
+    measure_error: float
     hull_measure: float
+    hull_bound: float
     hull: np.ndarray
     samples: int
     colliding: int
@@ -85,46 +91,155 @@ def workspace(
     """
     relative_to = model.checked_link(relative_to or model.root)
     fixed = dict(fixed or {})
-    variables = _moving_variables(model, link, relative_to, fixed)
-    grid: _Grid | None = None
-    points, configurations = np.zeros((0, 3)), np.zeros((0, len(variables)))
-    samples = colliding = 0
+    variables = moving_variables(model, link, relative_to, fixed)
+
+    def reach(batch: np.ndarray) -> np.ndarray:
+        frames = link_transform(model, fixed | joint_positions(variables, batch), link, relative_to)
+        return np.broadcast_to(frames[..., :3, 3], (len(batch), 3))
+
+    search = _Search(variables, reach, lambda batch: _free(collision, fixed, variables, batch), resolution, progress)
     settled = not variables
     for batch in _configurations(variables, max_samples, seed):
-        frames = link_transform(model, fixed | _positions(variables, batch), link, relative_to)
-        reached = np.broadcast_to(frames[..., :3, 3], (len(batch), 3))
-        if grid is None:
-            grid = _Grid.around(reached, resolution)
-        known = len(grid.taken)
-        keep, dropped = grid.fill(reached, lambda rows: _free(collision, fixed, variables, batch[rows]))
-        points = np.concatenate([points, reached[keep]])
-        configurations = np.concatenate([configurations, batch[keep]])
-        samples, colliding = samples + len(batch), colliding + dropped
-        progress(samples, len(grid.taken))
-        if samples > BATCH and len(grid.taken) - known <= SETTLED * len(grid.taken):
-            settled = True
+        new = search.take(batch)
+        if search.samples > BATCH and new <= SETTLED * len(search.grid.taken):
             break
-    if not len(points):
-        raise InputError(f"no configuration of '{link}' is free of collisions: {colliding} were tried")
-    hull_measure, hull = _hull(grid, points)
+    generator = np.random.default_rng(seed)
+    while variables and search.samples < max_samples and len(search.points) and not settled:
+        settled = search.take(search.near_the_rim(generator)) <= SETTLED * len(search.grid.taken)
+    if not len(search.points):
+        raise InputError(f"no configuration of '{link}' is free of collisions: {search.colliding} were tried")
+    hull = search.hull(push=collision is None)
+    dimension = min(_rank(model, fixed, variables, search.configurations, link, relative_to), search.grid.dimension)
+    measure = error = 0.0
+    if dimension == search.grid.dimension > 0:
+        least, most = search.grid.content(hull)
+        measure = min((least + most) / 2, hull.measure)
+        error = max(most - measure, measure - least)
+    points, configurations = search.with_outermost()
     return Workspace(
         link=link,
         relative_to=relative_to,
         points=points,
         configurations=configurations,
         variables=variables,
-        dimension=grid.dimension,
-        resolution=grid.resolution,
-        measure=grid.measure(),
-        hull_measure=hull_measure,
-        hull=hull,
-        samples=samples,
-        colliding=colliding,
+        dimension=dimension,
+        hull_dimension=search.grid.dimension,
+        resolution=search.grid.resolution,
+        measure=measure,
+        measure_error=error,
+        hull_measure=hull.measure,
+        hull_bound=max(hull.most, hull.measure),
+        hull=search.outer_points[hull.vertices],
+        samples=search.samples,
+        colliding=search.colliding,
         settled=settled,
     )
 
 
-def _moving_variables(model: RobotModel, link: str, relative_to: str, fixed: Positions) -> list[Variable]:
+def _rank(
+    model: RobotModel, fixed: Positions, variables: list[Variable], configurations: np.ndarray, link: str,
+    relative_to: str,
+) -> int:  # fmt: skip
+    """Return in how many independent directions the frame's origin can move, where it can in most."""
+    if not variables:
+        return 0
+    some = configurations[:: max(1, len(configurations) // 200)]
+    columns, names = relative_jacobian(model, fixed | joint_positions(variables, some), link, relative_to)
+    ranges = {variable.name: variable.upper - variable.lower for variable in variables}
+    scale = np.array([ranges.get(variable.name, 0.0) for variable in names])
+    lengths = np.linalg.svd(np.broadcast_to(columns[..., :3, :] * scale, (len(some), 3, len(names))), compute_uv=False)
+    return int((lengths > RANK_TOLERANCE * max(lengths.max(), RANK_TOLERANCE)).sum(axis=-1).max())
+
+
+class _Search:
+    """What sampling has found so far: a point and its configuration for each cell, and the outermost ones."""
+
+    def __init__(self, variables, reach, free, resolution, progress):
+        self.lower = np.array([variable.lower for variable in variables])
+        self.range = np.array([variable.upper for variable in variables]) - self.lower
+        self._reach, self._free, self._resolution, self._progress = reach, free, resolution, progress
+        self.grid: Grid | None = None
+        self.points, self.configurations = np.zeros((0, 3)), np.zeros((0, len(variables)))
+        self.outer_points, self.outer_configurations = self.points, self.configurations
+        self.samples = self.colliding = 0
+
+    def take(self, batch: np.ndarray) -> int:
+        """Try configurations (B, V), and return how many new cells they reach."""
+        reached = self._reach(batch)
+        if self.grid is None:
+            self.grid = Grid.around(reached, self._resolution)
+            self.directions = directions(self.grid.dimension)
+        rows, dropped = self.grid.fill(reached, lambda chosen: self._free(batch[chosen]))
+        self.points = np.concatenate([self.points, reached[rows]])
+        self.configurations = np.concatenate([self.configurations, batch[rows]])
+        self.samples, self.colliding = self.samples + len(batch), self.colliding + dropped
+        # Only those that took a cell are known to be free.
+        self._add_outer(*((reached[rows], batch[rows]) if self.colliding else (reached, batch)))
+        self._progress(self.samples, len(self.grid.taken))
+        return len(rows)
+
+    def _add_outer(self, points: np.ndarray, configurations: np.ndarray) -> None:
+        points = np.concatenate([self.outer_points, points])
+        configurations = np.concatenate([self.outer_configurations, configurations])
+        if len(points):
+            farthest = (self.directions @ self.grid.along(points).T).argmax(axis=1)
+            rows = np.unique(np.concatenate([farthest, points.argmin(axis=0), points.argmax(axis=0)]))
+            self.outer_points, self.outer_configurations = points[rows], configurations[rows]
+
+    def near_the_rim(self, generator: np.random.Generator) -> np.ndarray:
+        """Return a batch of configurations (B, V) near some that reach cells with untaken neighbours."""
+        rows = generator.choice(np.flatnonzero(self.grid.at_the_rim()), BATCH)
+        far = np.exp(generator.uniform(*np.log(NEARBY), (BATCH, 1)))
+        moved = self.configurations[rows] + far * self.range * generator.normal(size=(BATCH, len(self.range)))
+        return np.clip(moved, self.lower, self.lower + self.range)
+
+    def hull(self, push: bool) -> Hull:
+        """Return the convex hull of the points found, and bound it from outside.
+
+        With `push`, points are pushed outwards along the hull's normals as far as the joints let them, first. Without,
+        what is reached is only known to be in the cells that were taken.
+        """
+        if self.grid.dimension == 0 or not push:
+            hull = Hull(self.grid.along(self.outer_points))
+            hull.most = Hull(self.grid.corners_of_cells()).measure if self.grid.dimension else 0.0
+            return hull
+        for _ in range(2):
+            normals = Hull(self.grid.along(self.outer_points)).normals
+            best = (self.grid.along(self.outer_points) @ normals.T).argmax(axis=0)
+            pushed = self._pushed(self.outer_configurations[best], normals @ self.grid.axes)
+            self.directions = np.concatenate([self.directions, normals])
+            self._add_outer(self._reach(pushed), pushed)
+        along = self.grid.along(self.outer_points)
+        hull = Hull(along)
+        hull.enclose(normals, (along @ normals.T).max(axis=0))
+        return hull
+
+    def _pushed(self, configurations: np.ndarray, outwards: np.ndarray) -> np.ndarray:
+        """Return configurations (K, V) that reach as far as possible along directions (K, 3), starting from others."""
+        result, everyone = configurations.copy(), np.arange(len(configurations))
+        for sweep in range(SWEEPS):
+            steps = np.linspace(-1.0, 1.0, TRIALS) * NARROWER**sweep
+            for column, (low, wide) in enumerate(zip(self.lower, self.range, strict=True)):
+                trials = np.repeat(result[:, None], TRIALS, axis=1)
+                trials[..., column] = np.clip(trials[..., column] + steps * wide, low, low + wide)
+                reached = self._reach(trials.reshape(-1, trials.shape[-1])).reshape(*trials.shape[:2], 3)
+                result = trials[everyone, np.einsum("ktj,kj->kt", reached, outwards).argmax(axis=1)]
+        return result
+
+    def with_outermost(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells' points (N, 3) and configurations, and those that reach farthest along x, y and z."""
+        rows = np.unique([self.outer_points.argmin(axis=0), self.outer_points.argmax(axis=0)])
+        beyond = (self.outer_points[rows] < self.points.min(axis=0)) | (
+            self.outer_points[rows] > self.points.max(axis=0)
+        )
+        rows = rows[beyond.any(axis=1)]
+        return (
+            np.concatenate([self.points, self.outer_points[rows]]),
+            np.concatenate([self.configurations, self.outer_configurations[rows]]),
+        )
+
+
+def moving_variables(model: RobotModel, link: str, relative_to: str, fixed: Positions) -> list[Variable]:
     """Return the axes of the configuration space that move one frame in the other, but for the fixed joints."""
     above = [{joint.name for joint in model.chain(frame)} for frame in (model.checked_link(link), relative_to)]
     between = above[0] ^ above[1]
@@ -162,16 +277,12 @@ def _configurations(variables: list[Variable], max_samples: int, seed: int) -> I
         yield lower + sequence.random(BATCH) * (upper - lower)
 
 
-def _positions(variables: list[Variable], batch: np.ndarray) -> dict[str, np.ndarray]:
+def joint_positions(variables: list[Variable], batch: np.ndarray) -> dict[str, np.ndarray]:
     """Return joint positions of configurations (B, V); joints of several numbers get them as (B, k)."""
     columns: dict[str, list[np.ndarray]] = {}
     for variable, column in zip(variables, batch.T, strict=True):
         columns.setdefault(variable.joint, []).append(column)
     return {joint: parts[0] if len(parts) == 1 else np.stack(parts, axis=-1) for joint, parts in columns.items()}
-
-
-def _single(variables: list[Variable], configuration: np.ndarray) -> dict[str, np.ndarray]:
-    return {joint: values[0] for joint, values in _positions(variables, configuration[None]).items()}
 
 
 def _free(
@@ -180,83 +291,4 @@ def _free(
     """Return which configurations (B, V) are free of collisions (B,)."""
     if collision is None:
         return np.ones(len(batch), dtype=bool)
-    return np.broadcast_to(collision.free(fixed | _positions(variables, batch)), len(batch))
-
-
-class _Grid:
-    """Cells of one size in the space that a point set spans: a line, a plane or all of space.
-
-    `axes` (dimension, 3) are the point set's principal directions, or x, y, z where it spans space. A cell is known by
-    one number, made of its indices.
-    """
-
-    def __init__(self, origin: np.ndarray, axes: np.ndarray, resolution: float):
-        self.origin, self.axes, self.resolution = origin, axes, resolution
-        self.taken = np.zeros(0, dtype=np.int64)
-        self._attempts: dict[int, int] = {}
-
-    @classmethod
-    def around(cls, points: np.ndarray, resolution: float | None) -> "_Grid":
-        centre = points.mean(axis=0)
-        spread, axes = np.zeros(3), np.eye(3)
-        if len(points) > 2:
-            _, spread, axes = np.linalg.svd(points - centre, full_matrices=False)
-        dimension = int((spread > FLAT * np.sqrt(len(points))).sum())
-        if resolution is None:
-            resolution = max(float(np.ptp(points, axis=0).max()) / CELLS_ACROSS, FLAT)
-        if not float(np.ptp(points, axis=0).max()) < MAX_ACROSS * resolution:
-            raise InputError(f"the workspace's resolution {resolution:g} m is not above 0, or too fine for its size")
-        return cls(centre, np.eye(3) if dimension == 3 else axes[:dimension], resolution)
-
-    @property
-    def dimension(self) -> int:
-        return len(self.axes)
-
-    def along(self, points: np.ndarray) -> np.ndarray:
-        """Return the coordinates (N, dimension) of points (N, 3) along the grid's axes."""
-        return (points - self.origin) @ self.axes.T
-
-    def fill(self, points: np.ndarray, free: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, int]:
-        """Take the cells that free points (N, 3) are in; return the row that took each, and how many were not free.
-
-        In every cell one point after another is tried, up to `ATTEMPTS` over all calls.
-        """
-        cells = np.floor(self.along(points) / self.resolution).astype(np.int64) @ STRIDES[: self.dimension]
-        hopeless = [cell for cell, attempts in self._attempts.items() if attempts >= ATTEMPTS]
-        waiting = np.flatnonzero(~np.isin(cells, self.taken) & ~np.isin(cells, hopeless))
-        took, dropped = [np.zeros(0, dtype=int)], 0
-        for _ in range(ATTEMPTS):
-            rows = waiting[np.unique(cells[waiting], return_index=True)[1]]
-            if not len(rows):
-                break
-            is_free = free(rows)
-            took.append(rows[is_free])
-            dropped += int((~is_free).sum())
-            for cell in cells[rows[~is_free]].tolist():
-                self._attempts[cell] = self._attempts.get(cell, 0) + 1
-            self.taken = np.concatenate([self.taken, cells[rows[is_free]]])
-            waiting = np.setdiff1d(waiting[~np.isin(cells[waiting], self.taken)], rows)
-        return np.concatenate(took), dropped
-
-    def measure(self) -> float:
-        """Return the length, area or volume of the cells that are taken; those at the border count half."""
-        if self.dimension == 0:
-            return 0.0
-        inner = np.ones(len(self.taken), dtype=bool)
-        for stride in STRIDES[: self.dimension]:
-            inner &= np.isin(self.taken + stride, self.taken) & np.isin(self.taken - stride, self.taken)
-        return float(inner.sum() + (~inner).sum() / 2) * self.resolution**self.dimension
-
-
-def _hull(grid: _Grid, points: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the convex hull's volume (area, length), and its corners (H, 3)."""
-    along = grid.along(points)
-    if grid.dimension == 0:
-        return 0.0, points[:1]
-    if grid.dimension == 1:
-        return float(np.ptp(along)), points[[along[:, 0].argmin(), along[:, 0].argmax()]]
-    try:
-        hull = ConvexHull(along)
-    except QhullError:
-        return 0.0, points  # Too few free points to span what the robot could reach without collisions.
-    return float(hull.volume), points[hull.vertices]
+    return np.broadcast_to(collision.free(fixed | joint_positions(variables, batch)), len(batch))

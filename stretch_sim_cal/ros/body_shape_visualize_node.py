@@ -3,9 +3,10 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
+from stretch_sim_cal.calibration.body.settings_file import find_settings, own_settings_path, save_zones, zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import circumscribed_polygon
@@ -17,32 +18,10 @@ from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.joints import JointListener
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
-from stretch_sim_cal.ros.parameters import Option, follow_changes
-from stretch_sim_cal.ros.visualize_node import DISPLAY_OPTIONS
+from stretch_sim_cal.ros.node_commands import VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
+from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.ros.parameters import declare, follow_changes
 
-ZONE_OPTIONS = (
-    Option("margin", 0.05, "m around the body in which returns are ignored", minimum=0.0, maximum=2.0, live=True),
-    Option("stop_zone", 0.1, "m beyond the margin in which returns are obstacles", minimum=0.0, maximum=5.0, live=True),
-    Option("lowest", 0.06, "m above the floor where obstacles begin", minimum=-1.0, maximum=3.0, live=True),
-    Option("highest", 1.6, "m above the floor where obstacles end", minimum=-1.0, maximum=5.0, live=True),
-    Option("drop", -0.06, "m, a return at this height or below is a drop", minimum=-5.0, maximum=0.0, live=True),
-)
-COMMAND = NodeCommand(
-    executable="ros_visualize_body_shape_calibration",
-    node_name="visualize_body_shape_calibration",
-    description=(
-        "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model\n"
-        "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points,\n"
-        "obstacles_positive, obstacles_negative, lidar_combined). Margins can be set while it runs:\n"
-        "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
-        "Look at it with rviz2 -d rviz/body_shape_calibration.rviz; ros_broadcast_calibration has to run."
-    ),
-    example="ros_visualize_body_shape_calibration tapered_capsule_body_model.yaml",
-    options=(*DISPLAY_OPTIONS, *ZONE_OPTIONS),
-    arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
-    endless=True,
-)
 DRAW_EVERY = 0.1
 # Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
 REPEAT = 10
@@ -58,7 +37,10 @@ class BodyShapeVisualizer:
         self._model = load_body_shape_model(context.arguments.file)
         for warning in self._model.warnings:
             context.log.warning(warning)
-        follow_changes(context.node, COMMAND.options, context.options)
+        self._settings_path = find_settings(context.options.settings)
+        self._settings = self._read_zones()
+        self._warn_of_other_heights()
+        follow_changes(context.node, VISUALIZE_BODY_SHAPE.options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
         watchdog = Watchdog(math.inf, context.log.warning)
         self._frames = FrameListener(context)
@@ -68,13 +50,55 @@ class BodyShapeVisualizer:
         self._make_publishers()
         self._joints = JointListener(context, watchdog)
         self._drawn: tuple = ()
-        self._settings = ZoneSettings()
         self._draws = 0
         self._outside: list[str] = []
+        self._offer_to_save()
         CloudPairs(context, context.options, watchdog, depth=2, on_pair=self._sort)
         context.every(DRAW_EVERY, self._draw)
         context.every(0.5, watchdog.tick)
         warn_without_broadcast(context, self._frames, self._placement.frame)
+
+    def _read_zones(self) -> ZoneSettings:
+        """Return the zones: those of the settings file, and the parameters that were given in their place."""
+        options, written = self._options, zone_settings(self._settings_path)
+        for option in ZONE_OPTIONS:
+            if getattr(options, option.name) is None:
+                setattr(options, option.name, getattr(written, option.name))
+                declare(self._context.node, option, getattr(written, option.name))
+        return self._given_zones()
+
+    def _given_zones(self) -> ZoneSettings:
+        """Return the zones of the parameters. Raises `InputError` for such as make no sense together."""
+        return ZoneSettings(**{option.name: getattr(self._options, option.name) for option in ZONE_OPTIONS})
+
+    def _offer_to_save(self) -> None:
+        from std_srvs.srv import Trigger
+
+        target = own_settings_path() if self._options.settings == SETTINGS_NAME else self._settings_path
+
+        def save(_request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            try:
+                backup = save_zones(self._given_zones(), self._settings_path, target)
+            except InputError as error:
+                response.success, response.message = False, str(error)
+                return response
+            self._settings_path = target
+            kept = f"; what it held before is in {backup.name}" if backup else ""
+            response.success, response.message = True, f"margins written to {target}{kept}"
+            return response
+
+        self._context.node.create_service(Trigger, "~/save_margins", save)
+
+    def _warn_of_other_heights(self) -> None:
+        """Warn if obstacles are looked for at heights at which the body was not fitted."""
+        fitted, zones = self._model.about.get("heights"), self._settings
+        if not isinstance(fitted, list) or len(fitted) != 2 or not all(isinstance(h, int | float) for h in fitted):
+            return
+        if zones.lowest < fitted[0] - 1e-9 or zones.highest > fitted[1] + 1e-9:
+            self._context.log.warning(
+                f"the model was fitted to the body from {fitted[0]:g} to {fitted[1]:g} m, obstacles are looked for from "
+                f"{zones.lowest:g} to {zones.highest:g} m: parts of the robot at other heights count as obstacles; fit it again"
+            )
 
     def _warn_of_another_robot(self) -> None:
         """Say once, when its description has come, that the model was fitted for another robot than this one."""
@@ -91,6 +115,7 @@ class BodyShapeVisualizer:
     def _make_publishers(self) -> None:
         from geometry_msgs.msg import PolygonStamped
         from sensor_msgs.msg import PointCloud2
+        from std_msgs.msg import Bool, Float32
         from visualization_msgs.msg import MarkerArray
 
         topics = {"combined": "lidar_combined", "body": "body_points", "obstacle": "obstacles_positive",
@@ -99,24 +124,24 @@ class BodyShapeVisualizer:
         self._clouds = {name: create(PointCloud2, topic, 2) for name, topic in topics.items()}
         self._markers = create(MarkerArray, "obstacle_markers", 2)
         self._outline = create(PolygonStamped, "body_outline", 2)
+        self._occupied = create(Bool, "stop_zone_occupied", 2)
+        self._distance = create(Float32, "stop_zone_distance", 2)
 
     def _place(self) -> None:
         self._placement = placement(self._options, self._calibration, self._frames)
 
     def zones(self) -> Zones | None:
         """Return the zones at the present pose; None while that is unknown."""
-        model, joints, options = self._model, self._joints.commanded, self._options
+        model, joints = self._model, self._joints.commanded
         if (model.arm_dependent and "arm" not in joints) or (model.yaw_dependent and "wrist_yaw" not in joints):
             return None
         shape = model.shape_at(joints.get("arm", 0.0), joints.get("wrist_yaw", 0.0))
-        return Zones.around(shape, self._zone_settings(options))
+        return Zones.around(shape, self._zone_settings())
 
-    def _zone_settings(self, options: Any) -> ZoneSettings:
+    def _zone_settings(self) -> ZoneSettings:
         """Return the settings of the parameters, or the last ones that made sense while they are being changed."""
         try:
-            self._settings = ZoneSettings(
-                options.margin, options.stop_zone, options.lowest, options.highest, options.drop
-            )
+            self._settings = self._given_zones()
         except InputError as error:
             self._context.log.warning(str(error), throttle_duration_sec=5.0)
         return self._settings
@@ -152,13 +177,21 @@ class BodyShapeVisualizer:
         self._outside = outside
 
     def _sort(self, pair: CloudPair) -> None:
+        from std_msgs.msg import Bool, Float32
+
         from stretch_sim_cal.ros.messages import cloud_message
 
         zones = self.zones()
-        if zones is None or not any(publisher.get_subscription_count() for publisher in self._clouds.values()):
+        publishers = (*self._clouds.values(), self._occupied, self._distance)
+        if zones is None or not any(publisher.get_subscription_count() for publisher in publishers):
             return
         records = self._placement.combined(pair)
-        parts = {name: records[mask] for name, mask in zones.classes(xyz(records)).items()} | {"combined": records}
+        points = xyz(records)
+        classes = zones.classes(points)
+        distance = zones.nearest_hit(points, classes)
+        self._occupied.publish(Bool(data=math.isfinite(distance)))
+        self._distance.publish(Float32(data=distance))
+        parts = {name: records[mask] for name, mask in classes.items()} | {"combined": records}
         for name, publisher in self._clouds.items():
             if publisher.get_subscription_count():
                 publisher.publish(cloud_message(parts[name], self._placement.frame, pair.stamp))
@@ -167,13 +200,13 @@ class BodyShapeVisualizer:
 def visualize_body_shape(context: NodeContext) -> None:
     """Show the body shape until a signal ends the node."""
     BodyShapeVisualizer(context)
-    print("visualizing on /obstacle_markers, /body_outline, /body_points, /obstacles_positive", flush=True)
+    print("visualizing on /obstacle_markers, /body_points, /obstacles_positive, /stop_zone_occupied", flush=True)
     context.spin()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_node(COMMAND, visualize_body_shape, arguments)
+    return run_node(VISUALIZE_BODY_SHAPE, visualize_body_shape, arguments)
 
 
 if __name__ == "__main__":

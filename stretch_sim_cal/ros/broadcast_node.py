@@ -13,31 +13,11 @@ import numpy as np
 
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.ros.calibration_watch import FILE_OPTION, CalibrationWatch
-from stretch_sim_cal.ros.listening.frames import LEFT_CALIBRATED_OPTION, FrameListener
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
-from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
+from stretch_sim_cal.ros.listening.frames import FrameListener
+from stretch_sim_cal.ros.node_commands import BROADCAST
+from stretch_sim_cal.ros.node_main import NodeContext, run_node
 
-COMMAND = NodeCommand(
-    executable="ros_broadcast_calibration",
-    node_name="broadcast_calibration",
-    description=(
-        "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated and,\n"
-        "where the mounts were found, base_link -> lidar_left_calibrated.\n"
-        "Runs until it is stopped; when the file changes it is read again."
-    ),
-    example="ros_broadcast_calibration",
-    options=(
-        FILE_OPTION,
-        Option("base_link_frame", "base_link", "the robot's base frame"),
-        Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
-        Option("floor_frame", "floor_plane", "name of the calibrated footprint frame"),
-        Option("right_calibrated_frame", "lidar_right_calibrated", "name of the right lidar's calibrated frame"),
-        LEFT_CALIBRATED_OPTION,
-        Option("footprint_frame", "base_footprint", "frame that is published only where nobody else does"),
-    ),
-    endless=True,
-)
 # Wall time that others have, after base_link was first heard, to speak of the footprint frame.
 OTHERS_SPEAK_FIRST = 3.0
 
@@ -121,7 +101,7 @@ def broadcast(context: NodeContext) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_node(COMMAND, broadcast, arguments)
+    return run_node(BROADCAST, broadcast, arguments)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ from pathlib import Path
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.parameters import Option
 
 LOOK_EVERY = 1.0
 CALIBRATE = "run ros_align_dual_lidar, then ros_find_floor_calibration"
-FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
 
 
 def usable_calibration(path: str | Path) -> CalibrationFile:

@@ -2,55 +2,35 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
-from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names, given_clouds
+from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor
+from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
+from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
+from stretch_sim_cal.ros.node_commands import FLOOR, MODES, PUBLISHED_FIT
+from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.ros.outcome import finish
-from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.parameters import either
 from stretch_sim_cal.ros.values import (
-    ROLLBACK_OPTION,
-    VALUES_OPTION,
     lidar_joints,
     record,
     roll_back,
     values_path_of,
 )
-
-COMMAND = NodeCommand(
-    executable="ros_find_floor_calibration",
-    node_name="find_floor_calibration",
-    description=(
-        "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint base_ref,\n"
-        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file, and\n"
-        "looks from where its mounts (ros_calibrate_lidar_mounts) have the left lidar, if there are any.\n"
-        "The robot stands still in the middle of a large flat floor; the arm is stowed."
-    ),
-    example="ros_find_floor_calibration --num-samples 20",
-    options=(
-        *CLOUD_OPTIONS,
-        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
-        Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
-        Option("method", "", f"floor method, by name; default {DEFAULT_FLOOR_METHOD}"),
-        Option("fit_method", "", "the same under its published name; how that one fitted a plane (svd) is not offered"),
-        Option("mode", "accumulate_points", "as of the published node; frames are always fitted together"),
-        Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
-        VALUES_OPTION,
-        ROLLBACK_OPTION,
-        TIMEOUT_OPTION,
-    ),
-)
+from stretch_sim_cal.sensor.sensor import sensor_called
 
 
 def find_floor(context: NodeContext) -> int:
@@ -58,10 +38,11 @@ def find_floor(context: NodeContext) -> int:
     options = context.options
     path = options.calibration_file or calibration_file.default_path()
     values_path = values_path_of(context)
+    method_class = _method(context)
     if options.rollback:
         return roll_back(context, path, values_path)
     file = _aligned(path)
-    method_class = _method(context)
+    sensor = sensor_called(options.sensor)
 
     watchdog = Watchdog(options.timeout, context.log.warning)
     frames = FrameListener(context)
@@ -75,7 +56,10 @@ def find_floor(context: NodeContext) -> int:
             f"{np.degrees(angle):.2f} deg from where TF has it"
         )
     nominal_footprint_from_base = _nominal_footprint(context, frames)
-    settings = FloorSettings(right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance)
+    settings = FloorSettings(
+        sensor=sensor, right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance,
+        observations=load_beside(path, file.right_to_left),
+    )  # fmt: skip
     method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
     for pair in clouds.take(options.num_samples, "looking at the floor"):
         method.add(*given_clouds(method, pair.left, pair.right))
@@ -87,6 +71,8 @@ def find_floor(context: NodeContext) -> int:
         context, result, "floor", floor_lines(result, numbers), numbers,
         lambda: with_floor(CalibrationFile.load_or_empty(path), result, robot_id, described_left), path,
     )  # fmt: skip
+    if result.accepted and settings.observations is not None:
+        replace(settings.observations, floor=result.by_units).save(path_beside(Path(path)))
     if result.accepted and values_path:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
         lidars = [] if stored_mounts(file) is None else lidar_joints(context, frames, CalibrationFile.load(path))
@@ -104,14 +90,14 @@ def _aligned(path) -> CalibrationFile:
 
 def _method(context: NodeContext):
     options = context.options
-    if options.mode != "accumulate_points":
+    if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
-    name = options.method
-    if not name and options.fit_method in floor_method_names():
-        name = options.fit_method
-    elif not name and options.fit_method:
-        context.log.warning(f"fit_method '{options.fit_method}' is not offered; {DEFAULT_FLOOR_METHOD} is used")
-    return floor_method(name or DEFAULT_FLOOR_METHOD)
+    if options.fit_method == PUBLISHED_FIT and PUBLISHED_FIT not in floor_method_names():
+        context.log.warning(
+            f"fit_method '{PUBLISHED_FIT}' is not offered; {options.method or DEFAULT_FLOOR_METHOD} is used"
+        )
+        return floor_method(options.method or DEFAULT_FLOOR_METHOD)
+    return floor_method(either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD)
 
 
 def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarray:
@@ -125,7 +111,7 @@ def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarra
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_node(COMMAND, find_floor, arguments)
+    return run_node(FLOOR, find_floor, arguments)
 
 
 if __name__ == "__main__":

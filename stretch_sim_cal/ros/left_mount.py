@@ -17,6 +17,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import joint_positions
 from stretch_sim_cal.ros.listening.joints import commanded_joints
 from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
+from stretch_sim_cal.sensor.sensor import Sensor
 
 PAIRS = 3  # of clouds: more returns than the model is exact
 NEEDED = ("lift", "arm", "wrist_yaw")  # joints that move what the lidars see
@@ -25,11 +26,12 @@ NEEDED = ("lift", "arm", "wrist_yaw")  # joints that move what the lidars see
 class LeftMountCheck:
     """Keeps the first pairs of an alignment run, and tells at its end what they say about the left mount."""
 
-    def __init__(self) -> None:
+    def __init__(self, sensor: Sensor | None = None) -> None:
+        self._sensor = sensor
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Take a pair of clouds (N, 3), each in its own lidar's frame."""
+        """Take a pair of clouds (N, 3 or 5), each in its own lidar's frame."""
         if len(self._pairs) < PAIRS:
             self._pairs.append((left, right))
 
@@ -48,7 +50,8 @@ class LeftMountCheck:
             lacking = "no /robot_description" if description is None else f"no {missing[0]} on /joint_states"
             return result, f"the left mount was not checked against the robot's own returns: {lacking}"
         try:
-            robot, settings = MountedRobot(parse_urdf(description, "/robot_description")), mount_settings()
+            robot = MountedRobot(parse_urdf(description, "/robot_description"))
+            settings = mount_settings(sensor=self._sensor, observations=result.observations)
             clouds = (_finite(np.concatenate([pair[side] for pair in self._pairs])) for side in (0, 1))
             positions = joint_positions(robot.model, joints)
             sample = robot.sample("alignment", positions, *clouds, settings.joint_offsets)

@@ -10,46 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.recording.dataset import JOINTS
-from stretch_sim_cal.ros.collect_node import CollectCommand
-from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION
-from stretch_sim_cal.ros.listening.frames import LEFT_CALIBRATED_OPTION
+from stretch_sim_cal.ros.node_commands import MOUNTS
 from stretch_sim_cal.ros.node_main import NodeContext, run_node
-from stretch_sim_cal.ros.parameters import Option
-from stretch_sim_cal.ros.values import ROLLBACK_OPTION, VALUES_OPTION
 
 BROADCAST_TAKES = 4.0  # s of wall time for the broadcaster to see that its file has changed
-
-COMMAND = CollectCommand(
-    executable="ros_calibrate_lidar_mounts",
-    node_name="calibrate_lidar_mounts",
-    description=(
-        "Move the arm through a few poses, and find from the returns of the robot's own body where each lidar really\n"
-        "is in base_link. Needs the driver, and ros_broadcast_calibration running beside it; reads the alignment from\n"
-        "the calibration file, and writes the mounts to it and, as lidar joints, to stretch_calibration_values.yaml.\n"
-        "THE ROBOT MOVES ITS ARM: keep the room around it clear and a hand at the runstop. Ctrl-C stops it; the same\n"
-        "DIR continues later."
-    ),
-    example="ros_calibrate_lidar_mounts my_poses --yes",
-    options=(
-        Option("plan", "mounts", "plan of the settings file (mounts, quick)"),
-        Option("settings", "mounts", "settings file, a name in config/ or a path"),
-        *(Option(joint, None, f"grid of {joint} in place of the plan's", kind=str) for joint in JOINTS),
-        Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
-        Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
-        Option("link_mm", 1.0, "how far links may be from where the description has them, one sigma per axis", minimum=0.0),
-        Option("link_deg", 0.1, "how far links may be turned, one sigma per axis", minimum=0.0),
-        Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
-        Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
-        Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
-        LEFT_CALIBRATED_OPTION,
-        Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
-        VALUES_OPTION,
-        ROLLBACK_OPTION,
-        *CLOUD_OPTIONS,
-        TIMEOUT_OPTION,
-    ),
-)  # fmt: skip
 
 
 def calibrate(context: NodeContext) -> int:
@@ -57,6 +21,7 @@ def calibrate(context: NodeContext) -> int:
     from stretch_sim_cal.calibration import calibration_file
     from stretch_sim_cal.calibration.calibration_file import CalibrationFile
     from stretch_sim_cal.calibration.mounts.file import with_mounts
+    from stretch_sim_cal.calibration.observations import load_beside, path_beside
     from stretch_sim_cal.ros.collection.flow import collect
     from stretch_sim_cal.ros.mounts_solve import (
         mount_joints,
@@ -68,6 +33,7 @@ def calibrate(context: NodeContext) -> int:
     )
     from stretch_sim_cal.ros.outcome import finish
     from stretch_sim_cal.ros.values import record, roll_back, values_path_of
+    from stretch_sim_cal.sensor.sensor import sensor_called
 
     options, arguments = context.options, context.arguments
     path = options.calibration_file or calibration_file.default_path()
@@ -75,20 +41,27 @@ def calibrate(context: NodeContext) -> int:
     if options.rollback:
         return roll_back(context, path, values_path)
     settings = mount_settings(
-        link_mm=options.link_mm, link_deg=options.link_deg, with_joint_offsets=options.with_joint_offsets
-    )
+        link_mm=options.link_mm, link_deg=options.link_deg, with_joint_offsets=options.with_joint_offsets,
+        sensor=sensor_called(options.sensor),
+    )  # fmt: skip
     directory = arguments.directory or Path(f"lidar_mounts_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     collecting = argparse.Namespace(**vars(arguments) | {"directory": directory, "json": False})
     with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
         code = collect(replace(context, arguments=collecting), only_raw=True)
     if code != 0 or arguments.dry_run:
         return code
-    result, robot = solve_mounts(directory, CalibrationFile.load_or_empty(path), settings)
+    file = CalibrationFile.load_or_empty(path)
+    observations = load_beside(path, file.right_to_left)
+    result, robot = solve_mounts(directory, file, settings)
     numbers, robot_id = mount_numbers(result, robot.nominal), calibration_file.default_robot_id()
     code = finish(
         context, result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings)), numbers,
-        lambda: with_mounts(CalibrationFile.load_or_empty(path), result, robot_id, robot.nominal["left"]), path,
+        lambda: with_mounts(
+            CalibrationFile.load_or_empty(path), result, robot_id, robot.nominal["left"], observations=observations
+        ), path,
     )  # fmt: skip
+    if result.accepted and observations is not None and observations.same_parameters(result.units):
+        observations.knowing(result.units).save(path_beside(Path(path)))
     if result.accepted and values_path:
         record(context, values_path, mount_joints(CalibrationFile.load(path), robot.model), result)
     if result.accepted:
@@ -117,7 +90,7 @@ def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> Non
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_node(COMMAND, calibrate, arguments)
+    return run_node(MOUNTS, calibrate, arguments)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """From a dataset of arm poses to the lidars' mounts: what the calibration needs of the robot's description. Free of ROS."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from stretch_sim_cal.calibration.mounts.misfit import residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, Residuals
-from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.calibration.summaries import listed
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
@@ -170,8 +171,16 @@ def solve_mounts(
     if source is None:
         raise InputError(f"{directory}: holds no description.urdf; name the robot's description with --model")
     robot = MountedRobot(load_model(source))
-    samples = samples_of(dataset, robot, settings.joint_offsets)
-    return calibrate_mounts(robot.surfaces, samples, robot.nominal, tie_of(calibration), settings), robot
+    return solve_samples(robot, samples_of(dataset, robot, settings.joint_offsets), calibration, settings), robot
+
+
+def solve_samples(
+    robot: MountedRobot, samples: Sequence[MountSample], calibration: CalibrationFile, settings: MountSettings
+) -> MountsResult:
+    """Return the mounts from samples, tied by the alignment in a calibration file if it has one."""
+    observations = load_beside(calibration.path, calibration.right_to_left)
+    settings = dataclasses.replace(settings, observations=settings.observations or observations)
+    return calibrate_mounts(robot.surfaces, samples, robot.nominal, tie_of(calibration), settings)
 
 
 def residuals_at(dataset: Dataset, robot: MountedRobot, poses: Mapping[str, np.ndarray]) -> Residuals:

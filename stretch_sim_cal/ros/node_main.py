@@ -50,6 +50,11 @@ class NodeCommand:
         add_to_parser(parser, self.options)
         return parser
 
+    def parse(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
+        """Return a command line (this process's by default) as the command's own arguments and those for ROS."""
+        own, for_ros = split_arguments(sys.argv[1:] if arguments is None else arguments)
+        return self.parser().parse_args(own), for_ros
+
 
 class _Ended(KeyboardInterrupt):
     """A signal that ends the node; `number` says which."""
@@ -130,18 +135,17 @@ def run_node(
     description: NodeCommand, action: Callable[[NodeContext], int | None], arguments: Sequence[str] | None = None
 ) -> int:
     """Parse the command line, make the node, call `action` with it and return the exit code its end stands for."""
-    own, for_ros = split_arguments(sys.argv[1:] if arguments is None else arguments)
-    parsed = description.parser().parse_args(own)
+    parsed, for_ros = description.parse(arguments)
     return command.run(lambda: _check_then_run(description, action, parsed, for_ros))
 
 
 def in_node(description: NodeCommand, action: Callable[[NodeContext], Any], arguments: Sequence[str] = ()) -> Any:
     """Call `action` with a node and return its result, for a command that is more than its node; errors are raised."""
     results: list[Any] = []
-    own, for_ros = split_arguments(arguments)
-    _check_then_run(
-        description, lambda context: results.append(action(context)), description.parser().parse_args(own), for_ros
-    )
+    parsed, for_ros = description.parse(arguments)
+    code = _check_then_run(description, lambda context: results.append(action(context)), parsed, for_ros)
+    if not results:  # a signal
+        sys.exit(code)
     return results[0]
 
 
@@ -188,7 +192,7 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         node = _make_node(description)
         executor = SingleThreadedExecutor()
         executor.add_node(node)
-        options = read_parameters(node, description.options, parsed)
+        options = read_parameters(node, description.options, parsed, for_ros)
         return action(NodeContext(node, executor, options, parsed, signals))
     finally:
         # What is left takes no time: a second signal must not tear it.

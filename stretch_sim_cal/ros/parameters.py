@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,6 +78,14 @@ class Option:
         return self.help + (f" ({'; '.join(notes)})" if notes else "")
 
 
+def either(options: Any, name: str, other: str) -> str:
+    """Return the text of a parameter with two names, "" if neither is set. Raises `InputError` if they contradict."""
+    first, second = getattr(options, name), getattr(options, other)
+    if first and second and first != second:
+        raise InputError(f"parameters {name} '{first}' and {other} '{second}' are the same one: give one of them")
+    return first or second
+
+
 def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
     """Give `parser` an argument `--some-name` for each option."""
     group = parser.add_argument_group("parameters", "also settable as --ros-args -p NAME:=VALUE, with _ for -")
@@ -88,15 +97,16 @@ def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) ->
         )  # fmt: skip
 
 
-def read_parameters(node, options: Sequence[Option], parsed: argparse.Namespace) -> SimpleNamespace:
+def read_parameters(
+    node, options: Sequence[Option], parsed: argparse.Namespace, for_ros: Sequence[str] = ()
+) -> SimpleNamespace:
     """Return the value of every option: from the command line, else from ROS, else its default.
 
     All that have a value are declared on `node`, so that `ros2 param` shows them; those that are not `live` are
     read-only. The node has to be made with `automatically_declare_parameters_from_overrides`.
-    Raises `InputError` for a value that does not fit; a parameter that nobody knows is a warning.
+    Raises `InputError` for a value that does not fit, and for a parameter among the arguments `for_ros` that nobody
+    knows; in a file, which may be for several nodes, such a one is a warning.
     """
-    from rcl_interfaces.msg import ParameterDescriptor
-
     values = SimpleNamespace()
     for option in options:
         given = getattr(parsed, option.name)
@@ -107,13 +117,20 @@ def read_parameters(node, options: Sequence[Option], parsed: argparse.Namespace)
         value = option.default if given is None else option.value(given)
         setattr(values, option.name, value)
         if value is not None:
-            # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.
-            descriptor = ParameterDescriptor(
-                description=option.described, read_only=not option.live, dynamic_typing=option.live
-            )
-            node.declare_parameter(option.name, value, descriptor, ignore_override=True)
-    _warn_of_unknown(node, [option.name for option in options])
+            declare(node, option, value)
+    _check_names(node, [option.name for option in options], for_ros)
     return values
+
+
+def declare(node, option: Option, value: Any) -> None:
+    """Declare an option's parameter with its value on `node`."""
+    from rcl_interfaces.msg import ParameterDescriptor
+
+    # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.
+    descriptor = ParameterDescriptor(
+        description=option.described, read_only=not option.live, dynamic_typing=option.live
+    )
+    node.declare_parameter(option.name, value, descriptor, ignore_override=True)
 
 
 def follow_changes(node, options: Sequence[Option], values: SimpleNamespace, changed=lambda: None) -> None:
@@ -135,10 +152,16 @@ def follow_changes(node, options: Sequence[Option], values: SimpleNamespace, cha
     node.add_on_set_parameters_callback(on_change)
 
 
-def _warn_of_unknown(node, known: Sequence[str]) -> None:
+def _check_names(node, known: Sequence[str], for_ros: Sequence[str]) -> None:
+    given = [
+        argument.split(":=")[0].rpartition(":")[2]
+        for flag, argument in itertools.pairwise(for_ros) if flag in ("-p", "--param")
+    ]  # fmt: skip
     for name in sorted(node.list_parameters([], 0).names):
         if name in known or name.startswith(ROS_OWN):
             continue
         near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
+        if name in given:
+            raise InputError(f"parameter '{name}' is not one of this node's{hint}")
         node.get_logger().warning(f"parameter '{name}' is not one of this node's and is ignored{hint}")

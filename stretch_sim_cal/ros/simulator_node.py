@@ -12,55 +12,10 @@ from typing import Any
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
-from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
+from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.sensor.sensor import Driver
-from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 from stretch_sim_cal.simulation.setup import SimulationSetup
-
-SIMULATORS = ("embedded", "gazebo")
-SWITCH = ("true", "false")
-POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
-
-OPTIONS = (
-    Option("simulator", "embedded", "what computes the scans", choices=SIMULATORS),
-    Option("lidar", "auto", "Gazebo's: cpu sees collision shapes, gpu sees visuals and needs a renderer", choices=LIDARS),
-    Option("gui", False, "open Gazebo's window"),
-    Option("scenario", None, "a name in scenarios/, or a path: its 'simulation:' says what is simulated", kind=str),
-    Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
-    Option("sensor", None, "a name in config/ (jt128, jt128_ideal, jt128_sparse, ...), or a path", kind=str),
-    Option("seed", None, "of everything random", kind=int, minimum=0),
-    Option("unit_seed", None, "of the lidars' own errors, where the sensor has any; by default the seed", kind=int, minimum=0),
-    Option("left_unit", None, "the left lidar is this unit: a unit file, as the truth holds one", kind=str),
-    Option("right_unit", None, "the right lidar is this unit", kind=str),
-    Option("distance_correction", None, "whether the driver corrects the optical centre", kind=str, choices=SWITCH),
-    Option("firing_time_correction", None, "whether the driver corrects firing times", kind=str, choices=SWITCH),
-    Option("lidar_left_error", None, f"of the left lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
-    Option("lidar_right_error", None, f"of the right lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
-    Option("base_error", None, "of the base on the floor: height in m, roll,pitch in deg", kind=str),
-    Option("real_time_factor", None, "simulated seconds per second; 0: as fast as possible", kind=float, minimum=0.0),
-    Option("duration", None, "end after so many simulated seconds", kind=float, minimum=0.0),
-    Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
-    Option("record", None, "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
-    Option("storage", "mcap", "of the recording", choices=("mcap", "sqlite3")),
-    Option(
-        "mode", "position", "of the driver; motion needs position or navigation", live=True,
-        choices=("position", "navigation", "trajectory", "velocity"),
-    ),
-    Option(
-        "fault", "", "what is to go wrong, several separated by commas: silent_left, silent_right, drop_half_left, "
-        "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS",
-    ),
-)  # fmt: skip
-
-COMMAND = NodeCommand(
-    executable="stretch_simulator",
-    node_name="stretch_simulator",
-    description="Simulate the Stretch's drivers: both lidars, joints, frames, motion and time.",
-    example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
-    options=OPTIONS,
-    endless=True,
-)
 
 
 def simulation_setup(options: Any) -> SimulationSetup:
@@ -120,12 +75,18 @@ def simulate(context: NodeContext) -> int:
     """Simulate until a signal, or for the duration asked for."""
     from stretch_sim_cal.ros.simulator.simulated_robot import run_simulation
 
+    options = context.options
+    if options.simulator == "embedded" and (options.lidar != "auto" or options.gui):
+        raise InputError("parameters lidar and gui are Gazebo's; add --simulator gazebo")
+    if options.storage != STORAGES[0] and not options.record:
+        raise InputError("parameter storage is of a recording; add --record DIR")
+
     return run_simulation(context, simulation_setup(context.options))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the simulator's command line and return its exit code."""
-    return run_node(COMMAND, simulate, arguments)
+    return run_node(SIMULATOR, simulate, arguments)
 
 
 if __name__ == "__main__":

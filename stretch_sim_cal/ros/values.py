@@ -8,12 +8,6 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.stretch import HEAD_LINK
-from stretch_sim_cal.ros.parameters import Option
-
-VALUES_OPTION = Option(
-    "values_file", "", "where to record the calibrated joints; default: the robot's own, where calibration_file is too"
-)
-ROLLBACK_OPTION = Option("rollback", False, "bring back calibration and values as before the last write, and end")
 
 
 def roll_back(context, path: str | Path, values_path: Path | None) -> int:

@@ -6,38 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stretch_sim_cal.ros.calibration_watch import FILE_OPTION, CalibrationWatch
+from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
 from stretch_sim_cal.ros.display.calibrated_clouds import placement, warn_without_broadcast
-from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, CloudPair, CloudPairs
+from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, run_node
-from stretch_sim_cal.ros.parameters import Option, follow_changes
-
-DISPLAY_OPTIONS = (
-    FILE_OPTION,
-    *CLOUD_OPTIONS,
-    Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
-    Option("floor_frame", "floor_plane", "frame of the calibrated floor, as ros_broadcast_calibration publishes it"),
-)
-COMMAND = NodeCommand(
-    executable="ros_visualize_calibration",
-    node_name="visualize_calibration",
-    description=(
-        "Publish both lidars' clouds as one by the calibration (lidar_combined), its returns from the floor\n"
-        "(lidar_floor_inliers) and the others (lidar_off_floor), in the calibrated floor's frame.\n"
-        "Look at them with rviz2 -d rviz/dual_lidar_calibration.rviz; ros_broadcast_calibration has to run."
-    ),
-    example="ros_visualize_calibration",
-    options=(
-        *DISPLAY_OPTIONS,
-        Option(
-            "floor_vertical_distance_threshold", 0.05, "a return this near to z = 0, in m, counts as floor",
-            minimum=0.0, maximum=1.0, live=True,
-        ),
-    ),
-    endless=True,
-)  # fmt: skip
+from stretch_sim_cal.ros.node_commands import VISUALIZE
+from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.ros.parameters import follow_changes
 
 
 class Visualizer:
@@ -47,7 +23,7 @@ class Visualizer:
         from sensor_msgs.msg import PointCloud2
 
         self._options = context.options
-        follow_changes(context.node, COMMAND.options, context.options)
+        follow_changes(context.node, VISUALIZE.options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
         watchdog = Watchdog(math.inf, context.log.warning)
         self._frames = FrameListener(context)
@@ -86,7 +62,7 @@ def visualize(context: NodeContext) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    return run_node(COMMAND, visualize, arguments)
+    return run_node(VISUALIZE, visualize, arguments)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ DEVICES = ("left", "right")
 # The sensor of a simulation that does not say which.
 DEFAULT_SENSOR = "jt128_ideal"
 MAX_RAYS = 2_000_000
+UNKNOWN = "unknown"
 RETURNS = ("single", "dual")
 MISSES = ("none", "zeros")
 KEYS = {
@@ -148,6 +149,12 @@ class Sensor:
         values = self.unit.values.copy()
         values[[CENTRE_SHARE, FIRING_SHARE]] = sensor.uncorrected_shares
         return replace(sensor, unit=replace(self.unit, values=values))
+
+
+def sensor_called(name: str) -> "Sensor | None":
+    """Return the sensor of a command's option: None for "unknown", a spinning lidar of which nothing is known. Raises
+    `InputError` for a name or path that is none."""
+    return None if name == UNKNOWN else load_sensor(name)
 
 
 def load_sensor(name: str | Path, angle_table: str | Path | None = None) -> Sensor:

@@ -39,10 +39,20 @@ SCALAR_KEYS = {
     "range_offset": OFFSET, "range_scale": SCALE, "incidence": INCIDENCE, "echo": ECHO,
     "optical_centre_share": CENTRE_SHARE, "firing_time_share": FIRING_SHARE,
 }  # fmt: skip
+# Every scalar by the key, and the place under it, that holds it in a file.
+KEY_OF_SCALAR = SCALAR_KEYS | {"near_range": NEAR} | {
+    f"{key}[{index}]": own.start + index
+    for key, own in (("azimuth_harmonics_deg", HARMONICS), ("optical_centre", CENTRE)) for index in range(own.stop - own.start)
+}  # fmt: skip
 # Channels' angles are in degrees in files.
 CHANNEL_KEYS = {kind: kind if kind == "channel_range" else f"{kind}_deg" for kind in CHANNEL_KINDS}
 KEYS = {
     *SCALAR_KEYS, *CHANNEL_KEYS.values(), "near_range", "azimuth_harmonics_deg", "optical_centre", "range_drift",
+}  # fmt: skip
+# Units that people read, and how many of them are 1 m, 1 rad or the ratio 1; lengths are in mm.
+SHOWN_UNITS = {
+    "range_scale": ("ppm", 1e6), "azimuth": ("deg", 180.0 / math.pi), "channel_elevation": ("deg", 180.0 / math.pi),
+    "channel_azimuth": ("deg", 180.0 / math.pi), "optical_centre_share": ("", 1.0), "firing_time_share": ("", 1.0),
 }  # fmt: skip
 UNIT_FILE_KEYS = ("values", "standard_deviations", "not_determined")
 
@@ -57,6 +67,11 @@ class Unit:
     standard_deviations: np.ndarray | None = None
     not_determined: tuple[str, ...] = ()
     range_drift: float = 0.0
+
+
+def shown_unit(key: str) -> tuple[str, float]:
+    """Return the unit in which people read a parameter, by its key or name, and how many of it 1 m, 1 rad or 1 are."""
+    return next((unit for start, unit in SHOWN_UNITS.items() if key.startswith(start)), ("mm", 1e3))
 
 
 def values_to_mapping(model: ErrorModel, values: np.ndarray) -> dict[str, Any]:

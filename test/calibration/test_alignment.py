@@ -28,7 +28,11 @@ def aligned(room):
 
 def test_gazebo_s_own_lidars_are_aligned_to_a_fraction_of_a_millimetre_from_four_frames():
     frames, truth, base_from_left = gazebo_recording()
-    result = align(frames, truth @ off_by(1.0, 0.005), AlignmentSettings(base_from_left=base_from_left, sensor=load_sensor("jt128_ideal")))
+    result = align(
+        frames,
+        truth @ off_by(1.0, 0.005),
+        AlignmentSettings(base_from_left=base_from_left, sensor=load_sensor("jt128_ideal")),
+    )
     assert result.accepted, result.refusals
     millimetres, degrees = errors(truth, result)
     assert millimetres < 0.3 and degrees < 0.006
@@ -143,7 +147,7 @@ def test_memory_does_not_grow_with_the_number_of_frames(room):
     for number in range(64):
         left, right = frames[number % len(frames)]
         alignment.add(left * (1.0 + 1e-6 * number), right * (1.0 + 1e-6 * number))
-        sizes.append(sum(block.nbytes for cells in alignment._seen for block in cells._blocks))
+        sizes.append(sum(block.nbytes for cells in alignment._places[0] for block in cells._blocks))
     assert max(sizes) < 300e6
     assert max(sizes[32:]) <= max(sizes[:32])
 

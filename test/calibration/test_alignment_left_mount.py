@@ -81,7 +81,18 @@ def test_a_recording_with_joints_is_checked_and_one_without_says_so(tmp_path, ca
     for name, with_joints in (("with", True), ("without", False)):
         record(tmp_path / name, simulator, with_joints)
         assert (
-            main(["calibrate", str(tmp_path / name), "--only", "alignment", "--out", str(tmp_path / name) + ".yaml"])
+            main(
+                [
+                    "calibrate",
+                    str(tmp_path / name),
+                    "--only",
+                    "alignment",
+                    "--out",
+                    str(tmp_path / name) + ".yaml",
+                    "--sensor",
+                    "jt128_sparse",
+                ]
+            )
             == 0
         )
         said = capsys.readouterr().err

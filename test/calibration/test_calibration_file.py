@@ -141,6 +141,7 @@ def test_what_is_written_is_read_back_to_the_last_bit(tmp_path):
     assert raw[RIGHT_TO_LEFT]["data"] == alignment.right_to_left.tolist()
     assert raw[FLOOR]["data"]["distance"] == floor.plane.offset > 0
     assert raw[FLOOR]["convention"] == "normal . p + distance = 0"
+    assert "distance is positive if the floor is below" in raw[FLOOR]["data"]["description"]
     np.testing.assert_allclose(read.right_to_left, alignment.right_to_left, atol=1e-15)
     np.testing.assert_allclose(read.footprint_from_base, floor.footprint_from_base, atol=1e-15)
     np.testing.assert_array_equal(read.entries[RIGHT_TO_LEFT].covariance, alignment.covariance)

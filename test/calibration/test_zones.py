@@ -60,3 +60,11 @@ def test_no_points_have_no_classes():
 def test_zones_that_make_no_sense_are_refused(wrong):
     with pytest.raises(InputError, match="zones"):
         ZoneSettings(**wrong)
+
+
+def test_the_nearest_hit_is_told_from_the_body_and_nothing_is_infinitely_far():
+    zones = Zones.around(Circle(0.0, 0.0, 0.3))
+    points = np.array([[0.42, 0.0, 0.5], [0.0, 0.38, -0.1], [0.0, 0.32, 0.5], [2.0, 0.0, 0.5]], dtype=np.float32)
+    assert zones.nearest_hit(points, zones.classes(points)) == pytest.approx(0.08, abs=1e-6)  # the drop, not the body's
+    assert zones.nearest_hit(points[2:], zones.classes(points[2:])) == np.inf
+    assert zones.nearest_hit(points[:0], zones.classes(points[:0])) == np.inf

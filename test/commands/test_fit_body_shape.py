@@ -199,6 +199,23 @@ def test_a_joint_that_did_not_arrive_is_a_warning_that_names_sample_and_joint(da
     assert "sample 1 (sample_0001.npz): wrist_yaw was at 0.800, commanded 1.000" in capsys.readouterr().err
 
 
+def test_the_settings_file_chooses_the_fit_and_options_go_first(dataset, tmp_path, capsys):
+    settings, out = tmp_path / "mine.yaml", tmp_path / "model.yaml"
+    settings.write_text(
+        "fit: {method: circle, evidence: model}\nFIT_ARM_EXTENSION_DEPENDENT_BODY_SHAPE: false\n"
+        "FIT_WRIST_YAW_DEPENDENT_BODY_SHAPE: false\nzones: {highest: 1.0}\n"
+    )
+    arguments = [str(dataset), "--settings", str(settings), "--out", str(out)]
+    assert main(arguments) == 0
+    model = load_body_shape_model(out)
+    assert (model.shape_fitting_method, model.arm_dependent, model.yaw_dependent) == ("circle", False, False)
+    assert (model.about["evidence"], model.about["heights"]) == ("model", [0.06, 1.0])
+    assert str(settings) in capsys.readouterr().out
+    assert main([*arguments, "--fit-method", "ellipse_axis_aligned", "--yaw-dependence"]) == 0
+    model = load_body_shape_model(out)
+    assert (model.shape_fitting_method, model.yaw_dependent) == ("ellipse_axis_aligned", True)
+
+
 def test_unusable_arguments_are_refused_in_one_line(dataset, tmp_path, capsys):
     assert main([str(tmp_path / "nowhere")]) == 2
     assert main([str(dataset), "--range-noise", "-1"]) == 2

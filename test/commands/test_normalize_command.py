@@ -92,6 +92,49 @@ def test_rep199_frames_come_from_options(tmp_path, capsys):
     assert model.parent_joints["tool0"].parent == "flange"
 
 
+@pytest.fixture
+def arm(tmp_path):
+    """An arm of two joints whose links are not called link_n."""
+    limit = '<limit lower="-1" upper="1" effort="1" velocity="1"/>'
+    joints = "".join(
+        f'<joint name="{child}_joint" type="revolute"><parent link="{parent}"/><child link="{child}"/>'
+        f'<origin xyz="0.2 0 0.4"/><axis xyz="1 0 0"/>{limit}</joint>'
+        for parent, child in (("base_link", "shoulder"), ("shoulder", "elbow"))
+    )
+    path = tmp_path / "arm.urdf"
+    path.write_text(
+        f'<robot name="arm"><link name="base_link"/><link name="shoulder"/><link name="elbow"/>{joints}</robot>'
+    )
+    return path
+
+
+def test_links_that_are_not_called_link_n_are_told_and_named_on_request(arm, tmp_path, capsys):
+    assert run(arm, "--out", tmp_path / "kept", "--profile", "rep199") == 0
+    said = capsys.readouterr().out
+    assert "warning: shoulder: the 1st moving link from base_link is not called link_n; call it link_1" in said
+    assert "--number-links names the links of an arm so" in said
+    assert "call it link_2" in (tmp_path / "kept" / "changes.md").read_text()
+    assert run(arm, "--out", tmp_path / "named", "--profile", "rep199", "--number-links") == 0
+    assert "warning" not in capsys.readouterr().out
+    assert {"link_1", "link_2"} <= set(load_model(tmp_path / "named" / "arm.urdf.xacro").links)
+
+
+def test_a_link_whose_name_belongs_to_another_is_told(tmp_path, capsys):
+    path = tmp_path / "swivel.urdf"
+    wheel = nominal_description().index('<joint name="wheel_0_joint"')
+    text = nominal_description()
+    path.write_text(text[:wheel] + text[wheel:].replace('xyz="0 0 1"', 'xyz="0 1 0"', 1))
+    assert run(path, "--out", tmp_path / "out") == 0
+    assert "warning: wheel_0_link is called other_wheel_0_link now" in capsys.readouterr().out
+
+
+def test_the_help_names_the_files_that_are_read(capsys):
+    with pytest.raises(SystemExit):
+        run("--help")
+    said = capsys.readouterr().out
+    assert "a URDF or xacro file" in said and "SDF" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -99,6 +142,7 @@ def test_rep199_frames_come_from_options(tmp_path, capsys):
         (("stretch4", "--profile", "nao"), "nao"),
         (("stretch4", "--base", "0 0 0 0 0 0"), "rep199"),
         (("stretch4", "--profile", "rep199", "--base", "0 0"), "six"),
+        (("stretch4", "--number-links"), "rep199"),
         (("stretch4", "--zero", "lift_joint=high"), "high"),
         (("stretch4", "--zero", "lift_jiont=1"), "lift_joint"),
         (("stretch4", "--rename", "nose=ear"), "nose"),

@@ -7,14 +7,20 @@ import pytest
 import yaml
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 
+from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.cli import main
-from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.recording.writer import RecordingWriter
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command on clouds of the sparse sensor."""
+    return cli.main([*arguments, "--sensor", "jt128_sparse"])
+
 
 PAIRS = 20
 SECOND = 1_000_000_000
@@ -31,9 +37,15 @@ def setup(world: str) -> SimulationSetup:
     )
 
 
-def record(folder, world="furnished_room", storage="mcap", frames=("lidar_left_link", "lidar_right_link"), offset=0.0):
+def record(
+    folder, world="furnished_room", storage="mcap", frames=("lidar_left_link", "lidar_right_link"), offset=0.0, place=None
+):
     """Record a few scans of a simulated robot, as `ros2 bag record` would; return the simulator."""
     simulator = EmbeddedSimulator(setup(world))
+    first = 0
+    if place is not None:
+        simulator.move_base(place)
+        first = PAIRS  # another time, another noise
     with RecordingWriter(folder, storage=storage) as writer:
         description = simulator.nominal_description
         for new, old in zip(("lidar_left_link", "lidar_right_link"), frames, strict=True):
@@ -41,7 +53,7 @@ def record(folder, world="furnished_room", storage="mcap", frames=("lidar_left_l
         text = writer._typestore.types["std_msgs/msg/String"](data=description)
         writer.add_topic("/robot_description", "std_msgs/msg/String", latched=True)
         writer.write("/robot_description", 0, bytes(writer._typestore.serialize_cdr(text, "std_msgs/msg/String")))
-        for tick in range(PAIRS):
+        for tick in range(first, first + PAIRS):
             for side, frame in zip(("left", "right"), frames, strict=True):
                 stamp = round(simulator.start_time(side, tick) * SECOND) + SECOND
                 stamp += round(offset * SECOND) if side == "right" else 0
@@ -69,6 +81,18 @@ def test_a_recording_gives_alignment_and_floor_near_the_truth(recording, tmp_pat
     floor = simulator.floor_in_base.moved(nominal_from_true)
     assert abs(file.floor_plane.offset - floor.offset) < 1e-3
     assert "lidar poses from /robot_description" in capsys.readouterr().err
+
+
+def test_the_published_methods_are_used_by_name_and_named_in_the_file(recording, tmp_path, capsys):
+    folder, simulator = recording
+    out = tmp_path / "cal.yaml"
+    by_name = ["--method", "published", "--floor-method", "published_code", "--num-samples", "5"]
+    assert main(["calibrate", str(folder), "--out", str(out), *by_name]) == 0
+    assert capsys.readouterr().err.count("warning: the published method checks neither the scene nor its result") == 2
+    data = yaml.safe_load(out.read_text())
+    assert data["right_to_left_transform"]["fit_method"] == "published"
+    assert data["floor_to_base_link_transform"]["fit_method"] == "published_code"
+    assert error(truth(simulator), CalibrationFile.load(out).right_to_left)[0] < 5e-3
 
 
 def test_the_same_recording_gives_the_same_result_to_the_last_bit_from_folder_and_file(recording, tmp_path, capsys):
@@ -255,3 +279,26 @@ def test_a_scene_that_does_not_determine_the_transform_cannot_tell(calibrated, t
     code, found = verdict((tmp_path / "corridor",), calibrated, capsys)
     assert code == 1 and found["verdict"] == "cannot tell"
     assert any("base x" in question for question in found["open"])
+
+
+def test_two_recordings_from_different_places_give_one_alignment(recording, tmp_path, capsys):
+    folder, simulator = recording
+    turned = tmp_path / "turned"
+    record(turned, place=from_xyz_rpy((0.3, -0.2, 0.0), (0.0, 0.0, np.pi / 2)))
+    out, alone = tmp_path / "cal.yaml", tmp_path / "alone.yaml"
+    assert main(["calibrate", str(folder), "--out", str(alone), "--only", "alignment"]) == 0
+    capsys.readouterr()
+    assert main(["calibrate", str(folder), str(turned), "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert "aligning (turned): 20 pairs" in said
+    assert f"the floor is found from the first recording, {folder}, alone" in said
+    both, one = CalibrationFile.load(out), CalibrationFile.load(alone)
+    assert error(truth(simulator), both.right_to_left)[0] < 1e-3 and both.floor_plane is not None
+    traces = [np.trace(file.entries["right_to_left_transform"].covariance) for file in (both, one)]
+    assert traces[0] < traces[1]
+
+
+def test_the_same_recording_twice_is_no_second_place(recording, tmp_path, capsys):
+    arguments = ["calibrate", str(recording[0]), str(recording[0]), "--out", str(tmp_path / "cal.yaml")]
+    assert main(arguments) == 2
+    assert "of standing place 2" in capsys.readouterr().err and not (tmp_path / "cal.yaml").exists()

@@ -32,6 +32,9 @@ def joint(name, parent, child, kind="fixed", xyz="0 0 0", rpy="0 0 0", axis="0 0
 BOX = '<visual><geometry><box size="0.1 0.1 0.1"/></geometry></visual>'
 
 
+MASS = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
+
+
 def arm_parts(prefix: str = "") -> str:
     """An arm with six axes that keeps REP 199."""
     p = prefix
@@ -53,13 +56,13 @@ def robot(parts: str) -> str:
 
 
 def icub_text() -> str:
-    """An iCub as the tables describe it, with every frame, its axes exact."""
-    parts = [link("root_link")]
+    """An iCub as the tables describe it, with every frame, its axes exact, every link with its mass and shape."""
+    parts = [link("root_link", MASS + BOX)]
     moving = [name for board in BOARDS.values() for name in board]
     for name, (above, parent) in LINKS.items():
         kind = "revolute" if above in moving else "fixed"
         axis = " ".join(map(str, AXES.get(above, (0, 0, 1))))
-        parts += [link(name, BOX), joint(above, parent, name, kind, "0 0.01 -0.1", axis=axis)]
+        parts += [link(name, MASS + BOX), joint(above, parent, name, kind, "0 0.01 -0.1", axis=axis)]
     for name, holders in FRAMES.items():
         parts += [link(name), joint(f"{name}_joint", holders[-1], name)]
     assert set(FT_SENSORS) <= {above for above, _ in LINKS.values()}
@@ -108,6 +111,16 @@ def added(parts: str):
 def link_given(name: str, inside: str):
     """Put an element into a link."""
     return lambda root: root.find(f"link[@name='{name}']").append(ElementTree.fromstring(inside))
+
+
+def element_taken(name: str, tag: str):
+    """Take an element (visual, inertial, ...) out of a link."""
+
+    def change(root):
+        element = root.find(f"link[@name='{name}']")
+        element.remove(element.find(tag))
+
+    return change
 
 
 def without(link_name: str):

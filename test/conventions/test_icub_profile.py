@@ -6,6 +6,7 @@ from described_robots import (
     BOX,
     added,
     edited,
+    element_taken,
     findings,
     icub_text,
     joint,
@@ -61,6 +62,10 @@ BROKEN = {
         "skin-frame",
         "l_hand_dh_frame",
     ),
+    "link without mass": (element_taken("l_upper_leg", "inertial"), "warning", "link-mass", "l_upper_leg"),
+    "root without shape": (element_taken("root_link", "visual"), "warning", "link-shape", "root_link"),
+    "small link without mass": (element_taken("l_wrist_1", "inertial"), "info", "link-mass", "l_wrist_1"),
+    "small link without shape": (element_taken("r_elbow_1", "visual"), "info", "link-shape", "r_elbow_1"),
     "skin's frame absent": (without("r_forearm_dh_frame"), "info", "skin-frame", "r_forearm_dh_frame"),
 }
 

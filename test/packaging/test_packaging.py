@@ -159,6 +159,10 @@ def test_the_manifest_names_every_ros_package_that_is_imported(manifest):
                     assert module in known, f"package.xml lacks {module}, which {path.relative_to(ROOT)} imports"
 
 
+def test_rosdep_brings_gazebo_and_the_python_bindings_of_its_transport(manifest):
+    assert {"gz_sim_vendor", "gz_transport_vendor"} <= {depend.text for depend in manifest.iter("exec_depend")}
+
+
 @pytest.mark.parametrize("name", TYPE_HASHES)
 def test_generated_interfaces_are_those_of_ros_2_jazzy(name):
     package, *where = name.split("/")
@@ -167,3 +171,15 @@ def test_generated_interfaces_are_those_of_ros_2_jazzy(name):
         pytest.skip("ROS 2 is sourced: its own interface packages are in use")
     described = json.loads(prefix.joinpath("share", package, *where).with_suffix(".json").read_text())
     assert {"type_name": name, "hash_string": TYPE_HASHES[name]} in described["type_hashes"]
+
+
+def test_programs_leave_the_other_processors_to_others():
+    """As in `make demo`, so by hand: numpy's and scipy's libraries start no threads beside the program's own."""
+    code = (
+        "import contextlib, os, sys; from stretch_sim_cal import programs; sys.argv[1:] = ['--help']\n"
+        "with contextlib.suppress(SystemExit): programs.fit_body_shape_model()\n"
+        "import numpy, scipy.linalg; print(len(os.listdir('/proc/self/task')), 'thread')"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ended.stdout.splitlines()[-1:] == ["1 thread"], ended.stderr

@@ -56,3 +56,33 @@ def test_a_damaged_recording_gives_messages_or_an_input_error(intact, tmp_path, 
         assert "a.mcap" in str(error) and "\n" not in str(error)
     else:
         assert len(messages) <= 20
+
+
+@pytest.mark.parametrize("efforts", [0, 2])
+@pytest.mark.parametrize("velocities", [0, 2])
+def test_unused_bytes_behind_a_message_are_read_over(tmp_path, velocities, efforts):
+    """Programs that record what rmw serialized, as `rosbag2_py` users do, leave up to 8 bytes behind joint states."""
+    state = "sensor_msgs/msg/JointState"
+    types = STORE.types
+    header = types["std_msgs/msg/Header"](stamp=types["builtin_interfaces/msg/Time"](sec=1, nanosec=2), frame_id="")
+    message = types[state](
+        header=header, name=["lift", "arm"], position=np.array([0.5, 0.1]), velocity=np.zeros(velocities),
+        effort=np.zeros(efforts),
+    )  # fmt: skip
+    exact = bytes(STORE.serialize_cdr(message, state))
+    for padding in range(9):
+        with RecordingWriter(tmp_path / str(padding)) as writer:
+            writer.add_topic("/joint_states", state)
+            writer.write("/joint_states", 0, exact + b"\x5a" * padding)
+        with Recording(tmp_path / str(padding)) as recording:
+            ((_, read),) = recording.messages(["/joint_states"])
+        assert read.name == ["lift", "arm"] and read.position.tolist() == [0.5, 0.1]
+
+
+def test_a_message_of_another_type_than_announced_is_an_input_error(tmp_path):
+    text = bytes(STORE.serialize_cdr(STORE.types[STRING](data="a" * 40), STRING))
+    with RecordingWriter(tmp_path / "bag") as writer:
+        writer.add_topic(TOPIC, "std_msgs/msg/Bool")
+        writer.write(TOPIC, 0, text)
+    with pytest.raises(InputError, match="size mismatch"), Recording(tmp_path / "bag") as recording:
+        list(recording.messages([TOPIC]))

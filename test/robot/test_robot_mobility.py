@@ -13,7 +13,7 @@ from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.description import Joint, Limit, Link, Mimic, load_model, robot_model
 from stretch_sim_cal.robot.jacobian import configuration_space, jacobian
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.mechanism import Connection, mechanism, mechanism_of
+from stretch_sim_cal.robot.mechanism import Connection, mechanism, mechanism_of, with_base
 from stretch_sim_cal.robot.mechanism_file import load_mechanism
 from stretch_sim_cal.robot.mobility import mobility
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -137,6 +137,18 @@ def test_a_parallelogram_with_a_third_crank_moves_although_its_planar_count_is_z
     bars[-1] = replace(bars[-1], root_from_joint=from_xyz_rpy((2.3, 0.6, 0)))
     found = mobility(linkage(bars, "frame", "coupler", "crank0", "crank1", "crank2"), "planar")
     assert (found.mobility, found.over_constrained) == (0, False)
+
+
+def test_a_floating_base_moves_in_the_plane_of_a_planar_mechanism():
+    arm = serial("RPR", "YZY", (0.0, 0.5, 0.5))
+    found = mobility(mechanism_of(arm, "floating"), "planar")
+    assert (found.planar, found.measured, found.spatial) == (6, 6, 9)
+    # On a floor it turns about z, out of the arm's plane.
+    with pytest.raises(InputError, match="turns about another direction"):
+        mobility(mechanism_of(arm, "mobile"), "planar")
+    bodies = ("frame", "crank", "coupler", "rocker")
+    loop = with_base(linkage(FOUR_BAR, *bodies), "floating")
+    assert (mobility(loop, "planar").mobility, mobility(loop).mobility) == (4, 7)
 
 
 def test_an_rssr_linkage_keeps_the_idle_turn_of_its_rod():

@@ -1,15 +1,19 @@
 """Workspaces with known areas and volumes, and the three commands on the real robot."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import Joint, Limit, Link, load_model, robot_model
 from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.orientations import orientations
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.workspace import workspace
 
@@ -22,6 +26,17 @@ def arm(*parts, name="arm"):
         for i, (kind, axis, bounds) in enumerate(parts)
     ]
     return robot_model(name, [Link(f"l{i}") for i in range(len(parts) + 1)], joints, name)
+
+
+def reaching(*parts, at=(0.5, 0.0, 0.0), elbows=()):
+    """An arm with a frame fixed at `at` beyond its last joint, and its joints `elbows` (by number) 1 m along x."""
+    model = arm(*parts, ("fixed", X, None))
+    last = len(parts)
+    joints = [
+        replace(joint, parent_from_joint=from_xyz_rpy(at if i == last else (1.0 * (i in elbows), 0, 0)))
+        for i, joint in enumerate(model.joints.values())
+    ]
+    return robot_model("arm", model.links.values(), joints, "arm")
 
 
 RP = arm(("continuous", Z, None), ("prismatic", X, (1.0, 2.0)))
@@ -40,12 +55,66 @@ def test_a_turn_and_a_slide_reach_an_annulus():
 
 
 def test_two_turns_and_a_slide_reach_a_ball_evenly():
-    reached = workspace(RRP, "l3", resolution=0.1)
+    reached = workspace(RRP, "l3", resolution=0.05)
     assert reached.dimension == 3
     assert reached.measure == pytest.approx(4 / 3 * np.pi, rel=0.05)
     assert reached.hull_measure == pytest.approx(4 / 3 * np.pi, rel=0.05)
     # Even coverage: half of the volume, so half of the points, lies beyond 0.79 of the radius.
     assert (np.linalg.norm(reached.points, axis=1) > 0.5 ** (1 / 3)).mean() == pytest.approx(0.5, abs=0.06)
+
+
+SLANTED = np.array([1.0, 1.0, 0.0]) / np.sqrt(2)
+TURN = "continuous"
+KNOWN = {
+    "gantry": (arm(("prismatic", X, (0, 1)), ("prismatic", Y, (0, 1)), ("prismatic", Z, (0, 2))), 2.0),
+    "slanted gantry": (
+        arm(("prismatic", X, (0, 1)), ("prismatic", SLANTED, (0, 1)), ("prismatic", Z, (0, 2))), np.sqrt(2),
+    ),
+    "half disc": (arm(("revolute", Z, (-np.pi / 2, np.pi / 2)), ("prismatic", X, (0, 1))), np.pi / 2),
+    "annulus": (RP, 3 * np.pi),
+    "ball": (RRP, 4 / 3 * np.pi),
+    "shell": (arm((TURN, Z, None), (TURN, Y, None), ("prismatic", X, (0.5, 1))), 4 / 3 * np.pi * 7 / 8),
+    "hollow cylinder": (reaching((TURN, Z, None), (TURN, Z, None), ("prismatic", Z, (0, 0.4)), elbows=[1]), 0.8 * np.pi),
+    "torus": (arm((TURN, Z, None), ("prismatic", Y, (0, 0)), ("prismatic", X, (1, 1.5)), ("prismatic", Z, (0, 0.5))),
+              2 * np.pi * 1.25 * 0.25),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "resolution"), [*((name, 0.1) for name in KNOWN), ("annulus", None), ("torus", None)])
+def test_the_error_bounds_the_difference_from_the_known_content(name, resolution):
+    model, content = KNOWN[name]
+    reached = workspace(model, list(model.links)[-1], resolution=resolution)
+    assert reached.dimension == reached.hull_dimension
+    assert abs(reached.measure - content) <= reached.measure_error + 1e-6 * content
+    assert reached.measure <= reached.hull_measure <= reached.hull_bound
+    assert reached.measure_error < 0.25 * content
+
+
+def test_a_gantrys_box_is_exact():
+    reached = workspace(KNOWN["gantry"][0], "l3")
+    assert reached.measure == pytest.approx(2.0, rel=1e-6) and reached.measure_error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model", "dimension", "hull_dimension"),
+    [
+        (reaching((TURN, Z, None)), 1, 2),
+        (reaching((TURN, Z, None), (TURN, Y, None)), 2, 3),
+        (reaching((TURN, SLANTED, None), ("prismatic", Y, (0.0, 0.0))), 1, 2),
+    ],
+    ids=["circle", "sphere", "oblique circle beside a joint that does not move"],
+)
+def test_what_has_no_content_in_its_space_gets_none(model, dimension, hull_dimension):
+    reached = workspace(model, list(model.links)[-1])
+    assert (reached.dimension, reached.hull_dimension) == (dimension, hull_dimension)
+    assert (reached.measure, reached.measure_error) == (0.0, 0.0)
+    assert reached.hull_measure > 0.05
+
+
+@pytest.mark.parametrize("resolution", [0.1, 0.25])
+def test_a_coarse_grid_does_not_make_the_workspace_larger_than_its_hull(resolution):
+    reached = workspace(load_model(nominal_description()), "grasp_center_link", resolution=resolution)
+    assert 0.9 * reached.hull_measure < reached.measure <= reached.hull_measure
 
 
 def test_every_point_is_reached_by_its_configuration():
@@ -63,6 +132,37 @@ def test_held_joints_and_links_that_do_not_move():
     assert (point.dimension, point.measure, len(point.points)) == (0, 0.0, 1)
     relative = workspace(RP, "l2", relative_to="l1")
     assert [v.name for v in relative.variables] == ["q1"]
+
+
+ELBOW = reaching((TURN, Z, None), (TURN, Z, None), elbows=[1])
+SLIDES = [("prismatic", X, (0, 1)), ("prismatic", Y, (0, 1)), ("prismatic", Z, (0, 1))]
+
+
+def test_an_elbow_reaches_a_point_in_two_orientations_and_its_rim_in_one():
+    found = orientations(ELBOW, "l3", (1.2, 0.0, 0.0))
+    assert found.dimension == 0
+    angles = np.sort(Rotation.from_quat(found.quaternions).as_euler("xyz")[:, 2])
+    # From the triangle with sides 1, 0.5 and 1.2: the forearm's angle against the line to the point.
+    forearm = np.arccos((0.5**2 + 1.2**2 - 1.0) / (2 * 0.5 * 1.2))
+    assert angles == pytest.approx([-forearm, forearm], abs=1e-4)
+    assert len(orientations(ELBOW, "l3", (1.5, 0.0, 0.0)).quaternions) == 1
+    beyond = orientations(ELBOW, "l3", (2.0, 0.0, 0.0))
+    assert len(beyond.quaternions) == 0 and beyond.distance == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("model", "dimension", "share"),
+    [
+        (arm(*SLIDES, (TURN, Z, None)), 1, 0.0),
+        (arm(*SLIDES, (TURN, Z, None), (TURN, Y, None), (TURN, X, None)), 3, 1.0),
+        (arm(*SLIDES, (TURN, Z, None), ("revolute", Y, (-np.pi / 2, 0.0)), (TURN, X, None)), 3, 0.5),
+    ],
+    ids=["a turn", "a wrist", "half a wrist"],
+)
+def test_what_a_wrist_on_a_gantry_can_do(model, dimension, share):
+    found = orientations(model, list(model.links)[-1], (0.3, 0.4, 0.5))
+    assert found.dimension == dimension
+    assert found.share == pytest.approx(share, abs=0.1)
 
 
 def test_the_same_seed_gives_the_same_workspace():
@@ -114,6 +214,17 @@ def test_fk_prints_the_transform_as_json(capsys):
     assert np.allclose(answer["transform"], expected)
 
 
+def test_fk_takes_the_roots_pose_in_the_world(capsys):
+    base = ("fk", "stretch4", "--joint", "lift_joint=0.5", "--frame", "lift_link", "--json")
+    inside = json.loads(run(capsys, *base)[1])
+    anywhere = json.loads(run(capsys, *base, "--root", "1 -2 0.5 0.1 0.2 0.3")[1])
+    assert anywhere["relative_to"] == "the world"
+    expected = from_xyz_rpy((1, -2, 0.5), (0.1, 0.2, 0.3)) @ inside["transform"]
+    assert np.allclose(anywhere["transform"], expected)
+    on_a_floor = json.loads(run(capsys, *base, "--root", "-1 2 90deg")[1])
+    assert np.allclose(on_a_floor["transform"], from_xyz_rpy((-1, 2, 0), (0, 0, np.pi / 2)) @ inside["transform"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "mentions"),
     [
@@ -124,6 +235,19 @@ def test_fk_prints_the_transform_as_json(capsys):
         (("fk", "stretch4", "--frame", "hed_link"), "did you mean head_link"),
         (("fk", "missing.urdf", "--frame", "head_link"), "missing.urdf: No such file"),
         (("mobility", "missing.sdf"), "missing.sdf: No such file"),
+        (("fk", "stretch4", "--frame", "head_link", "--root", "1 2"), "x y z roll pitch yaw or x y angle"),
+        (("fk", "stretch4", "--frame", "head_link", "--root", "1 2 nan"), "finite numbers"),
+        (
+            ("fk", "stretch4", "--frame", "head_link", "--root", "1 2 3", "--relative-to", "base_link"),
+            "relative to another link",
+        ),
+        (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2"), "x y z was expected"),
+        (
+            ("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2 3", "--plot", "a.png"),
+            "not with --orientations",
+        ),
+        (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2 3"), "nothing moves 'head_link'"),
+        (("workspace", "stretch4", "--frame", "lift_link", "--floor", "0"), "--collision-free"),
         (("workspace", "stretch4", "--frame", "head_link", "--plot", "plot.bmp"), ".png, .svg, .pdf"),
         (("workspace", "stretch4", "--frame", "head_link", "--points", "points.txt"), ".csv or .npz"),
     ],
@@ -165,6 +289,25 @@ def test_workspace_writes_points_and_a_picture(capsys, tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
     code, out, _ = run(capsys, *common, "--points", str(npz))
     assert code == 0
-    assert "a part of a plane" in out
+    assert "a part of a plane" in out and " +- " in out and "(at most " in out
     with np.load(npz) as stored:
         assert np.allclose(stored["points"], table[:, :3], atol=1e-8)
+
+
+def test_the_orientations_at_a_point_are_printed_and_written(capsys, tmp_path):
+    path = tmp_path / "orientations.npz"
+    command = ("workspace", "stretch4", "--frame", "grasp_center_link", "--joint", "wrist_roll_joint=0")
+    code, out, _ = run(capsys, *command, "--orientations", "0.6 0.1 0.8", "--points", str(path))
+    assert code == 0
+    assert "grasp_center_link in base_footprint at 0.6 0.1 0.8: the orientation can change in one way" in out
+    with np.load(path) as stored:
+        positions = dict(zip(stored["variables"], stored["configurations"].T, strict=True))
+        frames = link_transforms(load_model(nominal_description()), positions)["grasp_center_link"]
+        turned = Rotation.from_quat(stored["quaternions"]).as_matrix()
+    assert len(turned) > 5
+    assert np.allclose(frames[:, :3, 3], (0.6, 0.1, 0.8), atol=1e-4)
+    assert np.allclose(frames[:, :3, :3], turned, atol=1e-9)
+    code, out, _ = run(capsys, *command, "--orientations", "3 0 0")
+    assert code == 1 and "cannot be at 3 0 0; the nearest point found is" in out
+    code, out, _ = run(capsys, *command, "--orientations", "3 0 0", "--json")
+    assert code == 1 and json.loads(out)["reached"] is False

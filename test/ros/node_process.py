@@ -14,6 +14,8 @@ from stretch_sim_cal.harness.domain import isolated_environment
 
 HERE = Path(__file__).resolve().parent
 PACKAGE_ROOT = HERE.parent.parent
+PATIENCE = 60.0
+"""How long (s) to wait for what comes by itself, however busy the machine is."""
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Graph:
         command = [sys.executable, "-m", f"stretch_sim_cal.ros.{module}", *arguments]
         return self._popen(command)
 
-    def run(self, module: str, *arguments: str, timeout: float = 60.0) -> Ended:
+    def run(self, module: str, *arguments: str, timeout: float = 5 * PATIENCE) -> Ended:
         """Run a node to its end."""
         process = self.start(module, *arguments)
         try:
@@ -101,7 +103,7 @@ def stop(process: subprocess.Popen, number: int = signal.SIGINT) -> int:
     if process.poll() is None:
         process.send_signal(number)
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()

@@ -7,6 +7,7 @@ from typing import Any
 
 import rclpy
 from control_msgs.action import FollowJointTrajectory
+from node_process import PATIENCE
 from rcl_interfaces.srv import SetParameters
 from rclpy.action import ActionClient
 from rclpy.context import Context
@@ -16,8 +17,6 @@ from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectoryPoint
-
-PATIENCE = 20.0
 
 
 class RobotClient:

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from node_process import stop
+from node_process import PATIENCE, stop
 from test_broadcast_node import write_calibration
 
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
 from stretch_sim_cal.calibration.body.model_file import save_body_shape_model
+from stretch_sim_cal.calibration.body.settings_file import zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
-from stretch_sim_cal.geometry.shapes import ConvexPolygon, Ellipse, TaperedCapsule
+from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule
 from stretch_sim_cal.recording.clouds import points_from_message
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros import body_shape_visualize_node
@@ -26,7 +27,7 @@ def capsule(extension: float) -> TaperedCapsule:
 def write_model(path) -> None:
     model = BodyShapeModel(
         "tapered_capsule", (0.0, 0.5), (0.0,), [[capsule(0.0)], [capsule(0.5)]], {"arm": (0.0, 0.4)},
-        {"tool": "a tool", "description_hash": "of another one"},
+        {"tool": "a tool", "description_hash": "of another one", "heights": [0.06, 1.0]},
     )  # fmt: skip
     save_body_shape_model(model, path)
 
@@ -36,6 +37,8 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
     from rcl_interfaces.srv import SetParameters
     from rclpy.parameter import Parameter
     from sensor_msgs.msg import JointState, PointCloud2
+    from std_msgs.msg import Bool, Float32
+    from std_srvs.srv import Trigger
     from visualization_msgs.msg import MarkerArray
 
     write_calibration(shared.calibration_file, 0.028, normal=np.array([0.0, 0.0, 1.0]))
@@ -43,7 +46,8 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
     heard: dict = {}
     node = ros.context.node
     for kind, topic in ((PolygonStamped, "body_outline"), (MarkerArray, "obstacle_markers"),
-                        (PointCloud2, "obstacles_positive"), (PointCloud2, "body_points")):  # fmt: skip
+                        (PointCloud2, "obstacles_positive"), (PointCloud2, "body_points"),
+                        (Bool, "stop_zone_occupied"), (Float32, "stop_zone_distance")):  # fmt: skip
         node.create_subscription(kind, topic, lambda message, topic=topic: heard.__setitem__(topic, message), 5)
     joints = ros.drivers.create_publisher(JointState, "/joint_states", 10)
 
@@ -60,7 +64,7 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
             reach = [max(outline) - 0.3, max(point.x for point in inner.points) - 0.35]
             return np.abs(np.array(reach) - extension).max() < 1e-3
 
-        return ros.context.spin_until(arrived, timeout=15.0)
+        return ros.context.spin_until(arrived, timeout=PATIENCE)
 
     arguments = [str(shared.folder / "model.yaml"), "--stop-zone", "3"]
     drivers = shared.drivers(description=nominal_description())
@@ -74,29 +78,71 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
         }  # fmt: skip
         assert max(point.x for point in drawn["inner_boundary"].points) == pytest.approx(0.8, abs=1e-3)
 
-        assert ros.context.spin_until(lambda: {"obstacles_positive", "body_points"} <= set(heard), timeout=10.0)
+        sorted_out = {"obstacles_positive", "body_points", "stop_zone_occupied", "stop_zone_distance"}
+        assert ros.context.spin_until(lambda: sorted_out <= set(heard), timeout=PATIENCE)
         obstacles = points_from_message(heard["obstacles_positive"])
         assert len(obstacles) > 500
         assert obstacles[:, 2].min() >= 0.06 and obstacles[:, 2].max() <= 1.6
         assert not len(points_from_message(heard["body_points"]))
 
-        client = node.create_client(SetParameters, "/visualize_body_shape_calibration/set_parameters")
-        assert ros.context.spin_until(client.service_is_ready, timeout=10.0)
-        answer = client.call_async(
-            SetParameters.Request(parameters=[Parameter("margin", value=0.2).to_parameter_msg()])
-        )
-        assert ros.context.spin_until(answer.done, timeout=10.0)
-        assert answer.result().results[0].successful
+        assert heard["stop_zone_occupied"].data
+        reach = TaperedCapsule(0.0, 0.0, 0.25, 0.65, 0.0, 0.1).signed_distance(obstacles[:, :2].astype(float))
+        assert heard["stop_zone_distance"].data == pytest.approx(reach.min(), abs=0.05)  # of another pair of clouds
+
+        def ask(kind, name, request):
+            client = node.create_client(kind, f"/visualize_body_shape_calibration/{name}")
+            assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
+            answer = client.call_async(request)
+            assert ros.context.spin_until(answer.done, timeout=PATIENCE)
+            return answer.result()
+
+        def set_parameter(name, value):
+            request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+            assert ask(SetParameters, "set_parameters", request).results[0].successful
+
+        set_parameter("margin", 0.2)
 
         def wider() -> bool:
             inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
             return max(point.x for point in inner.points) > 0.94
 
-        assert ros.context.spin_until(wider, timeout=10.0)
+        assert ros.context.spin_until(wider, timeout=PATIENCE)
+        set_parameter("stop_zone", 0.0)
+        assert ros.context.spin_until(lambda: not heard["stop_zone_occupied"].data, timeout=PATIENCE)
+        assert ros.context.spin_until(lambda: heard["stop_zone_distance"].data == np.inf, timeout=PATIENCE)
+        answer = ask(Trigger, "save_margins", Trigger.Request())
+        saved = shared.calibration_file.with_name("body_shape.yaml")
+        assert answer.success and str(saved) in answer.message
+        assert zone_settings(saved) == ZoneSettings(margin=0.2, stop_zone=0.0)
+        set_parameter("lowest", 2.0)
+        answer = ask(Trigger, "save_margins", Trigger.Request())
+        assert not answer.success and "heights must rise" in answer.message
         assert stop(process) == 0
         said = process.stderr.read()
         assert "arm is at 0.45, the model was fitted for 0.00 .. 0.40" in said
         assert "fitted for another robot description (of another one" in said
+        assert "the model was fitted to the body from 0.06 to 1 m, obstacles are looked for from 0.06 to 1.6 m" in said
+
+
+def test_zones_come_from_the_settings_file_and_parameters_go_first(ros, shared):
+    from visualization_msgs.msg import MarkerArray
+
+    write_calibration(shared.calibration_file, 0.028, normal=np.array([0.0, 0.0, 1.0]))
+    save_body_shape_model(
+        BodyShapeModel("circle", (0.0,), (0.0,), [[Circle(0.0, 0.0, 0.3)]]), shared.folder / "model.yaml"
+    )
+    settings = shared.folder / "mine.yaml"
+    settings.write_text("zones: {margin: 0.2}\nSTOP_ZONE_M: 0.7\n")
+    heard: dict = {}
+    ros.context.node.create_subscription(
+        MarkerArray, "obstacle_markers", lambda m: heard.update({x.ns: x for x in m.markers}), 5
+    )
+    arguments = [str(shared.folder / "model.yaml"), "--settings", str(settings), "--stop-zone", "0.5"]
+    drivers = shared.drivers(description=nominal_description())
+    with drivers, shared.running("body_shape_visualize_node", *arguments, ready="visualizing"):
+        assert ros.context.spin_until(lambda: "outer_boundary" in heard, timeout=PATIENCE)
+        radii = [max(point.x for point in heard[name].points) for name in ("inner_boundary", "outer_boundary")]
+        assert radii == pytest.approx([0.5, 1.0], abs=1e-3)
 
 
 def test_returns_are_sorted_by_where_and_how_high_they_are():

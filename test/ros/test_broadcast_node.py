@@ -1,13 +1,12 @@
 """The broadcaster as a process, heard by a node in the test."""
 
 import signal
-import time
 
 import numpy as np
 import pytest
 import yaml
 from fake_drivers import true_right_to_left
-from node_process import stop
+from node_process import PATIENCE, stop, wait_for_line
 
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
@@ -57,25 +56,26 @@ def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_
     frames = FrameListener(ros.context)
     with shared.running("broadcast_node", ready="broadcasting") as process:
         tree = frames.tree
-        assert ros.context.spin_until(lambda: tree.known("floor_plane") and tree.known("base_footprint"), timeout=10.0)
+        assert ros.context.spin_until(
+            lambda: tree.known("floor_plane") and tree.known("base_footprint"), timeout=PATIENCE
+        )
         assert np.allclose(tree.lookup("base_link", "floor_plane"), base_from_floor, atol=1e-9)
         # An older robot's name of the left lidar's frame is the parent, once it has been heard.
         connected = lambda: tree.parent("lidar_right_calibrated") == "link_lidar_left"  # noqa: E731
-        assert ros.context.spin_until(connected, timeout=10.0)
+        assert ros.context.spin_until(connected, timeout=PATIENCE)
         assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
 
         shared.calibration_file.write_text("right_to_left_transform: {data: [[1")
-        time.sleep(1.5)
+        wait_for_line(process, "what was read before stays in use", "stderr")
         assert not tree.known("lidar_left_calibrated")
         base_from_left = from_xyz_rpy((0.04, 0.12, 1.5), (0.1, 0.2, 0.3))
         moved = write_calibration(shared.calibration_file, 0.05, base_from_left=base_from_left)
         follows = lambda: np.allclose(tree.lookup("base_link", "floor_plane"), moved, atol=1e-9)  # noqa: E731
-        assert ros.context.spin_until(follows, timeout=10.0)
+        assert ros.context.spin_until(follows, timeout=PATIENCE)
         assert np.allclose(tree.lookup("base_link", "lidar_left_calibrated"), base_from_left, atol=1e-9)
         assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
         assert tree.parent("base_footprint") is None and tree.parent("base_link") == "base_footprint"
         assert stop(process) == 0
-        assert "what was read before stays in use" in process.stderr.read()
 
 
 def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
@@ -83,13 +83,12 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
     publish_robot(ros.drivers, footprint=False)
     frames = FrameListener(ros.context)
     with shared.running("broadcast_node", ready="base_link -> base_footprint") as process:
-        assert ros.context.spin_until(lambda: frames.tree.known("base_footprint"), timeout=10.0)
+        assert ros.context.spin_until(lambda: frames.tree.known("base_footprint"), timeout=PATIENCE)
         assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
         publish_robot(ros.drivers, footprint=True)
-        assert ros.context.spin_until(lambda: frames.tree.parent("base_link") == "base_footprint", timeout=10.0)
-        time.sleep(1.0)
+        assert ros.context.spin_until(lambda: frames.tree.parent("base_link") == "base_footprint", timeout=PATIENCE)
+        wait_for_line(process, "base_link -> base_footprint is published by another node now", "stderr")
         assert stop(process, signal.SIGTERM) == 0
-        assert "base_link -> base_footprint is published by another node now" in process.stderr.read()
 
 
 @pytest.mark.parametrize(

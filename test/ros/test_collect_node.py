@@ -6,7 +6,7 @@ import signal
 
 import numpy as np
 import pytest
-from node_process import Graph, stop, wait_for_line
+from node_process import PATIENCE, Graph, stop, wait_for_line
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from robot_client import robot_client
 from scipy.spatial import cKDTree
@@ -45,8 +45,8 @@ class Cell:
         }
         self._tf.publish(transforms_message(frames, 0))
 
-    def collect(self, *arguments, timeout=60.0):
-        return self.graph.run("collect_node", *arguments, *GRID, *SIMULATED_TIME, timeout=timeout)
+    def collect(self, *arguments):
+        return self.graph.run("collect_node", *arguments, *GRID, *SIMULATED_TIME)
 
     def start(self, *arguments):
         return self.graph.start("collect_node", *arguments, *GRID, *SIMULATED_TIME)
@@ -184,7 +184,7 @@ def test_a_runstop_on_the_way_ends_the_collection(cell):
     wait_for_line(process, "sample 1 of 4")
     cell.client.call(SetBool, "/runstop", data=True)
     try:
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
     finally:
         cell.client.call(SetBool, "/runstop", data=False)
     assert process.returncode in (1, 3)
@@ -214,17 +214,17 @@ def test_calibration_homing_and_arrival_are_asked_for(faulty):
 
 def test_a_silent_lidar_is_named(faulty):
     cell = faulty("--fault", "silent_right")
-    ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", "2")
+    ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", "5")
     assert ended.code == 3
     assert "/lidar_points_right" in ended.error
 
 
 def test_a_driver_that_dies_ends_it(faulty):
     cell = faulty()
-    process = cell.start(str(cell.folder("data")), "--yes", "--timeout", "2")
+    process = cell.start(str(cell.folder("data")), "--yes", "--timeout", "5")
     wait_for_line(process, "sample 1 of 4")
     cell.simulator.kill()
-    _, errors = process.communicate(timeout=40)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3, errors
     assert "Traceback" not in errors
     assert len(read_dataset(cell.folder("data")).samples) >= 1

@@ -171,6 +171,20 @@ def test_a_settings_file_is_checked(model, tmp_path):
         load_settings(file, "demo", {}, 1.0, stretch.commanded_limits(model))
 
 
+def test_the_robots_own_settings_go_before_the_packages_and_hold_fit_and_zones_too(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
+    monkeypatch.setenv("HELLO_FLEET_ID", "se4-1")
+    shipped = settings_of(model)
+    own = tmp_path / "se4-1" / "calibration_dual_lidar" / "body_shape.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(shipped.path.read_text().replace("settle_time: 0.3", "settle_time: 1.5"))
+    assert (settings_of(model).settle_time, settings_of(model).path) == (1.5, own)
+    assert load_settings("mounts", "quick", {}, 1.0, stretch.commanded_limits(model)).settle_time == 0.3
+    own.write_text(own.read_text().replace("settle_time", "settling_time"))
+    with pytest.raises(InputError, match="body_shape.yaml: unknown key 'settling_time'"):
+        settings_of(model)
+
+
 def test_thinning_keeps_real_points_and_more_of_the_robot_than_of_the_floor(model):
     settings = settings_of(model)
     rng = np.random.default_rng(2)

@@ -40,8 +40,8 @@ def graph(domain, tmp_path_factory):
         yield graph
 
 
-def run(graph, *arguments, timeout=120.0):
-    return graph.run("mounts_node", *arguments, *SIMULATED_TIME, timeout=timeout)
+def run(graph, *arguments):
+    return graph.run("mounts_node", *arguments, *SIMULATED_TIME)
 
 
 def test_nothing_moves_before_the_calibration_is_in_tf(graph):

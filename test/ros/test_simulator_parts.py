@@ -7,11 +7,12 @@ import pytest
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.simulator.faults import Faults
 from stretch_sim_cal.ros.simulator.following import Following, Progress
 from stretch_sim_cal.ros.simulator.goals import INVALID_GOAL, INVALID_JOINTS, GoalRefused, read_waypoints
 from stretch_sim_cal.ros.simulator.pacing import FactorMeter, Pace
-from stretch_sim_cal.ros.simulator_node import COMMAND, OPTIONS, simulation_setup
+from stretch_sim_cal.ros.simulator_node import simulation_setup
 from stretch_sim_cal.simulation.joints import Joints
 
 
@@ -169,11 +170,11 @@ def test_the_factor_is_measured_over_all_and_since_the_last_look():
 
 
 def setup_of(*arguments):
-    parsed = COMMAND.parser().parse_args(arguments)
-    given = {option.name: getattr(parsed, option.name) for option in OPTIONS}
+    parsed = SIMULATOR.parser().parse_args(arguments)
+    given = {option.name: getattr(parsed, option.name) for option in SIMULATOR.options}
     values = {
         option.name: option.default if given[option.name] is None else option.value(given[option.name])
-        for option in OPTIONS
+        for option in SIMULATOR.options
     }
     return simulation_setup(SimpleNamespace(**values))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import yaml
 from fake_drivers import Drivers
-from node_process import PACKAGE_ROOT, stop
+from node_process import PACKAGE_ROOT, PATIENCE, stop
 from test_broadcast_node import write_calibration
 
 from stretch_sim_cal.recording.clouds import fields_from_message, points_from_message
@@ -31,7 +31,7 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
     topics = ("/lidar_combined", "/lidar_floor_inliers", "/lidar_off_floor")
     heard = listen(ros.context, *topics)
     with shared.drivers(), shared.running("visualize_node", ready="visualizing") as process:
-        assert ros.context.spin_until(lambda: len(heard) == 3, timeout=15.0)
+        assert ros.context.spin_until(lambda: len(heard) == 3, timeout=PATIENCE)
         combined, floor, off_floor = (points_from_message(heard[topic]) for topic in topics)
         assert all(message.header.frame_id == "floor_plane" for message in heard.values())
         assert set(fields_from_message(heard["/lidar_combined"], ["lidar"])["lidar"]) == {0.0, 1.0}
@@ -42,14 +42,14 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
         assert len(floor) + len(off_floor) == pytest.approx(len(combined), abs=3000)
 
         client = ros.context.node.create_client(SetParameters, "/visualize_calibration/set_parameters")
-        assert ros.context.spin_until(client.service_is_ready, timeout=10.0)
+        assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
         for value, accepted in ((-1.0, False), (1, True)):
             threshold = Parameter("floor_vertical_distance_threshold", value=value).to_parameter_msg()
             answer = client.call_async(SetParameters.Request(parameters=[threshold]))
-            assert ros.context.spin_until(answer.done, timeout=10.0)
+            assert ros.context.spin_until(answer.done, timeout=PATIENCE)
             assert answer.result().results[0].successful == accepted, answer.result().results[0].reason
         higher = lambda: points_from_message(heard["/lidar_floor_inliers"])[:, 2].max() > 0.9  # noqa: E731
-        assert ros.context.spin_until(higher, timeout=10.0)
+        assert ros.context.spin_until(higher, timeout=PATIENCE)
         assert stop(process) == 0
         assert "run ros_broadcast_calibration" in process.stderr.read()
 

@@ -1,5 +1,6 @@
 """Whether an alignment may be believed: what the data says about it, in sentences."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.observability import directions, unobserved
 from stretch_sim_cal.calibration.problem import RIGHT, Solution, Unknowns, sensor_numbers
 from stretch_sim_cal.calibration.results import AlignmentResult
-from stretch_sim_cal.calibration.room import RoomBlock
+from stretch_sim_cal.calibration.room import RoomBlock, scale_of
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import error, inverse
 
@@ -37,31 +38,64 @@ COARSE_ONLY = (
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What there is to judge: both views, the description's transform, the patches at the estimate, the solution that led
-    there, the motion, and the `coarse_covariance` (6, 6) if the estimate is the coarse one, since the patches contradict
-    the views."""
+class PlaceEvidence:
+    """What was seen from one standing place: both views, the patches at the estimate, and the motion."""
 
     left: Surface
     right: Surface
-    initial: np.ndarray | None
     last: RoomBlock
+    motion: Motion
+
+    @property
+    def disturbed(self) -> float:
+        """The share of the view that saw something else for a while."""
+        return float(np.mean(np.concatenate([self.left.disturbed, self.right.disturbed]) > 0))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is to check: that of every standing place, the description's transform, the solution that led to the
+    estimate, and the `coarse_covariance` (6, 6) if the estimate is the coarse one, since the patches contradict the views."""
+
+    places: list[PlaceEvidence]
+    initial: np.ndarray | None
     solution: Solution
     unknowns: Unknowns
-    motion: Motion
     coarse_covariance: np.ndarray | None = None
+
+    @property
+    def blocks(self) -> list[RoomBlock]:
+        """The patches at the estimate, by place."""
+        return [place.last for place in self.places]
 
     @property
     def estimate(self) -> np.ndarray:
         """The transform (4, 4) that maps the right lidar's points into the left lidar's frame."""
-        return self.last.state.left_from_right
+        return self.blocks[0].state.left_from_right
+
+    @property
+    def scale(self) -> float:
+        """How many times larger than expected the gaps are; at least 1."""
+        return scale_of(self.blocks)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square gap (m) between the two lidars' surfaces."""
+        squares = np.concatenate([block.gaps.values[block.weights > 0] ** 2 for block in self.blocks])
+        return float(np.sqrt(squares.mean())) if len(squares) else float("inf")
 
     @property
     def covariance(self) -> np.ndarray:
         """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
-        return self.solution.covariance[RIGHT, RIGHT] * self.last.scale**2
+        return self.solution.covariance[RIGHT, RIGHT] * self.scale**2
+
+    def in_each(self, check: Callable[[PlaceEvidence], list[str]]) -> list[str]:
+        """Return the sentences of a check of every place; of several places each says which it is of."""
+        if len(self.places) == 1:
+            return check(self.places[0])
+        return [f"{said} (standing place {n})" for n, place in enumerate(self.places, start=1) for said in check(place)]
 
 
 def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
@@ -70,33 +104,39 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     Where robot or scene moved, and under a wrong transform, nothing else is what it seems: what they seem to lack besides
     is not told.
     """
-    views = Views(evidence.left, evidence.right).under(evidence.estimate)
-    last = evidence.last
-    covariance = evidence.covariance
+    views = [Views(place.left, place.right).under(evidence.estimate) for place in evidence.places]
+    view_of = {id(place): view for place, view in zip(evidence.places, views, strict=True)}
+    first, blocks, scale, covariance = evidence.blocks[0], evidence.blocks, evidence.scale, evidence.covariance
     found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
-    motion = evidence.motion
-    disturbed = float(np.mean(np.concatenate([evidence.left.disturbed, evidence.right.disturbed]) > 0))
+    disturbed = max(place.disturbed for place in evidence.places)
     coarse = evidence.coarse_covariance is not None
-    refusals = movement(motion, disturbed, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
+    refusals = (
+        evidence.in_each(lambda place: movement(place.motion, place.disturbed, place.last.num_used))
+        + evidence.in_each(lambda place: wrong_minimum(view_of[id(place)]))
+        or evidence.in_each(lambda place: overlap_refusals(view_of[id(place)], place.last.num_used))
+    )
     if not refusals and coarse:
         refusals = unobserved(found)
     elif not refusals:
-        refusals = (unobserved(found) or little_support(last, covariance, settings)) + misfit(last.scale, last.rmse)
+        refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + misfit(scale, evidence.rmse)
     # An estimate that is refused tells nothing about the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
-        right_to_left=evidence.estimate, covariance=covariance, rmse=last.rmse, num_frames=intake.num_frames, method=method,
-        overlap=float(views.overlap), directions=found,
+        right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames, method=method,
+        overlap=min(float(view.overlap) for view in views), directions=found,
         warnings=intake.warnings() + against_model + _moving(disturbed) + [COARSE_ONLY] * coarse,
         refusals=refusals,
         diagnostics={
-            "patches": len(last.flat[0].centres) / last.grids, "patches_used": last.num_used,
-            "range_noise_left": float(last.noise.sigma[0]), "range_noise_right": float(last.noise.sigma[1]),
-            "roughness": float(last.noise.roughness),
-            "gap_scale": last.scale,
-            "agree": float(views.agree), "contradict": float(views.contradict),
-            "motion": motion.translation, "motion_rotation": motion.rotation, "disturbed": disturbed,
-        } | ({} if coarse else sensor_numbers(evidence.unknowns, last.state, evidence.solution)),
+            "patches": sum(len(block.flat[0].centres) / block.grids for block in blocks),
+            "patches_used": sum(block.num_used for block in blocks), "places": len(blocks),
+            "range_noise_left": float(first.noise.sigma[0]), "range_noise_right": float(first.noise.sigma[1]),
+            "roughness": float(first.noise.roughness),
+            "gap_scale": scale,
+            "agree": min(float(view.agree) for view in views),
+            "contradict": max(float(view.contradict) for view in views),
+            "motion": max(place.motion.translation for place in evidence.places),
+            "motion_rotation": max(place.motion.rotation for place in evidence.places), "disturbed": disturbed,
+        } | ({} if coarse else sensor_numbers(evidence.unknowns, first.state, evidence.solution)),
     )  # fmt: skip
 
 
@@ -110,7 +150,7 @@ def overlap_refusals(views: Consistency, used: float) -> list[str]:
     ]
 
 
-def little_support(last: RoomBlock, covariance: np.ndarray, settings: AlignmentSettings) -> list[str]:
+def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings) -> list[str]:
     """Return the base axes along or about which so few patches hold the lidar that none could give another the lie."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
@@ -119,9 +159,13 @@ def little_support(last: RoomBlock, covariance: np.ndarray, settings: AlignmentS
         for axis in range(3):
             direction = np.zeros(6)
             direction[block] = to_base[axis]
-            influence = last.gaps.jacobian @ (covariance @ direction) * last.weights / last.gaps.variances
-            variances = influence**2 * last.gaps.variances
-            number = variances.sum() ** 2 / np.sum(variances**2) / last.grids
+            influences = [
+                block.gaps.jacobian @ (covariance @ direction) * block.weights / block.gaps.variances for block in blocks
+            ]
+            variances = np.concatenate(
+                [own**2 * block.gaps.variances for own, block in zip(influences, blocks, strict=True)]
+            )
+            number = variances.sum() ** 2 / np.sum(variances**2) / blocks[0].grids
             if number < MIN_SUPPORT:
                 sentences.append(
                     f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}; turn the robot or move it to "

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.judgement import Evidence, judged
+from stretch_sim_cal.calibration.alignment.judgement import Evidence, PlaceEvidence, judged
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance
@@ -18,10 +18,10 @@ from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import NormalEquations, Priors, Solver, State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, Priors, Solver, State, Unknowns, first_units
 from stretch_sim_cal.calibration.results import AlignmentResult
-from stretch_sim_cal.calibration.room import remeasured_block, room_block
-from stretch_sim_cal.calibration.surfaces import Lidar, without_body
+from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
+from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid
 
@@ -49,57 +49,85 @@ class PlaneAlignment:
             None if initial_right_to_left is None else check_rigid(initial_right_to_left, "initial right_to_left")
         )
         self._intake = FrameIntake(self._settings)
-        self._seen = (DirectionCells(self._settings.sensor), DirectionCells(self._settings.sensor))
+        self._places: list[tuple[DirectionCells, DirectionCells]] = []
+        self.new_place()
+
+    def new_place(self) -> None:
+        """Begin with the frames of another standing place: the robot stands elsewhere or was turned. What both lidars see
+        there is another scene; their poses to each other and their own errors are the same."""
+        self._places.append((DirectionCells(self._settings.sensor), DirectionCells(self._settings.sensor)))
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Take one pair of clouds, each in its own lidar frame: points (N, 3), or structured arrays (N,) with x, y, z and
         perhaps ring and intensity. Raises `InputError` for anything else."""
-        for cells, cloud in zip(self._seen, self._intake.admit(left, right), strict=True):
+        for cells, cloud in zip(self._places[-1], self._intake.admit(left, right), strict=True):
             if len(cloud):
                 cells.add(cloud)
 
     def solve(self) -> AlignmentResult:
         """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""
-        for cells, side in zip(self._seen, ("left", "right"), strict=True):
-            if not cells.num_frames:
-                raise InputError(
-                    f"no usable return of the {side} lidar in any frame; is it running, and in view of anything?"
-                )
-        lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(self._seen))
-        left, right = (lidar.surface for lidar in lidars)
-        estimate = coarse_alignment(left, right, self._initial, self._settings)
-        if self._settings.base_from_left is not None:
-            left = without_body(left, self._settings.base_from_left, self._settings)
-            right = without_body(right, self._settings.base_from_left @ estimate, self._settings)
+        for number, place in enumerate(self._places, start=1):
+            where = "" if len(self._places) == 1 else f" of standing place {number}"
+            for cells, side in zip(place, ("left", "right"), strict=True):
+                if not cells.num_frames:
+                    raise InputError(
+                        f"no usable return of the {side} lidar in any frame{where}; is it running, and in view of anything?"
+                    )
+        by_side = (Lidar.of_places(seen, side) for side, seen in enumerate(zip(*self._places, strict=True)))
+        places = list(zip(*by_side, strict=True))
+        estimate = coarse_alignment(*(lidar.surface for lidar in places[0]), self._initial, self._settings)
+        views = [self._without_body(lidars, estimate) for lidars in places]
         # Only what both lidars see says how they stand to each other.
-        views = Views(left, right)
-        lidars = tuple(
-            Lidar(surface, lidar.model).only(confirmed)
-            for surface, lidar, confirmed in zip((left, right), lidars, views.shared(estimate), strict=True)
-        )
-        # All poses are in the left lidar's frame, which stays where it is.
-        state = coarse = State((np.eye(4), estimate), tuple(np.zeros(lidar.model.size) for lidar in lidars))
-        unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
-        solver, noise = Solver(unknowns, Priors(state, left=FIXED)), FIRST_NOISE
+        places = [
+            tuple(
+                Lidar(surface, lidar.model).only(confirmed)
+                for surface, lidar, confirmed in zip(view, lidars, Views(*view).shared(estimate), strict=True)
+            )
+            for view, lidars in zip(views, places, strict=True)
+        ]
+        # All poses are in the left lidar's frame, which stays where it is; so the places' scenes have nothing in common.
+        unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), self._settings.units
+        state = coarse = State((np.eye(4), estimate), first_units(unknowns.models, known))
+        solver = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None))
+        noises = [FIRST_NOISE] * len(places)
         for slack, grids in PASSES:
-            block = room_block(lidars, state, noise, slack, grids)
+            blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
             equations = NormalEquations.empty(unknowns.size)
-            block.add_to(equations, unknowns, lidars)
-            solution = solver.solve(equations, state, block.information_by_chance())
+            for block, lidars in zip(blocks, places, strict=True):
+                block.add_to(equations, unknowns, lidars)
+            solution = solver.solve(equations, state, sum(block.information_by_chance() for block in blocks))
             before = state
-            state, noise = solver.decided(unknowns.moved(state, solution.change), solution), block.noise
-        fallback = None
-        if views.under(state.left_from_right).score < views.under(estimate).score - MUCH_WORSE:
+            state = solver.decided(unknowns.moved(state, solution.change), solution)
+            noises = [block.noise for block in blocks]
+        fallback, whole = None, Views(*views[0])
+        if whole.under(state.left_from_right).score < whole.under(estimate).score - MUCH_WORSE:
             # Too few small surfaces fit: they must not lead away from what the whole views say.
-            state, fallback = coarse, coarse_covariance(left, right, estimate, self._settings)
-        last = remeasured_block(lidars, state, block, None)
-        patches, members, fits = last.flat
-        motion = motion_of(last.surface, patches, members.each_cell_once(), fits, noise)
-        evidence = Evidence(left, right, self._initial, last, solution, unknowns, motion, fallback)
+            state, fallback = coarse, coarse_covariance(*views[0], estimate, self._settings)
+        seen = [
+            self._evidence(view, remeasured_block(lidars, state, block, None))
+            for view, lidars, block in zip(views, places, blocks, strict=True)
+        ]
+        evidence = Evidence(seen, self._initial, solution, unknowns, fallback)
         result = judged(self.name, evidence, self._intake, self._settings)
         if self._settings.base_from_left is None or fallback is not None:
             return result
         observations = Observations.of(
-            equations.weighing(last.scale**-2), unknowns, before, result.right_to_left, self._settings.base_from_left
+            equations.weighing(evidence.scale**-2), unknowns, before, state, self._settings.base_from_left
         )
         return replace(result, observations=observations)
+
+    def _without_body(self, lidars: tuple[Lidar, Lidar], estimate: np.ndarray) -> tuple[Surface, Surface]:
+        """Return what both lidars see, the robot's own body marked as not usable if it is known where the left lidar is."""
+        left, right = (lidar.surface for lidar in lidars)
+        if self._settings.base_from_left is None:
+            return left, right
+        return (
+            without_body(left, self._settings.base_from_left, self._settings),
+            without_body(right, self._settings.base_from_left @ estimate, self._settings),
+        )
+
+    @staticmethod
+    def _evidence(view: tuple[Surface, Surface], last: RoomBlock) -> PlaceEvidence:
+        patches, members, fits = last.flat
+        motion = motion_of(last.surface, patches, members.each_cell_once(), fits, last.noise)
+        return PlaceEvidence(*view, last, motion)

@@ -33,6 +33,8 @@ class AlignmentSettings:
 
     # The kind of lidar: its table, and how far one unit may differ from it. Without, a spinning lidar of unknown make.
     sensor: Sensor | None = None
+    # The parameters (n,) of both lidars' errors, if they are known: they are taken out and not estimated again.
+    units: tuple[np.ndarray, np.ndarray] | None = None
 
     # Which returns are looked at. The robot's own body is a cylinder about base z; it needs `base_from_left`.
     min_range: float = 0.1

@@ -15,6 +15,7 @@ from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule
 AS_GOOD = 1.01  # an option of at most this much more area than the smallest is as good
 CHANGE_COST = 0.5  # of a squared change (m^2), in shares of the area: 10 cm cost as much as half a percent
 SWEEPS = 4
+TIE = 9  # decimals of costs that are the same: of two the first is taken, whatever the last bits are
 
 
 def most_alike(options: Sequence[Sequence[Shape]], count: int) -> list[Shape]:
@@ -74,9 +75,9 @@ def _cheapest_path(costs: list[np.ndarray], vectors: list[np.ndarray]) -> list[i
     total, came_from = costs[0], []
     for before, after, cost in zip(vectors[:-1], vectors[1:], costs[1:], strict=True):
         through = total[:, None] + _change(before, after)
-        came_from.append(through.argmin(axis=0))
+        came_from.append(np.round(through, TIE).argmin(axis=0))
         total = through.min(axis=0) + cost
-    path = [int(total.argmin())]
+    path = [int(np.round(total, TIE).argmin())]
     for previous in reversed(came_from):
         path.append(int(previous[path[-1]]))
     return path[::-1]

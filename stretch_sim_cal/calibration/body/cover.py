@@ -101,7 +101,8 @@ def _inflated(shapes: list[Shape], everywhere: _Places, cost: np.ndarray) -> lis
         missing = everywhere.missing(result)
         if missing.max() <= COVERED:
             break
-        least = linprog(cost, A_ub=-everywhere.weights, b_ub=-1.02 * missing, bounds=(0, None), method="highs")
+        needed = 1.02 * missing.round(7)  # the same on every processor, so that the same solution is found
+        least = linprog(cost, A_ub=-everywhere.weights, b_ub=-needed, bounds=(0, None), method="highs")
         result = [shape.inflated(float(by)) if by > 0 else shape for shape, by in zip(result, least.x, strict=True)]
     return result
 

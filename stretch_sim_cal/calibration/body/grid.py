@@ -18,6 +18,8 @@ ARM, YAW = 1, 2
 STEPS = np.array([0.25, 0.05, 0.2, 0.2, 0.2])  # m or rad: how closely the union over a joint is taken
 MAX_POSES = 200  # of one union; steps are widened where there would be more
 SAME_VALUE = 1e-6
+ROUNDING = 1e-8  # m: hulls are rounded to this, so that results do not depend on a processor's last bits
+STRAIGHT = 1e-7  # m, by which a corner may be beside a straight edge
 
 OutlinesAt = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 """Gives for sets of commanded poses (N, 5) the corners (K, 2) of the hull around the robot in all poses of each set."""
@@ -77,7 +79,7 @@ class EvidenceGrid:
         for index, place in enumerate(new):
             outline = known[index] if known is not None else np.empty((0, 2))
             seen = [self._samples[i].points for i in self._members(place)]
-            self._hulls[place] = convex_hull(np.concatenate([outline, *seen])) if seen else outline
+            self._hulls[place] = _settled_hull(np.concatenate([outline, *seen]))
         return [self._hulls[_key(place)] for place in places]
 
     def _members(self, place: tuple[float, float]) -> np.ndarray:
@@ -111,6 +113,24 @@ class EvidenceGrid:
                 f"no sample at {'; '.join(names)}; collect it, or fit with the model's own surfaces as evidence"
             )
         return [f"no sample at {name}: the model's own surfaces alone stand for it" for name in names]
+
+
+def _settled_hull(points: np.ndarray) -> np.ndarray:
+    """Return the corners (K, 2) of the hull, the same ones whatever the last bits of the points (N, 2) are.
+
+    Points are rounded to `ROUNDING`, and corners that are not a few times that beside a straight edge left out: on
+    swept straight parts there are many, and whether one is a corner is a matter of the last bits.
+    """
+    corners = convex_hull(np.round(points / ROUNDING) * ROUNDING)
+    while len(corners) > 3:
+        before, after = np.roll(corners, 1, axis=0), np.roll(corners, -1, axis=0)
+        edge, along = after - before, corners - before
+        beside = np.abs(edge[:, 0] * along[:, 1] - edge[:, 1] * along[:, 0]) / np.hypot(*edge.T)
+        flattest = int(np.round(beside / ROUNDING).argmin())
+        if beside[flattest] > STRAIGHT:
+            break
+        corners = np.delete(corners, flattest, axis=0)
+    return corners
 
 
 def with_values_between(poses: np.ndarray) -> np.ndarray:

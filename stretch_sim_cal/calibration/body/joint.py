@@ -39,6 +39,7 @@ CLOSE = 0.002  # m: a corner this near to a capsule's boundary may be what holds
 REACH = 3.0  # trusts: corners further inside than this stay inside
 SECTORS, ROUNDS = 16, 2
 DIRECTIONS = 64
+DECIMALS = 7  # of a program's numbers, which differ in their last bits from processor to processor
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,9 @@ class _Program:
         for _ in range(ROUNDS):
             watched = np.flatnonzero(self._watched & reachable)
             rows, limits = zip(self._corner_rows(watched, distances, gradients), *fixed, strict=True)
-            solution = _least(goal, vstack(rows), np.concatenate(limits), self._bounds(numbers[self.free], trust))
+            solution = _least(
+                goal, vstack(rows, format="csr"), np.concatenate(limits), self._bounds(numbers[self.free], trust)
+            )
             if solution is None:
                 break
             found = solution
@@ -261,8 +264,11 @@ def moved_distances(hulls: Sequence[np.ndarray], pairs: np.ndarray) -> np.ndarra
 def _least(goal: np.ndarray, rows: csr_array, limits: np.ndarray, bounds: np.ndarray) -> np.ndarray | None:
     """Return the x (N,) of least `goal @ x` with `rows @ x <= limits` in bounds (N, 2), None where none was found.
 
-    By the dual program, whose multipliers are x: it has as few rows as x has numbers, and takes half the time.
+    By the dual program, whose multipliers are x: it has as few rows as x has numbers, and takes half the time. Several
+    x are often equally good, and which one is found depends on every bit: numbers are rounded, limits to 1 nm.
     """
+    rows = csr_array((rows.data.round(DECIMALS), rows.indices, rows.indptr), rows.shape)
+    goal, limits = goal.round(DECIMALS), limits.round(9)
     each = eye_array(len(goal), format="csr")
     from_above = np.isfinite(bounds[:, 1])
     matrix = vstack([rows, each[from_above], -each]).T.tocsc()

@@ -5,16 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, Shape, TaperedCapsule
 
-KINDS: dict[str, type[Shape]] = {
-    "tapered_capsule": TaperedCapsule,
-    "circle": Circle,
-    "ellipse_opencv": Ellipse,
-    "ellipse_min_enclosing": Ellipse,
-    "ellipse_axis_aligned": Ellipse,
-    "convex_polygon": ConvexPolygon,
-}
+KINDS: dict[str, type[Shape]] = dict(
+    zip(FIT_METHODS, (TaperedCapsule, Circle, Ellipse, Ellipse, Ellipse, ConvexPolygon), strict=True)
+)
 """The shape that each fit method gives."""
 
 

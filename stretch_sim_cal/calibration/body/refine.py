@@ -81,7 +81,7 @@ def _missing_halfway(axes: Axes, shapes: list[Shape], hulls: Hulls) -> list[tupl
         between = type(shapes[a]).from_vector((shapes[a].vector + shapes[b].vector) / 2)
         step = (0, a // count) if a // count != b // count else (1, a % count)
         worst[step] = max(worst.get(step, 0.0), between.protrusion(hull))
-    return [(protrusion, axis, index) for (axis, index), protrusion in worst.items()]
+    return [(round(protrusion, 7), axis, index) for (axis, index), protrusion in worst.items()]
 
 
 def neighbours(axes: Axes) -> np.ndarray:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.calibration.body.cover import covering
 from stretch_sim_cal.calibration.body.grid import JOINTS, EvidenceGrid, OutlinesAt, PoseEvidence
-from stretch_sim_cal.calibration.body.model import KINDS, BodyShapeModel
+from stretch_sim_cal.calibration.body.model import BodyShapeModel
 from stretch_sim_cal.calibration.body.refine import fitted_on, grid_points, refined
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.enclosing import (
@@ -31,7 +32,6 @@ from stretch_sim_cal.geometry.hulls import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape
 
 __all__ = [
-    "FIT_METHODS",
     "JOINTS",
     "BodyShapeFit",
     "BodyShapeModel",
@@ -40,7 +40,6 @@ __all__ = [
     "enclosing_shape",
     "fit_body_shape",
 ]
-FIT_METHODS = tuple(KINDS)
 FEW_STARTS = 1  # of the search for a capsule at a grid point that was added, besides the capsules next to it
 
 

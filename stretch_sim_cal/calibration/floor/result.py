@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.observations import FloorByUnits
 from stretch_sim_cal.geometry.planes import Plane
 
 
@@ -49,7 +50,7 @@ class FloorResult:
     `normal . p + offset = 0`, its normal up, so `offset` is the height of base_link's origin over the floor.
     `covariance` (3, 3) is over (height at base_link's origin along the normal in m, tilt about base x, tilt about base
     y in rad), true minus estimate; a tilt a turns the normal n to n + a x n. `rmse` (m) is the root mean square
-    distance of the fitted returns to the plane. A result with `refusals` must not be written.
+    distance of the fitted returns to the plane; `by_units` says how it depends on the lidars' own errors. A result with `refusals` must not be written.
     """
 
     footprint_from_base: np.ndarray
@@ -64,6 +65,7 @@ class FloorResult:
     warnings: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
+    by_units: FloorByUnits | None = field(default=None, repr=False)
 
     @property
     def accepted(self) -> bool:

@@ -51,6 +51,8 @@ class FloorSettings:
     # The kind of lidar; without, a spinning lidar of unknown make. Noise along the ray is estimated from the data; noise
     # across the surface covers roughness and aim.
     sensor: Sensor | None = None
+    # The parameters (n,) of both lidars' errors, if they are known: they are taken out and not estimated again.
+    units: tuple[np.ndarray, np.ndarray] | None = None
     min_range: float = 0.1
     max_range: float = 60.0
     # The robot's own body, a cylinder about base z, is no part of the room.

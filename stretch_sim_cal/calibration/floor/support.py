@@ -54,9 +54,7 @@ def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
     return float(gaps[widest]), float(np.angle(np.exp(1j * (ordered[widest] + gaps[widest] / 2))))
 
 
-def flatness(
-    tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings
-) -> tuple[float, str]:
+def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
     """Return which part of the floor around the robot lies on the plane, and in words where it leaves it most.
 
     A tile lies on the plane where noise and the floor's own unevenness (m) explain its height. Only level tiles within

@@ -29,7 +29,7 @@ from stretch_sim_cal.calibration.floor.search import within_search
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
 from stretch_sim_cal.calibration.floor.support import flatness, residual_map, support_of
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.calibration.problem import (
     FLOOR,
     NormalEquations,
@@ -38,6 +38,7 @@ from stretch_sim_cal.calibration.problem import (
     Solver,
     State,
     Unknowns,
+    first_units,
     sensor_numbers,
 )
 from stretch_sim_cal.calibration.room import FloorView, room_block
@@ -106,15 +107,12 @@ class SupportFloor:
         if not self._intake.num_given:
             raise InputError("floor: no scans were given; record at least one pair")
         lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(self._seen))
-        state = State(
-            self._poses, tuple(np.zeros(lidar.model.size) for lidar in lidars), Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-        )
+        unknowns, known = Unknowns(tuple(lidar.model for lidar in lidars)), self.settings.units
+        state = State(self._poses, first_units(unknowns.models, known), Plane(np.array([0.0, 0.0, 1.0]), 0.0))
         lidars = self._worth_keeping(lidars, state)
-        unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
         earlier = self._earlier(unknowns)
-        solver = Solver(
-            unknowns, Priors(state, left=FIXED, right=None if earlier is not None else self._right_covariance)
-        )
+        right = None if earlier is not None else self._right_covariance
+        solver = Solver(unknowns, Priors(state, left=FIXED, right=right, units_known=known is not None))
         noise = FIRST_NOISE
         room = replace(state, floor=None)
         for slack, grids in ROOM_PASSES:
@@ -154,8 +152,7 @@ class SupportFloor:
         given = self.settings.observations
         if given is None or not given.fits(unknowns.models):
             return None
-        equations = NormalEquations(given.information, given.gradient)
-        return Observations.of(equations, unknowns, given.state, given.result, self._footprint_from_base)
+        return given.in_frame(self._footprint_from_base)
 
     def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
         """Return the lidars with what both see of the room, but for the robot, and what either sees near the floor."""
@@ -254,7 +251,9 @@ class SupportFloor:
                 "bend": float(np.linalg.norm(fit.bend)),
                 "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)),
-            } | sensor_numbers(unknowns, state, solution),
+            }
+            | sensor_numbers(unknowns, state, solution),
+            by_units=FloorByUnits.of(solution, unknowns, state, _change_to_base(floor, self._footprint_from_base)),
         )
 
     def _disagreement(self, state: State, fit: FloorFit, left, right) -> Disagreement | None:
@@ -268,7 +267,9 @@ class SupportFloor:
         return Disagreement(seen.step + [moved.offset - state.floor.offset, tilt[0], tilt[1]], seen.covariance)
 
     def _general_warnings(self) -> list[str]:
-        found = [f"the {name} lidar was silent in {count} scans" for name, count in zip(NAMES, self._intake.empty) if count]
+        found = [
+            f"the {name} lidar was silent in {count} scans" for name, count in zip(NAMES, self._intake.empty) if count
+        ]
         repeated = sum(self._intake.repeated)
         if repeated:
             found.append(f"{repeated} scans repeat earlier ones bit by bit and count once")
@@ -322,7 +323,14 @@ def _right_covariance(footprint_from_left: np.ndarray, settings: FloorSettings) 
 
 def _covariance_in_base(covariance: np.ndarray, floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
     """Return the covariance over (height, tilt about x, tilt about y) at base_link's origin and about its axes."""
+    change = _change_to_base(floor, footprint_from_base)
+    return change @ covariance @ change.T
+
+
+def _change_to_base(floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
+    """Return how (height, tilt about x, tilt about y) at base_link's origin and about its axes change (3, 3) with those in
+    the description's base_footprint."""
     change = np.zeros((3, 3))
     change[0] = -step_slopes(footprint_from_base[None, :3, 3], floor)[0]
     change[1:, 1:] = footprint_from_base[:2, :2].T
-    return change @ covariance @ change.T
+    return change

@@ -9,8 +9,14 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.floor.result import FloorResult
-from stretch_sim_cal.calibration.mounts.floor import floor_with_left_at, with_left_at, with_uncertain_left
+from stretch_sim_cal.calibration.mounts.floor import (
+    floor_with_left_at,
+    with_left_at,
+    with_uncertain_left,
+    with_units,
+)
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, SIDES, MountsResult, Tie
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import footprint_from_base
@@ -33,9 +39,10 @@ class StoredMounts:
 
 def with_mounts(
     file: CalibrationFile, result: MountsResult, robot_id: str, described_left: np.ndarray,
-    timestamp: datetime.datetime | None = None,
+    timestamp: datetime.datetime | None = None, observations: Observations | None = None,
 ) -> CalibrationFile:  # fmt: skip
-    """Return a copy of the file's content that holds the mounts, and its floor as these see it.
+    """Return a copy of the file's content that holds the mounts, and its floor as these see it: from where they have the left
+    lidar and, if the `observations` know how the floor depends on the lidars' own errors, with what these are.
 
     `described_left` (4, 4) is where the description has the left lidar, from where a floor was seen that does not say
     so itself. Raises `Refused` for a result with refusals.
@@ -56,6 +63,8 @@ def with_mounts(
         },
         "convention": CONVENTION,
     }
+    if observations is not None and observations.floor is not None and result.units is not None:
+        file = with_units(file, observations.floor, result.units, result.scalar_covariance)
     held = with_left_at(file, result.base_from_lidar["left"], described_left).updated({MOUNTS: entry})
     return with_uncertain_left(held, result.covariance_of("left"))
 

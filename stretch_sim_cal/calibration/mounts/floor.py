@@ -12,9 +12,11 @@ from stretch_sim_cal.calibration.calibration_file import (
     FOOTPRINT_ALIAS,
     LEFT_POSE,
     PLANE_CONVENTION,
+    PLANE_DESCRIPTION,
     SEEN_COVARIANCE,
     CalibrationFile,
 )
+from stretch_sim_cal.calibration.observations import FloorByUnits, scalars_of
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import check_rigid, inverse
 
@@ -38,17 +40,36 @@ def floor_with_left_at(file: CalibrationFile, base_from_left: np.ndarray, descri
     return file.floor_plane.moved(base_from_left @ inverse(seen_from(file, described_left)))
 
 
+def with_units(
+    file: CalibrationFile, by_units: FloorByUnits, units: tuple[np.ndarray, np.ndarray], covariance: np.ndarray
+) -> CalibrationFile:
+    """Return the file with its floor as it is with what is known by now of the lidars' own errors: their parameters `units`
+    (n,), the `covariance` (28, 28) of the scalars among them. `by_units` is of that floor."""
+    if file.floor_plane is None:
+        return file
+    change = by_units.gain @ (scalars_of(units) - by_units.scalars)
+    plane = file.floor_plane.facing(np.array([0.0, 0.0, 1.0]))
+    tilt = np.array([change[1], change[2], 0.0])
+    plane = Plane.from_coefficients(plane.normal + np.cross(tilt, plane.normal), plane.offset + change[0])
+    total = by_units.conditional + by_units.gain @ covariance @ by_units.gain.T
+    return _with_plane(file, plane, {"covariance": total.tolist(), SEEN_COVARIANCE: None})
+
+
 def with_left_at(file: CalibrationFile, base_from_left: np.ndarray, described_left: np.ndarray) -> CalibrationFile:
     """Return the file with the same floor, told in the base_link in which the left lidar is at `base_from_left`."""
     if file.floor_plane is None:
         return file
     plane = floor_with_left_at(file, base_from_left, described_left).facing(np.array([0.0, 0.0, 1.0]))
-    said = {LEFT_POSE: base_from_left.tolist()}
+    return _with_plane(file, plane, {LEFT_POSE: base_from_left.tolist()})
+
+
+def _with_plane(file: CalibrationFile, plane: Plane, said: dict) -> CalibrationFile:
+    """Return the file with another floor, its normal up, and what is `said` beside it in every entry."""
     footprint = said | {"data": footprint_from_base(plane).tolist()}
     entries = {key: footprint for key in (FOOTPRINT, FOOTPRINT_ALIAS) if key in file.data}
     if FLOOR in file.data:
         params = {"normal": plane.normal.tolist(), "distance": float(plane.offset)}
-        text = {"description": f"Floor plane: {PLANE_CONVENTION}"}
+        text = {"description": PLANE_DESCRIPTION}
         entries[FLOOR] = said | {"data": params | text, "convention": PLANE_CONVENTION}
     return file.updated(entries)
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.mounts.misfit import unexplained
 from stretch_sim_cal.calibration.mounts.result import (
     FARTHEST,
@@ -19,6 +18,7 @@ from stretch_sim_cal.calibration.mounts.result import (
     at_lidar,
 )
 from stretch_sim_cal.calibration.mounts.system import Unknowns
+from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.results import Direction
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 

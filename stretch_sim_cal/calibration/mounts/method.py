@@ -65,8 +65,10 @@ def calibrate_mounts(
     models = posed(list(samples), surfaces, offsets)
     units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
     if settings.observations is not None and settings.observations.fits((units.model, units.model)):
-        units.start_at(settings.observations.state.units)
-    found = search(models, dict(nominal), _loose(tie), settings, units)
+        units.start_at(settings.observations.units)
+        found = search(models, dict(nominal), tie, settings, units)
+    else:
+        found = search(models, dict(nominal), _loose(tie), settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
     for step in range(FINE_STEPS):
@@ -104,6 +106,7 @@ def calibrate_mounts(
         }
         | coupled.numbers()
         | {f"points_{side}": float(count) for side, count in counts.items()},
+        tuple(units.values[units.of_side(side)] for side in SIDES), coupled.scalar_covariance(build.covariance),
     )  # fmt: skip
 
 

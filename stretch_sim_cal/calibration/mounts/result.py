@@ -115,6 +115,7 @@ class Residuals:
 class MountsResult:
     """Where both lidars are: `base_from_lidar` by side, with the `covariance` (12, 12) over both twists, left first,
     `true = exp(twist) @ estimate` in base_link; `information` (n, n) is that of all unknowns, links and joints included.
+    `units` are the parameters (n,) of both lidars' errors, `scalar_covariance` (28, 28) that of their scalars.
     `directions` by side; a result with `refusals` must not be written.
     """
 
@@ -131,6 +132,8 @@ class MountsResult:
     warnings: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
+    units: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    scalar_covariance: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def method(self) -> str:

@@ -85,7 +85,6 @@ class Units:
         values = self.values[self.of_side(side)]
         return self.model.corrected(self.returns(cloud), 1.0, values) if np.any(values) else cloud[:, :3]
 
-
     def without_incidence(self, side: str, matches: Matches) -> Matches:
         """Return matches with the error by incidence taken out of their distances."""
         late = self.values[self.of_side(side)][INCIDENCE]
@@ -174,6 +173,14 @@ class Coupled:
         """Take over what the solution (n,) of the reduced equations means for the units."""
         self.units._z += cho_solve(self._factor, self._right - self._coupling.T @ solution)
         self.units.values = self._root() @ self.units._z
+
+    def scalar_covariance(self, covariance: np.ndarray) -> np.ndarray:
+        """Return the covariance (28, 28) of both lidars' scalars, that of the mounts' own unknowns being (n, n)."""
+        size = self.units.model.size
+        columns = np.r_[0:NUM_SCALARS, size : size + NUM_SCALARS]
+        rows = cho_solve(self._factor, self._root()[columns].T)
+        by_mounts = self._coupling @ rows
+        return self._root()[columns] @ rows + by_mounts.T @ covariance @ by_mounts
 
     def numbers(self) -> dict[str, float]:
         """Return the scalars found, in m, rad and ratios, with their standard deviations, the mounts being known."""

@@ -114,6 +114,18 @@ def links(model: RobotModel) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def bodies(model: RobotModel) -> Iterator[Finding]:
+    """Links, other than frames, are characterised by a mass and a physical shape."""
+    for link in (tables.ROOT_LINK, *tables.LINKS):
+        if link not in model.links:
+            continue
+        inertial = model.links[link].inertial
+        if inertial is None or inertial.mass <= 0.0:
+            yield Finding("link-mass", WARNING, link, "the link has no mass", "give it its inertial parameters")
+        if not has_geometry(model, link):
+            yield Finding("link-shape", WARNING, link, "the link has no shape", "give it its mesh")
+
+
 def _board_is_there(model: RobotModel, joint_name: str) -> bool:
     return any(
         joint_name in joints and any(name in model.joints for name in joints) for joints in tables.BOARDS.values()
@@ -154,9 +166,21 @@ def axes(model: RobotModel) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def holders_of(model: RobotModel, frame: str) -> tuple[str, ...]:
+    """Return the links that a frame may be fixed to: the table's, and the link before a sensor that is not there."""
+    table = tables.FRAMES[frame]
+    before = [
+        tables.LINKS[link][1] for link in table
+        if link in tables.LINKS and link not in model.links and tables.LINKS[link][0] in tables.FT_SENSORS
+        and tables.LINKS[link][0] not in model.joints
+    ]  # fmt: skip
+    return (*before, *table)
+
+
 def frames(model: RobotModel) -> Iterator[Finding]:
     """Frames are fixed to the links that the table says, without shapes; DH frames also serve the skin."""
-    for name, holders in tables.FRAMES.items():
+    for name in tables.FRAMES:
+        holders = holders_of(model, name)
         rule = "skin-frame" if name in tables.SKIN_PARTS else "frame"
         if name not in model.links:
             what = f" (skin part {tables.SKIN_PARTS[name]})" if name in tables.SKIN_PARTS else ""

@@ -55,6 +55,10 @@ LINKS: dict[str, tuple[str, str]] = {
 NECK_LINKS = ("neck_1", "neck_2", "head")
 """Not in the table of links, so a model that calls them otherwise is not at fault."""
 
+SMALL_WITHOUT_MASS = ("[lr]_hip_3", "[lr]_wrist_1", "torso_[12]", "neck_[12]")
+SMALL_WITHOUT_SHAPE = ("[lr]_hip_3", "[lr]_ankle_2", "[lr]_shoulder_3", "[lr]_elbow_1", "[lr]_wrist_1", "torso_2")
+"""Links of more complex linkages that released models give no mass, or no mesh, of their own (shell patterns)."""
+
 AXES: dict[str, tuple[int, int, int]] = {
     "l_hip_pitch": (0, 1, 0), "l_hip_roll": (-1, 0, 0), "l_hip_yaw": (0, 0, 1), "l_knee": (0, 1, 0),
     "l_ankle_pitch": (0, -1, 0), "l_ankle_roll": (-1, 0, 0),

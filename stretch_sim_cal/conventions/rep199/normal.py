@@ -1,13 +1,21 @@
-"""The frames of REP 199 that a model lacks: `base`, `flange` and `tool0`, from given poses or the usual ones."""
+"""The normal form of REP 199: `base`, `flange` and `tool0` where they lack, flanges that point out, and on request
+links called link_1, link_2, ... with upright frames."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from stretch_sim_cal.conventions.frames import UP, across, frames_in, moves
+from stretch_sim_cal.conventions.frames import UP, across, frames_in, moves, turn_deg
 from stretch_sim_cal.conventions.rep199.arms import VIRTUAL, Arm, arms
-from stretch_sim_cal.conventions.rep199.rules import way_out
-from stretch_sim_cal.conventions.rewrite import AddedFrame
+from stretch_sim_cal.conventions.rep199.rules import (
+    PARALLEL_DEG,
+    flange_axes,
+    flange_way_out,
+    link_n_of,
+    moving,
+    way_out,
+)
+from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy
 from stretch_sim_cal.robot.model import RobotModel
@@ -70,10 +78,54 @@ def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
     frames = frames_in(model, arm.first(model) or model.root)
     axis = frames[last][:3, :3] @ chain[-1].unit_axis
     out = way_out(frames[last][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
-    x = axis if out is None else out
+    rotation = frames[last][:3, :3].T @ _upright(axis if out is None else out)
+    return from_rotation_translation(rotation, np.zeros(3))
+
+
+def _upright(x: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) whose x axis is `x` (3,), with z as much up as that allows."""
     up = across(UP, x)
     if np.linalg.norm(up) < 1e-6:
         up = across(np.array([-1.0, 0.0, 0.0]), x)  # An arm stretched upwards bends forward with z back.
     z = up / np.linalg.norm(up)
-    rotation = frames[last][:3, :3].T @ np.column_stack([x, np.cross(z, x), z])
-    return from_rotation_translation(rotation, np.zeros(3))
+    return np.column_stack([x, np.cross(z, x), z])
+
+
+def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
+    """Return new names of links, so that the moving links of each arm are link_1, link_2, ... from its base_link on.
+
+    An arm whose links are numbered already in their order stays as it is. A link that was called like one of these
+    without being it is called `other_`. Joints keep their names.
+    """
+    links: dict[str, str] = {}
+    for arm in arms(model):
+        start, tip = arm.first(model), arm.tip(model) or arm.last(model)
+        if start is not None and tip is not None and any(link_n_of(model, arm, start, tip)):
+            links |= {
+                joint.child: arm.name(f"link_{number}") for number, joint in enumerate(moving(model, start, tip), 1)
+            }
+    given = set(links.values())
+    links |= {link: OTHER + link for link in model.links if link in given and link not in links}
+    return {old: new for old, new in links.items() if old != new}, {}
+
+
+def turning(model: RobotModel, number_links: bool) -> tuple[Turning, dict[str, str]]:
+    """Return what to turn, and why: flanges that break the rule and, if asked for, the numbered links of every arm."""
+    result, reasons = Turning(), {}
+    for arm in arms(model):
+        start, flange = arm.first(model), arm.name("flange")
+        frames = frames_in(model, start or model.root)
+        wanted = {}
+        if number_links and start is not None:
+            wanted = {
+                link: (np.eye(3), "REP 103: x forward, z up with all joints at zero")
+                for link in arm.numbered(model)
+                if turn_deg(frames[link][:3, :3]) > PARALLEL_DEG and model.parent_joints[link].variables <= 1
+            }
+        if flange in model.links and any(flange_axes(model, flange, start)):
+            x = flange_way_out(model, flange, start)
+            wanted[flange] = (_upright(x), "REP 199: x+ away from the last link, z up")
+        for link, (rotation, why) in wanted.items():
+            result.old_from_new[link] = frames[link][:3, :3].T @ rotation
+            reasons[link] = why
+    return result, reasons

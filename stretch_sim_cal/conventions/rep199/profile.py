@@ -17,4 +17,4 @@ RULES = (
     Rule("vendor-names", "The vendors' names are hints.", names.vendor_names),
 )
 
-REP199 = Profile("rep199", "REP 199 frames of serial industrial manipulators", RULES)
+REP199 = Profile("rep199", "REP 199 frames of serial industrial manipulators", RULES, anchor="base_link")

@@ -21,7 +21,7 @@ from stretch_sim_cal.conventions.frames import (
 )  # fmt: skip
 from stretch_sim_cal.conventions.profile import ERROR, INFO, WARNING, Finding
 from stretch_sim_cal.conventions.rep199.arms import Arm, arms, role_of
-from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.model import Joint, RobotModel
 
 PARALLEL_DEG = 0.1
 
@@ -82,35 +82,43 @@ def link_n(model: RobotModel) -> Iterator[Finding]:
         start, tip = arm.first(model), arm.tip(model)
         if start is None or tip is None:
             continue
-        chain = [joint for joint in model.chain(tip) if joint not in model.chain(start)]
-        moving = [joint for joint in chain if moves(joint)]
-        last = -1
-        for position, joint in enumerate(moving, 1):
-            link, role = joint.child, role_of(joint.child)
-            if role is None or role[1] != "link":
-                yield Finding(
-                    "link_n", WARNING, link, f"the {_ordinal(position)} moving link from {start} is not called link_n",
-                    f"call it {arm.name(f'link_{position}')}",
-                )  # fmt: skip
-                continue
-            if role[0] != arm.prefix:
-                yield Finding(
-                    "prefix", WARNING, link, f"it is in the chain of {tip} and lacks its prefix '{arm.prefix}'",
-                    f"call it {arm.prefix}{link.removeprefix(role[0])}",
-                )  # fmt: skip
-            digits = link.rsplit("_", 1)[1]
-            if int(digits) <= last:
-                yield Finding(
-                    "link_n", WARNING, link, f"number {digits} comes after {last} in the chain from {start} to {tip}",
-                    "number the links in the order of the chain",
-                )  # fmt: skip
-            elif digits != str(int(digits)) or last >= 0 and int(digits) != last + 1:
-                yield Finding(
-                    "link_n", WARNING, link, f"number {digits} after {last}: the numbers are not consecutive",
-                    f"call it {arm.name(f'link_{last + 1}')}",
-                )  # fmt: skip
-            last = max(last, int(digits))
+        yield from link_n_of(model, arm, start, tip)
         yield from _orientation(model, arm, start)
+
+
+def moving(model: RobotModel, start: str, tip: str) -> list[Joint]:
+    """Return the joints that move, from the link `start` out to `tip`."""
+    return [joint for joint in model.chain(tip) if joint not in model.chain(start) and moves(joint)]
+
+
+def link_n_of(model: RobotModel, arm: Arm, start: str, tip: str) -> Iterator[Finding]:
+    """Yield what is wrong with the names of the moving links of one arm."""
+    last = -1
+    for position, joint in enumerate(moving(model, start, tip), 1):
+        link, role = joint.child, role_of(joint.child)
+        if role is None or role[1] != "link":
+            yield Finding(
+                "link_n", WARNING, link, f"the {_ordinal(position)} moving link from {start} is not called link_n",
+                f"call it {arm.name(f'link_{position}')}",
+            )  # fmt: skip
+            continue
+        if role[0] != arm.prefix:
+            yield Finding(
+                "prefix", WARNING, link, f"it is in the chain of {tip} and lacks its prefix '{arm.prefix}'",
+                f"call it {arm.prefix}{link.removeprefix(role[0])}",
+            )  # fmt: skip
+        digits = link.rsplit("_", 1)[1]
+        if int(digits) <= last:
+            yield Finding(
+                "link_n", WARNING, link, f"number {digits} comes after {last} in the chain from {start} to {tip}",
+                "number the links in the order of the chain",
+            )  # fmt: skip
+        elif digits != str(int(digits)) or last >= 0 and int(digits) != last + 1:
+            yield Finding(
+                "link_n", WARNING, link, f"number {digits} after {last}: the numbers are not consecutive",
+                f"call it {arm.name(f'link_{last + 1}')}",
+            )  # fmt: skip
+        last = max(last, int(digits))
 
 
 def _ordinal(number: int) -> str:
@@ -152,22 +160,20 @@ def flange(model: RobotModel) -> Iterator[Finding]:
                 "flange-parent", INFO, name, f"it hangs on {joint.parent}, the last physical link is expected",
                 "hang it on the last link of the chain",
             )  # fmt: skip
-        yield from _flange_axes(model, name, start)
+        yield from flange_axes(model, name, start)
 
 
-def _flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Finding]:
-    chain = [joint for joint in model.chain(name) if moves(joint)]
-    if not chain or chain[-1].type not in ("revolute", "continuous"):
+def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Finding]:
+    """Yield what is wrong with a flange's orientation, seen from `start`."""
+    outwards = flange_way_out(model, name, start)
+    if outwards is None:
         return
-    frames = frames_in(model, start or model.root)
-    axis = frames[chain[-1].child][:3, :3] @ chain[-1].unit_axis
-    outwards = way_out(frames[name][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
-    x, z = frames[name][:3, 0], frames[name][:3, 2]
-    away = angle_deg(x, outwards) if outwards is not None else min(angle_deg(x, axis), angle_deg(x, -axis))
+    x, z = frames_in(model, start or model.root)[name][:3, [0, 2]].T
+    away = angle_deg(x, outwards)
     if away > PARALLEL_DEG:
         yield Finding(
             "flange-x", ERROR, name, f"its x axis {shown(x)} is {away:.4g} deg from the way out of the last link, "
-            f"{shown(outwards if outwards is not None else axis)} (along the last joint's axis)",
+            f"{shown(outwards)} (along the last joint's axis)",
             "turn it so that x+ points away from the last link", away,
         )  # fmt: skip
     elif abs(x @ UP) < 0.5 and angle_deg(z, UP - (UP @ x) * x) > 1.0:
@@ -175,6 +181,20 @@ def _flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fi
             "flange-rep103", ERROR, name, f"x points forward, but z is {shown(z)} with all joints at zero",
             "turn it about x so that z is up",
         )  # fmt: skip
+
+
+def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarray | None:
+    """Return the direction (3,) in `start` that a flange's x axis is to have; None where the last joint does not turn.
+
+    Where nothing tells the sign of the last joint's axis, it is that of the flange's present x axis.
+    """
+    chain = [joint for joint in model.chain(name) if moves(joint)]
+    if not chain or chain[-1].type not in ("revolute", "continuous"):
+        return None
+    frames = frames_in(model, start or model.root)
+    axis = frames[chain[-1].child][:3, :3] @ chain[-1].unit_axis
+    outwards = way_out(frames[name][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
+    return outwards if outwards is not None else axis * (1.0 if axis @ frames[name][:3, 0] >= 0 else -1.0)
 
 
 def way_out(flange_position: np.ndarray, axis: np.ndarray, origins: list[np.ndarray]) -> np.ndarray | None:

@@ -4,7 +4,16 @@ import re
 
 import numpy as np
 
-from stretch_sim_cal.conventions.frames import FORWARD, LEFT, UP, across, has_geometry
+from stretch_sim_cal.conventions.frames import (
+    FORWARD,
+    LEFT,
+    PRIMARY,
+    UP,
+    across,
+    angle_deg,
+    has_geometry,
+    turn_deg,
+)
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 BASE, FOOTPRINT, LIFT, WRIST, ROLL = "base_link", "base_footprint", "lift_link", "wrist_link", "wrist_roll_link"
@@ -27,12 +36,28 @@ GRASP_CENTERS = ("grasp_center_link", "link_grasp_center")
 SIDEWAYS_CAMERAS = {"camera_right_link": -LEFT, "camera_center_link": -LEFT, "camera_left_link": LEFT}
 """The head's cameras, mounted turned by a quarter, and where Rule 4 points the z axis of their base frames."""
 
+EXACT_DEG = 0.01
+"""Frames that are meant to be parallel: CAD exports round far below this."""
+MOUNT_DEG = 5.0
+"""How far a mounted or calibrated sensor may be from where the words put it."""
+ROLLS_DEG = 45.0
+"""A link whose axis is nearer to the vertical than this steers or swivels, and is no wheel of Rule 6."""
+
 _SENSOR = re.compile(r"^(camera_\w+|line_sensor_\w+|gripper_camera)_link$")
 _OPTICAL = re.compile(r"_optical(_link|_frame)?$")
 _WHEEL = re.compile(r"^wheel_(\d+)(_link)?$")
 _LIDAR = re.compile(r"^(lidar_(left|right)_link|link_lidar_(left|right))$")
 _TIP = re.compile(r"^(?!aruco).*fingertip")
 _FINGER = re.compile(r"finger(?!tip)")
+
+
+def suffixed(name: str, kind: str) -> str:
+    """Return the name of a link or joint (`kind`) as Rule 7 has it: one suffix _link or _joint, at the end."""
+    stem = name.removesuffix(f"_{kind}")
+    if stem != name and kind not in stem.split("_"):
+        return name
+    words = [word for word in name.split("_") if word not in (kind, "")]
+    return "_".join([*words, kind]) if words else name
 
 
 def is_optical(link: str) -> bool:
@@ -132,15 +157,51 @@ def head_centre(frames: dict[str, np.ndarray], links: list[str], link: str) -> n
     return frames[link][:3, 3] * [1.0, 0.0, 1.0]
 
 
-def wheel_rotation(position: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_wheel of Rule 6 for a wheel at `position` (3,) in base_link.
+def aligned(now: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
+    """Return the rotation (3, 3) base_link_from_link that Rules 1 and 3 ask of a structural link.
 
-    z points to the base's centre. A wheel that turns about it rolls along z cross up, which is x.
+    `now` (3, 3) is the present one, `axis` (3,) its joint's axis of motion in base_link, None without a joint. Rule 1
+    asks for base_link's orientation; if the axis is then along no primary axis, Rule 3 turns the frame the shortest way
+    in which it is. Of two primary axes that are equally near, the one of the present frame is taken.
     """
-    inwards = -across(np.asarray(position, dtype=float), UP)
-    z = inwards / np.linalg.norm(inwards)
-    x = np.cross(z, UP)
+    if axis is None:
+        return np.eye(3)
+    away = {name: angle_deg(axis, direction) for name, direction in PRIMARY.items()}
+    nearest = [name for name in PRIMARY if away[name] <= min(away.values()) + EXACT_DEG]
+    turned = [shortest(PRIMARY[name], axis) if away[name] > EXACT_DEG else np.eye(3) for name in nearest]
+    return min(turned, key=lambda rotation: turn_deg(rotation.T @ now))
+
+
+def shortest(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) that takes one unit vector to another, less than 180 deg away, the shortest way."""
+    # Two half turns, about `start` and then about the middle, turn by twice the angle between those.
+    middle = (start + end) / np.linalg.norm(start + end)
+    return _half_turn(middle) @ _half_turn(start)
+
+
+def _half_turn(axis: np.ndarray) -> np.ndarray:
+    return 2.0 * np.outer(axis, axis) - np.eye(3)
+
+
+def wheel_rotation(now: np.ndarray, axis: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) base_link_from_wheel of Rule 6 for a wheel that turns about `axis` (3,) in base_link.
+
+    z lies along the axis, which the mechanism fixes; `position` (3,) in base_link only tells which way along it leads
+    to the base's centre. If neither does, the way of the present frame, `now` (3, 3), is kept. A wheel that turns about
+    z rolls along z cross up, which is x. `axis` must not be vertical.
+    """
+    inwards = -across(position, UP)
+    sideways = abs(angle_deg(axis, inwards) - 90.0) < MOUNT_DEG
+    z = axis * (1.0 if axis @ (now[:, 2] if sideways else inwards) > 0 else -1.0)
+    x = np.cross(z, UP) / np.linalg.norm(np.cross(z, UP))
     return np.column_stack([x, np.cross(z, x), z])
+
+
+def rolls(joint: Joint | None, axis: np.ndarray) -> bool:
+    """Return whether a joint lets a wheel roll on the floor: it turns about an `axis` (3,) in base_link that is not
+    vertical."""
+    upright = min(angle_deg(axis, UP), angle_deg(axis, -UP)) < ROLLS_DEG
+    return joint is not None and joint.type in ("continuous", "revolute") and not upright
 
 
 def wheel_order(positions: dict[str, np.ndarray]) -> list[str]:

@@ -3,6 +3,7 @@
 from stretch_sim_cal.conventions.profile import Exemption, Profile, Rule
 from stretch_sim_cal.conventions.stretch import rules
 from stretch_sim_cal.conventions.stretch import sensor_rules as sensors
+from stretch_sim_cal.conventions.stretch.names import BASE
 
 RULES = (
     Rule("base-link", "All frames are said in base_link.", rules.base_link),
@@ -27,16 +28,13 @@ EXEMPTIONS = (
     Exemption("rule-1", "base_footprint", "base_ref is where a floor calibration is written to, so it may tilt by a "
     "little",
               up_to=3.0),
-    Exemption("rule-4-base-z-up", "camera_*_link", "the document changed: releases of 2026.07 announce base frames of "
-    "the head's "
-              "cameras with z up; their optical frames are judged by the image all the same"),
     Exemption("rule-4-optical", "gripper_*_optical_frame", "the released model levels the gripper camera's colour "
     "frames "
               "against the 3 deg by which the camera is pitched", up_to=3.01),
     Exemption("rule-4-lidar-y", "*lidar_*", "y points only roughly to the head's centre: the dome looks down by 45 "
     "deg and "
               "ahead, and the released model keeps the connector's true direction", up_to=55.0),
-    Exemption("rule-4-lidar-x", "*lidar_right*", "z out, y inwards and x up cannot all hold for the right lidar: it "
+    Exemption("rule-4-lidar-x", "*lidar_*", "z out, y inwards and x up cannot all hold for a lidar on the right: it "
     "is the "
               "left one's mirror image, and mirrored frames are left-handed; the released model lets x point down",
               at_least=170.0),
@@ -61,4 +59,4 @@ EXEMPTIONS = (
     Exemption("rule-7", "link_lidar_*", "older firmware calls the lidars so"),
 )  # fmt: skip
 
-STRETCH = Profile("stretch", "Stretch URDF conventions", RULES, EXEMPTIONS)
+STRETCH = Profile("stretch", "Stretch URDF conventions", RULES, EXEMPTIONS, BASE)

@@ -1,23 +1,28 @@
 """Which names a Stretch's links and joints get: the arm and the wrist from their structure, wheels from where they
 stand, the rest by their suffixes (Rules 2, 6 and 7)."""
 
-import re
+from fnmatch import fnmatchcase
 
 import numpy as np
 
 from stretch_sim_cal.conventions.frames import UP, angle_deg, frames_in, rigid_root
-from stretch_sim_cal.conventions.profile import Exemption
+from stretch_sim_cal.conventions.rewrite import OTHER
 from stretch_sim_cal.conventions.stretch import names
 from stretch_sim_cal.conventions.stretch.profile import EXEMPTIONS
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 PARALLEL_DEG = 2.0
-"""Joints of one telescope, and a wrist's axes against base_link's, are parallel to this."""
+"""Joints of one telescope are parallel to this."""
+WRIST_DEG = 20.0
+"""How far a wrist's axes may be from base_link's."""
 WRIST_AXES = {"wrist_yaw": 2, "wrist_pitch": 1, "wrist_roll": 0}
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the new names of links and of joints, those only that change. What a role names, no other keeps."""
+    """Return the new names of links and of joints, those only that change.
+
+    What a role names, no other keeps: a link or joint that was called so without playing the role is called `other_`.
+    """
     links: dict[str, str] = {}
     joints: dict[str, str] = {}
     if base_of(model) is not None:
@@ -26,8 +31,10 @@ def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
             if joint is not None:
                 joints[joint] = f"{stem}_joint"
     for kind, entries, new_names in (("link", model.links, links), ("joint", model.joints, joints)):
+        roles = set(new_names.values())
         for name in entries:
-            new_names.setdefault(name, suffixed(name, kind))
+            new_names.setdefault(name, f"{OTHER}{suffixed(name, kind)}" if suffixed(name, kind) in roles else
+            suffixed(name, kind))  # fmt: skip
     return _changed(links), _changed(joints)
 
 
@@ -37,16 +44,10 @@ def base_of(model: RobotModel) -> str | None:
 
 
 def suffixed(name: str, kind: str) -> str:
-    """Return `name` with its one suffix _link or _joint; names that a listed exception covers stay."""
-    plain = re.sub(r"^link_(?=grasp_center$|fingertip_|lidar_)", "", name)
-    if plain == name and any(each.rule == "rule-7" and _covers(each, name) for each in EXEMPTIONS):
+    """Return `name` as Rule 7 has it; names that a listed exception covers stay."""
+    if any(each.rule == "rule-7" and fnmatchcase(name, each.names) for each in EXEMPTIONS):
         return name
-    words = [word for word in name.split("_") if word not in (kind, "")]
-    return "_".join([*words, kind]) if words else name
-
-
-def _covers(exemption: Exemption, name: str) -> bool:
-    return re.fullmatch(re.escape(exemption.names).replace(r"\*", ".*"), name) is not None
+    return names.suffixed(name, kind)
 
 
 def _changed(new_names: dict[str, str]) -> dict[str, str]:
@@ -118,13 +119,13 @@ def _next_about(model: RobotModel, frames: dict[str, np.ndarray], link: str, col
     for joint in model.joints.values():
         if joint.type == "revolute" and rigid_root(model, joint.parent) == rigid_root(model, link):
             axis = frames[joint.child][:3, :3] @ joint.unit_axis
-            if abs(axis[column]) > np.cos(np.radians(PARALLEL_DEG)):
+            if abs(axis[column]) > np.cos(np.radians(WRIST_DEG)):
                 return joint
     return None
 
 
 def _wheels(model: RobotModel) -> dict[str, tuple[str, np.ndarray]]:
-    """Return the wheels' links with their joints and places in base_link: endless joints on the base, axes level."""
+    """Return the wheels' links with their joints and places in base_link: endless joints on the base that let them roll."""
     base = base_of(model)
     frames = frames_in(model, base)
     return {
@@ -132,6 +133,6 @@ def _wheels(model: RobotModel) -> dict[str, tuple[str, np.ndarray]]:
         for joint in model.joints.values()
         if joint.type == "continuous"
         and rigid_root(model, joint.parent) == rigid_root(model, base)
-        and abs(angle_deg(frames[joint.child][:3, :3] @ joint.unit_axis, UP) - 90.0) < PARALLEL_DEG
+        and names.rolls(joint, frames[joint.child][:3, :3] @ joint.unit_axis)
         and np.linalg.norm(frames[joint.child][:2, 3]) > 1e-3
     }  # fmt: skip

@@ -17,12 +17,10 @@ from stretch_sim_cal.conventions.frames import (
     shown,
     turn_deg,
 )
-from stretch_sim_cal.conventions.profile import ERROR, INFO, Finding
+from stretch_sim_cal.conventions.profile import ERROR, INFO, WARNING, Finding
 from stretch_sim_cal.conventions.stretch import names
+from stretch_sim_cal.conventions.stretch.names import EXACT_DEG
 from stretch_sim_cal.robot.model import Joint, RobotModel
-
-EXACT_DEG = 0.01
-"""Frames that are meant to be parallel: CAD exports round far below this."""
 
 
 def base_link(model: RobotModel) -> Iterator[Finding]:
@@ -43,9 +41,17 @@ def identity_alignment(model: RobotModel) -> Iterator[Finding]:
     for link in (*upwards, *names.PRIMARY_LINKS, *names.ROTATING_LINKS, *names.wheels(model)):
         if link not in model.links:
             continue
-        turned = turn_deg(frames[link][:3, :3])
-        if turned > EXACT_DEG:
-            joint = model.parent_joints.get(link)
+        now, joint = frames[link][:3, :3], model.parent_joints.get(link)
+        axis = None if link == names.FOOTPRINT else axis_of_motion(frames, joint)
+        right = np.eye(3) if link in names.wheels(model) else names.aligned(now, axis)
+        turned = turn_deg(now)
+        if turn_deg(right) > 0.0 and turn_deg(right.T @ now) <= EXACT_DEG:
+            yield Finding(
+                "rule-1-oblique", INFO, link, f"at zero of {joint.name} it is turned {turned:.4g} deg against "
+                f"{names.BASE}: its axis of motion, {shown(axis)}, is along no primary axis, and Rule 3 turns the frame",
+                "none needed",
+            )  # fmt: skip
+        elif turned > EXACT_DEG:
             where = f"at zero of {joint.name} it" if joint is not None and joint.variables else "it"
             yield Finding(
                 "rule-1", ERROR, link, f"{where} is turned {turned:.4g} deg against {names.BASE}; its x axis is "
@@ -53,6 +59,14 @@ def identity_alignment(model: RobotModel) -> Iterator[Finding]:
                 "give it base_link's orientation (rpy 0 0 0 from an aligned parent) and carry what hangs on it along",
                 turned,
             )  # fmt: skip
+
+
+def axis_of_motion(frames: dict[str, np.ndarray], joint: Joint | None) -> np.ndarray | None:
+    """Return the axis (3,) that a joint with one degree of freedom moves along or about, in the frame that `frames`
+    are in; None for other joints."""
+    if joint is None or joint.variables != 1:
+        return None
+    return frames[joint.child][:3, :3] @ joint.unit_axis
 
 
 def arm_order(model: RobotModel) -> Iterator[Finding]:
@@ -133,17 +147,27 @@ def wheels(model: RobotModel) -> Iterator[Finding]:
     frames = frames_in(model, names.BASE)
     placed = [link for link in found if np.linalg.norm(across(frames[link][:3, 3], UP)) > 1e-3]
     for link in found:
-        joint = model.parent_joints.get(link)
+        joint, is_ = model.parent_joints.get(link), frames[link][:3, :3]
+        axis = axis_of_motion(frames, joint)
         if joint is not None:
-            yield from _wheel_axis(link, joint)
+            yield from _wheel_axis(link, joint, axis)
+        if axis is None or not names.rolls(joint, axis):
+            continue
         if link not in placed:
             yield Finding(
                 "rule-6-z", ERROR, link, "the wheel is in the base's centre", "put its origin where the wheel is"
             )
             continue
-        right, is_ = names.wheel_rotation(frames[link][:3, 3]), frames[link][:3, :3]
+        inwards = -across(frames[link][:3, 3], UP)
+        right = names.wheel_rotation(is_, axis, frames[link][:3, 3])
+        aside = angle_deg(right[:, 2], inwards)
+        if aside > 1.0:
+            yield Finding(
+                "rule-6-line", WARNING, link, f"its axis of rotation is {aside:.4g} deg from towards the base's centre",
+                "none by turning frames: the mechanism has it so", aside,
+            )  # fmt: skip
         for column, rule, what in (
-            (2, "rule-6-z", "towards the base's centre"),
+            (2, "rule-6-z", "its axis of rotation towards the base's centre"),
             (0, "rule-6-x", "its direction of motion"),
         ):
             away = angle_deg(is_[:, column], right[:, column])
@@ -156,9 +180,14 @@ def wheels(model: RobotModel) -> Iterator[Finding]:
     yield from _wheel_numbers(found, {link: frames[link][:3, 3] for link in placed})
 
 
-def _wheel_axis(link: str, joint: Joint) -> Iterator[Finding]:
+def _wheel_axis(link: str, joint: Joint, axis: np.ndarray | None) -> Iterator[Finding]:
     if not joint.variables:
         yield Finding("rule-6-axis", ERROR, joint.name, f"{link} is on a fixed joint", "make it continuous about z")
+    elif joint.type in ("revolute", "continuous") and not names.rolls(joint, axis):
+        yield Finding(
+            "rule-6-axis", ERROR, joint.name, f"{link} turns about {shown(axis)} in {names.BASE}, which is upright: it "
+            "does not roll", "call it otherwise, it is no wheel",
+        )  # fmt: skip
     elif joint.type == "prismatic" or angle_deg(joint.axis, UP) > EXACT_DEG:
         yield Finding(
             "rule-6-axis", ERROR, joint.name, f"{link} moves {joint.type} along or about {shown(joint.axis)}, not "
@@ -188,14 +217,11 @@ def suffixes(model: RobotModel) -> Iterator[Finding]:
         for name in entries:
             stem = name.removesuffix(f"_{kind}")
             inside = stem.split("_")
-            if stem == name:
-                bare = "_".join(word for word in inside if word not in (kind, "frame")) or name
-                yield Finding(
-                    "rule-7", ERROR, name, f"{kind} '{name}' does not end in _{kind}", f"call it {bare}_{kind}"
-                )
-            elif kind in inside:
-                bare = "_".join(word for word in inside if word != kind)
-                yield Finding("rule-7", ERROR, name, f"{kind} '{name}' says '{kind}' twice", f"call it {bare}_{kind}")
+            if stem == name or kind in inside:
+                right = names.suffixed(name, kind)
+                wrong = f"does not end in _{kind}" if stem == name else f"says '{kind}' twice"
+                fix = f"call it {right}" if right != name else f"call it after what it is, with _{kind} at the end"
+                yield Finding("rule-7", ERROR, name, f"{kind} '{name}' {wrong}", fix)
     for joint in model.joints.values():
         stem, child = joint.name.removesuffix("_joint"), joint.child.removesuffix("_link")
         if stem != child and joint.name != stem and joint.child != child:

@@ -7,13 +7,10 @@ import numpy as np
 from stretch_sim_cal.conventions.frames import UP, across, angle_deg, frames_in, shown, turn_deg
 from stretch_sim_cal.conventions.profile import ERROR, Finding
 from stretch_sim_cal.conventions.stretch import names
-from stretch_sim_cal.conventions.stretch.rules import EXACT_DEG
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.conventions.stretch.names import EXACT_DEG, MOUNT_DEG
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 
-MOUNT_DEG = 5.0
-"""How far a mounted or calibrated sensor may be from where the words put it."""
 LIDAR_DEG = 10.0
 """The same for the turn of a lidar about its z axis, which the released model chooses to 5 deg."""
 
@@ -38,34 +35,13 @@ def sensor_bases(model: RobotModel) -> Iterator[Finding]:
             continue
         right = names.sensor_upright(link, rotation[:, 0])
         off = angle_deg(rotation[:, 2], right[:, 2])
-        if lies_upright(link, rotation):
-            yield Finding(
-                "rule-4-base-z-up", ERROR, link, f"its z axis {shown(rotation[:, 2])} is up, though the camera lies "
-                "on its side",
-                f"turn the frame about x so that z is {shown(right[:, 2])}", off,
-            )  # fmt: skip
-        elif off > MOUNT_DEG:
+        if off > MOUNT_DEG:
             where = "sideways, as this camera is mounted," if link in names.SIDEWAYS_CAMERAS else "to the sensor's top"
             yield Finding(
                 "rule-4-base-z", ERROR, link, f"its z axis {shown(rotation[:, 2])} is {off:.4g} deg from where it "
                 "points "
                 f"{where} {shown(right[:, 2])}", f"turn the frame about x so that z is {shown(right[:, 2])}", off,
             )  # fmt: skip
-
-
-def lies_upright(link: str, rotation: np.ndarray) -> bool:
-    """Return whether the base frame of a camera that is mounted on its side has its z axis up nevertheless."""
-    up = across(UP, rotation[:, 0])
-    return link in names.SIDEWAYS_CAMERAS and angle_deg(rotation[:, 2], up) <= MOUNT_DEG
-
-
-def optical_from_sensor(model: RobotModel, sensor: str) -> np.ndarray:
-    """Return the rotation (3, 3) that Rule 4 asks of a sensor's optical frame, seen from the sensor's base frame."""
-    if sensor in names.SIDEWAYS_CAMERAS and names.BASE in model.links:
-        rotation = frames_in(model, names.BASE)[sensor][:3, :3]
-        if lies_upright(sensor, rotation):
-            return names.OPTICAL_FROM_SENSOR @ names.sensor_upright(sensor, rotation[:, 0]).T @ rotation
-    return names.OPTICAL_FROM_SENSOR
 
 
 def optical_frames(model: RobotModel) -> Iterator[Finding]:
@@ -80,7 +56,7 @@ def optical_frames(model: RobotModel) -> Iterator[Finding]:
             if joint.variables:
                 yield Finding("rule-4-optical", ERROR, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
                 continue
-            off = turn_deg(optical_from_sensor(model, sensor) @ joint.parent_from_joint[:3, :3])
+            off = turn_deg(names.OPTICAL_FROM_SENSOR @ joint.parent_from_joint[:3, :3])
             if off > EXACT_DEG:
                 rotation = joint.parent_from_joint[:3, :3]
                 yield Finding(
@@ -198,25 +174,29 @@ def fingertips(model: RobotModel) -> Iterator[Finding]:
 
 
 def _inwards_deg(model: RobotModel, link: str, center: str) -> tuple[float, np.ndarray]:
-    """Return how far x of a fingertip is at zero from straight inwards, and inwards (3,) in the grasp centre's frame.
+    """Return how far x of a fingertip is at zero from straight inwards, and inwards (3,) in the grasp centre's frame."""
+    frames = link_transforms(model, {}, [link, center])
+    direction = inwards(model, link, center, frames[center][:3, :3])
+    if direction is None:
+        return 0.0, np.zeros(3)
+    return angle_deg(frames[link][:3, 0], frames[center][:3, :3] @ direction), direction
+
+
+def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndarray) -> np.ndarray | None:
+    """Return which way a fingertip or finger `link` has to go to the grasp centre, across its x axis: a unit vector
+    (3,) in a frame turned by `root_from_center` (3, 3) in the root. None for a link that never leaves that axis.
 
     Closed fingertips may lie in the centre itself: the side is told from where the finger is when it is open.
     """
-    opened: list[np.ndarray] = [_in_center(model, {}, link, center)[:3, 3]]
+    positions: list[dict[str, float]] = [{}]
     for joint in model.chain(link):
         if joint in names.fingers(model) and joint.limit is not None:
-            opened += [
-                _in_center(model, {joint.name: bound}, link, center)[:3, 3]
-                for bound in (joint.limit.lower, joint.limit.upper)
-            ]
-    lateral = [across(position, np.array([1.0, 0.0, 0.0])) for position in opened]
-    widest = max(lateral, key=np.linalg.norm)
-    if np.linalg.norm(widest) < 1e-4:
-        return 0.0, np.zeros(3)
-    inwards = -widest / np.linalg.norm(widest)
-    return angle_deg(_in_center(model, {}, link, center)[:3, 0], inwards), inwards
-
-
-def _in_center(model: RobotModel, positions: dict, link: str, center: str) -> np.ndarray:
-    frames = link_transforms(model, positions, [link, center])
-    return inverse(frames[center]) @ frames[link]
+            positions += [{joint.name: joint.limit.lower}, {joint.name: joint.limit.upper}]
+    lateral = []
+    for each in positions:
+        frames = link_transforms(model, each, [link, center])
+        lateral.append((root_from_center.T @ (frames[link][:3, 3] - frames[center][:3, 3])) * [0.0, 1.0, 1.0])
+    # Rounded, so that of two sides that are equally far the same one is taken whichever way the joint counts.
+    widest = max(lateral, key=lambda side: (round(float(np.linalg.norm(side)), 6), *np.round(side, 6)))
+    length = np.linalg.norm(widest)
+    return -widest / length if length >= 1e-4 else None

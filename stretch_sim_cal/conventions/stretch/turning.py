@@ -4,10 +4,12 @@ Only frames that the linter would find are turned, so a model that keeps the rul
 """
 
 import itertools
+from fnmatch import fnmatchcase
 
 import numpy as np
 
 from stretch_sim_cal.conventions.frames import (
+    FORWARD,
     LEFT,
     PRIMARY,
     UP,
@@ -20,19 +22,22 @@ from stretch_sim_cal.conventions.frames import (
 from stretch_sim_cal.conventions.profile import ERROR, Finding, lint
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
 from stretch_sim_cal.conventions.stretch import names
+from stretch_sim_cal.conventions.stretch.names import EXACT_DEG, MOUNT_DEG
 from stretch_sim_cal.conventions.stretch.profile import STRETCH
-from stretch_sim_cal.conventions.stretch.rules import EXACT_DEG
-from stretch_sim_cal.conventions.stretch.sensor_rules import LIDAR_DEG, MOUNT_DEG
+from stretch_sim_cal.conventions.stretch.rules import axis_of_motion
+from stretch_sim_cal.conventions.stretch.sensor_rules import LIDAR_DEG, inwards
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 
-LEVELLED_DEG = 3.01
-"""A gripper camera's optical frame may be this far from its camera's axes: the vendor levels it."""
+LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
+"""These optical frames may be this far from their camera's axes: the vendor levels them."""
 INWARDS_DEG = 55.0
 """How far a lidar's y axis may be from the head's centre: as the profile's exception has it."""
 CALIBRATED_DEG = 3.0
 """A base tilted against its footprint by no more than this has been calibrated."""
+INCLINED_DEG = 20.0
+"""How far a fingertip's x axis may be inclined against inwards: as the profile's exception has it."""
 QUARTERS = tuple(
     np.column_stack([sign * np.eye(3)[first], other * np.eye(3)[second], np.cross(sign * np.eye(3)[first],
     other * np.eye(3)[second])])
@@ -53,17 +58,16 @@ def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> 
     return {base: base_from_footprint} if turn_deg(base_from_footprint) > CALIBRATED_DEG else {}
 
 
-def turning(model: RobotModel, zeros: dict[str, float]) -> tuple[Turning, dict[str, str]]:
-    """Return what to turn, and why, by link or joint. `model` has its new names; `zeros` as in `Turning`.
+def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
+    """Return what to turn, and why, by link or joint. `model` has its new names.
 
     Raises nothing: what no rule can settle is left for the linter to say.
     """
-    result, reasons = Turning(zeros=dict(zeros)), {}
+    result, reasons = Turning(), {}
     if names.BASE not in model.links:
         return result, reasons
-    frames = _frames(model, zeros)
-    # Upright base frames of the head's cameras are a listed exception; here they become what the document says.
-    found = [each for each in lint(model, STRETCH) if each.level == ERROR or each.rule == "rule-4-base-z-up"]
+    frames = frames_in(model, names.BASE)
+    found = [each for each in lint(model, STRETCH) if each.level == ERROR]
     blamed = {each.name: each for each in found if each.rule.startswith(("rule-4", "rule-5"))}
     wanted = _wanted(model, frames, blamed)
     for link in model.order:
@@ -82,39 +86,31 @@ def turning(model: RobotModel, zeros: dict[str, float]) -> tuple[Turning, dict[s
     return result, reasons
 
 
-def _frames(model: RobotModel, zeros: dict[str, float]) -> dict[str, np.ndarray]:
-    """Return base_link_from_link (4, 4) with the joints at their new zeros."""
-    frames = link_transforms(model, zeros)
-    base_from_root = inverse(frames[names.BASE])
-    return {link: base_from_root @ frame for link, frame in frames.items()}
-
-
 def _wanted(
     model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding]
 ) -> dict[str, tuple[np.ndarray, str]]:
     """Return base_link_from_link rotations (3, 3) that rules ask for, with their reasons."""
     sensors = _sensors(model, frames, blamed)
-    return _structure(model, frames) | sensors | _optical(model, frames, sensors) | _grasp(model, frames, blamed)
+    structure = _structure(model, frames)
+    return structure | sensors | _optical(model, frames, sensors) | _grasp(model, frames, structure, blamed)
 
 
 def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> dict[str, tuple[np.ndarray, str]]:
     wanted = {}
     for link in (*names.PRIMARY_LINKS, *names.ROTATING_LINKS):
-        if link in model.links and turn_deg(frames[link][:3, :3]) > EXACT_DEG:
-            wanted[link] = (np.eye(3), "Rule 1: base_link's orientation")
+        if link in model.links:
+            now = frames[link][:3, :3]
+            right = names.aligned(now, axis_of_motion(frames, model.parent_joints.get(link)))
+            if turn_deg(right.T @ now) > EXACT_DEG:
+                wanted[link] = (right, "Rule 1: base_link's orientation")
     for link in names.wheels(model):
-        position, joint = frames[link][:3, 3], model.parent_joints.get(link)
-        if np.linalg.norm(across(position, UP)) < 1e-3 or joint is None or joint.type not in ("continuous", "revolute"):
+        now, position, joint = frames[link][:3, :3], frames[link][:3, 3], model.parent_joints.get(link)
+        axis = axis_of_motion(frames, joint)
+        if np.linalg.norm(across(position, UP)) < 1e-3 or axis is None or not names.rolls(joint, axis):
             continue
-        right = names.wheel_rotation(position)
-        axis = frames[link][:3, :3] @ joint.unit_axis
-        axis = axis * (1.0 if axis @ right[:, 2] > 0 else -1.0)
-        if angle_deg(axis, right[:, 2]) < 1.0:
-            # The joint's own line is the truth, the wheel's place only tells its sign.
-            x = np.cross(axis, UP) / np.linalg.norm(np.cross(axis, UP))
-            right = np.column_stack([x, np.cross(axis, x), axis])
-        if angle_deg(frames[link][:3, 0], right[:, 0]) > 1.0 or angle_deg(frames[link][:3, 2], right[:, 2]) > 1.0:
-            wanted[link] = (right, "Rule 6: z to the base's centre, x in the direction of motion")
+        right = names.wheel_rotation(now, axis, position)
+        if turn_deg(right.T @ now) > EXACT_DEG:
+            wanted[link] = (right, "Rule 6: z along the axis to the base's centre, x in the direction of motion")
     return wanted
 
 
@@ -124,20 +120,9 @@ def _with_primary_axis(model: RobotModel, link: str, old: np.ndarray, new: np.nd
     nearest = nearest_primary(axis)
     said = ""
     if angle_deg(axis, PRIMARY[nearest]) > EXACT_DEG:
-        new = new @ _shortest(PRIMARY[nearest], axis)
+        new = new @ names.shortest(PRIMARY[nearest], axis)
         said = f"Rule 3: the axis of motion is its {nearest[1]}"
     return new, -1 if nearest.startswith("-") else 1, said
-
-
-def _shortest(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) that takes one unit vector to another, less than 180 deg away, the shortest way."""
-    # Two half turns, about `start` and then about the middle, turn by twice the angle between those.
-    middle = (start + end) / np.linalg.norm(start + end)
-    return _half_turn(middle) @ _half_turn(start)
-
-
-def _half_turn(axis: np.ndarray) -> np.ndarray:
-    return 2.0 * np.outer(axis, axis) - np.eye(3)
 
 
 def _sensors(
@@ -201,8 +186,10 @@ def _optical(
         base = turned[sensor][0] if sensor in turned else frames[sensor][:3, :3]
         right = base @ names.OPTICAL_FROM_SENSOR.T
         for link in names.optical_frames(model, sensor):
+            if model.parent_joints[link].variables:
+                continue
             now = frames[link][:3, :3]
-            allowed = LEVELLED_DEG if sensor == "gripper_camera_link" else EXACT_DEG
+            allowed = LEVELLED_DEG if fnmatchcase(link, LEVELLED) else EXACT_DEG
             if turn_deg(right.T @ now) <= allowed:
                 continue
             best = min((now @ quarter for quarter in QUARTERS), key=lambda rotation: turn_deg(right.T @ rotation))
@@ -212,32 +199,43 @@ def _optical(
 
 
 def _grasp(
-    model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding]
+    model: RobotModel,
+    frames: dict[str, np.ndarray],
+    structure: dict[str, tuple[np.ndarray, str]],
+    blamed: dict[str, Finding],
 ) -> dict[str, tuple[np.ndarray, str]]:
     wanted = {}
     center = names.grasp_center(model)
     if center is None:
         return wanted
-    if turn_deg(frames[center][:3, :3]) > EXACT_DEG:
-        wanted[center] = (np.eye(3), "Rule 5: parallel to the wrist")
+    rotation = frames[center][:3, :3]
+    if names.ROLL in model.links:
+        right = structure[names.ROLL][0] if names.ROLL in structure else frames[names.ROLL][:3, :3]
+        if turn_deg(right.T @ rotation) > EXACT_DEG:
+            rotation = right
+            wanted[center] = (right, "Rule 5: parallel to the wrist")
+    base_from_root = inverse(link_transforms(model, {}, [names.BASE])[names.BASE])[:3, :3]
     for link in names.fingertips(model):
-        if link in blamed and blamed[link].rule == "rule-5-tip-x":
-            side = frames[link][:3, 3] - frames[center][:3, 3]
-            inwards = -np.sign(_side(model, frames, link, center) or side[1] or 1.0) * LEFT
-            rotation = frames[link][:3, :3]
-            best = min(QUARTERS, key=lambda quarter: angle_deg((rotation @ quarter)[:, 0], inwards)
-                       + 0.1 * angle_deg((rotation @ quarter)[:, 2], UP))  # fmt: skip
-            relabelled = rotation @ best
-            if angle_deg(relabelled[:, 0], inwards) > 20.0:
-                relabelled = np.column_stack([inwards, np.cross(UP, inwards), UP])
+        direction = inwards(model, link, center, base_from_root.T @ rotation)
+        if link in blamed and blamed[link].rule == "rule-5-tip-x" and direction is not None:
+            way = rotation @ direction
+            now = frames[link][:3, :3]
+            best = min(QUARTERS, key=lambda quarter: angle_deg((now @ quarter)[:, 0], way)
+                       + 0.1 * angle_deg((now @ quarter)[:, 2], UP))  # fmt: skip
+            relabelled = now @ best
+            if angle_deg(relabelled[:, 0], way) > INCLINED_DEG:
+                relabelled = _facing(way)
             wanted[link] = (relabelled, "Rule 5: x inwards; check that it is normal to the fingertip's surface")
     return wanted
 
 
-def _side(model: RobotModel, frames: dict[str, np.ndarray], link: str, center: str) -> float:
-    """Return on which side (its sign: left is positive) the finger of a fingertip is: where its joint is."""
-    fingers = [joint for joint in model.chain(link) if joint in names.fingers(model)]
-    return float(frames[fingers[-1].child][1, 3] - frames[center][1, 3]) if fingers else 0.0
+def _facing(way: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) with x along a unit `way` (3,) and z as much up as that allows."""
+    up = across(UP, way)
+    if np.linalg.norm(up) < 1e-6:
+        up = across(-FORWARD, way)
+    z = up / np.linalg.norm(up)
+    return np.column_stack([way, np.cross(z, way), z])
 
 
 def missing_frames(model: RobotModel) -> list[AddedFrame]:
@@ -256,38 +254,31 @@ def missing_frames(model: RobotModel) -> list[AddedFrame]:
 
 
 def _missing_grasp(model: RobotModel) -> list[AddedFrame]:
+    """Return the grasp centre; if there is one, the fingertips of fingers whose own frames do not serve as such."""
     frames = frames_in(model, names.BASE)
     fingers = names.fingers(model)
     center = names.grasp_center(model)
-    added = []
-    tips = names.fingertips(model) or [joint.child for joint in fingers]
+    tips = names.fingertips(model)
     if center is None:
         holder = fingers[0].parent
-        between = from_rotation_translation(np.eye(3), np.mean([frames[link][:3, 3] for link in tips], axis=0))
-        added.append(AddedFrame(
+        wrist = frames[names.ROLL][:3, :3] if names.ROLL in model.links else np.eye(3)
+        ends = tips or [joint.child for joint in fingers]
+        between = from_rotation_translation(wrist, np.mean([frames[link][:3, 3] for link in ends], axis=0))
+        return [AddedFrame(
             "grasp_center_link", "grasp_center_joint", holder, inverse(frames[holder]) @ between,
-            "Rule 5: in the middle of " + " and ".join(tips) + " at zero; move it to where the tool grips",
-        ))  # fmt: skip
-        middle = between
-    else:
-        middle = frames[center]
-    tipped = {joint.name for link in names.fingertips(model) for joint in model.chain(link)}
-    for joint in fingers:
-        if joint.name in tipped or _points_inwards(frames[joint.child], middle, joint.child):
-            continue
-        stem = joint.child.removesuffix("_link").replace("finger", "fingertip")
-        side = frames[joint.child][1, 3] - middle[1, 3]
-        inwards = -np.sign(side) * LEFT if abs(side) > 1e-6 else (-LEFT if "left" in stem else LEFT)
-        rotation = np.column_stack([inwards, np.cross(UP, inwards), UP])
-        pose = inverse(frames[joint.child]) @ from_rotation_translation(rotation, middle[:3, 3])
+            "Rule 5: in the middle of " + " and ".join(ends) + " at zero; move it to where the tool grips",
+        )]  # fmt: skip
+    added = []
+    bare = {each.name for each in lint(model, STRETCH) if each.rule == "rule-5-tip-missing" and each.level == ERROR}
+    root_from_base = link_transforms(model, {}, [names.BASE])[names.BASE][:3, :3]
+    rotation = frames[center][:3, :3]
+    for link in (joint.child for joint in fingers if joint.child in bare):
+        stem = link.removesuffix("_link").replace("finger", "fingertip")
+        direction = inwards(model, link, center, root_from_base @ rotation)
+        way = (-LEFT if "left" in stem else LEFT) if direction is None else rotation @ direction
+        pose = inverse(frames[link]) @ from_rotation_translation(_facing(way), frames[center][:3, 3])
         added.append(AddedFrame(
-            f"{stem}_link", f"{stem}_joint", joint.child, pose,
+            f"{stem}_link", f"{stem}_joint", link, pose,
             "Rule 5: at the grasp centre while the finger is at zero; move it to the fingertip's surface",
         ))  # fmt: skip
     return added
-
-
-def _points_inwards(frame: np.ndarray, middle: np.ndarray, link: str) -> bool:
-    side = frame[1, 3] - middle[1, 3]
-    inwards = -np.sign(side) * LEFT if abs(side) > 1e-6 else (-LEFT if "left" in link else LEFT)
-    return angle_deg(frame[:3, 0], inwards) <= 5.0

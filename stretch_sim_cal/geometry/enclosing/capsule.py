@@ -18,6 +18,7 @@ DIRECTIONS = 24  # axis directions over the whole turn; the wider end is behind
 TAPERS = np.deg2rad([0.0, 4.0, 8.0, 13.0, 19.0, 26.0, 35.0, 47.0])  # half angles of the wedge
 WIDENINGS = [0.0, 0.03, 0.1]  # of the hull's size: tangents that keep clear of the points
 STARTS = 5
+DECIMALS = 6  # of the numbers (m) of a minimum: what a solver leaves beyond depends on the processor
 SAME = 0.003  # m: capsules whose numbers differ by less are one minimum
 
 
@@ -41,8 +42,12 @@ def capsule_minima(
     circle = enclosing_circle(hull)
     guesses = [start.vector for start in starts] + wedge_capsules(hull, count)
     found = [TaperedCapsule(*circle.vector, *circle.vector)] + [refined_capsule(hull, guess) for guess in guesses]
+    settled = (
+        TaperedCapsule.from_vector(np.round(capsule.vector, DECIMALS)).grown_to_enclose(hull).canonical()
+        for capsule in found
+    )
     minima: list[TaperedCapsule] = []
-    for capsule in sorted((capsule.canonical() for capsule in found), key=lambda capsule: capsule.area):
+    for capsule in sorted(settled, key=lambda capsule: round(capsule.area, DECIMALS)):
         if all(np.abs(capsule.vector - other.vector).max() > SAME for other in minima):
             minima.append(capsule)
     return minima
@@ -76,7 +81,7 @@ def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
             "jac": lambda z: slack(z)[1],
         },
         method="SLSQP",
-        options={"ftol": 1e-10, "maxiter": 100},
+        options={"ftol": 1e-13, "maxiter": 100},
     ).x
     if not np.isfinite(found).all():
         found = (start - shift) / scale
@@ -103,7 +108,7 @@ def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
     areas += radii.sum(axis=1) * length * np.cos(taper)
     areas[~(radii > 0).all(axis=1)] = np.inf
     chosen: list[np.ndarray] = []
-    for index in np.argsort(areas):
+    for index in np.argsort(areas.round(DECIMALS), kind="stable"):
         if len(chosen) == count or not np.isfinite(areas[index]):
             break
         if all(np.abs(capsules[index] - other).max() > 0.1 for other in chosen):

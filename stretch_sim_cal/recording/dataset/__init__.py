@@ -5,7 +5,8 @@ DIR/sample_0000.npz     points (N, 3+) float32 in base_footprint; optional left,
 DIR/description.urdf    the robot's description while it was recorded
 """
 
-from stretch_sim_cal.recording.dataset.metadata import JOINTS, METADATA
+from stretch_sim_cal.recording import JOINTS
+from stretch_sim_cal.recording.dataset.metadata import METADATA
 from stretch_sim_cal.recording.dataset.reader import Dataset, read_dataset
 from stretch_sim_cal.recording.dataset.samples import Sample
 from stretch_sim_cal.recording.dataset.writer import DatasetWriter

@@ -10,10 +10,10 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
+from stretch_sim_cal.recording import JOINTS
 
 FORMAT = 1
 FRAME = "base_footprint"
-JOINTS = ("lift", "arm", "wrist_yaw", "wrist_pitch", "wrist_roll")
 METADATA = "metadata.yaml"
 DESCRIPTION = "description.urdf"
 SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
@@ -25,6 +25,11 @@ def read_metadata(directory: Path) -> dict:
     if not path.is_file():
         raise InputError(f"{path}: no such file; is {directory} a body-shape dataset?")
     metadata = read_yaml(path)
+    if "rosbag2_bagfile_information" in metadata:
+        raise InputError(
+            f"{directory}: is a rosbag2 recording; a folder of arm poses is needed, as ros_calibrate_lidar_mounts and "
+            "ros_collect_body_shape_data write it"
+        )
     if metadata.get("format", FORMAT) != FORMAT:
         raise InputError(f"{path}: has format {metadata['format']}, this tool reads format {FORMAT}")
     if metadata.get("frame", FRAME) != FRAME:

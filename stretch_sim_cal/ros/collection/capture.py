@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.geometry.voxels import voxel_keys
-from stretch_sim_cal.ros.collection.motion_state import JOINT_STATES, ArmState
+from stretch_sim_cal.ros.collection.motion_state import ArmState
 from stretch_sim_cal.ros.collection.settings import CollectionSettings
 from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.listening.joints import JOINT_STATES
 
 BELOW_FLOOR = 0.5
 # Heights (m) up to which a point is floor, well below where an outline begins to count (0.06 m).
@@ -21,11 +23,19 @@ STALE_PAIRS = 30
 
 @dataclass(frozen=True)
 class Placement:
-    """Where base_link and both lidars are by the calibration, in the calibrated footprint: 4x4 each."""
+    """Where base_link and both lidars are by the calibration, in the calibrated footprint: 4x4 each; and what the alignment
+    observed, which knows the lidars' own errors."""
 
     footprint_from_base: np.ndarray
     footprint_from_left: np.ndarray
     footprint_from_right: np.ndarray
+    observations: Observations | None = None
+
+    def points(self, side: int, cloud: np.ndarray) -> np.ndarray:
+        """Return the points (N, 3) of a lidar's returns (N, 3 or 5) in the calibrated footprint, with the lidar's own errors
+        taken out as far as the calibration knows them."""
+        own = cloud[:, :3] if self.observations is None else self.observations.corrected(side, cloud)
+        return apply((self.footprint_from_left, self.footprint_from_right)[side], own)
 
 
 @dataclass(frozen=True)
@@ -91,9 +101,7 @@ class Captures:
         left, right = (np.concatenate([getattr(pair, side) for pair in used]) for side in ("left", "right"))
         left = cropped(left, placement.footprint_from_left, self._settings)
         right = cropped(right, placement.footprint_from_right, self._settings)
-        points = np.concatenate(
-            [apply(placement.footprint_from_left, left[:, :3]), apply(placement.footprint_from_right, right[:, :3])]
-        )
+        points = np.concatenate([placement.points(side, cloud) for side, cloud in enumerate((left, right))])
         joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
         return Capture(points, left, right, self._state.arm, joints)
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.observations import load_beside
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.ros.collection.capture import Placement
 from stretch_sim_cal.ros.collection.motion import ACTION
@@ -30,7 +32,12 @@ def calibrated_placement(options: Any, frames: FrameListener, watchdog: Any) -> 
     if frames.tree.known(options.left_calibrated_frame):  # broadcast together with the frames above
         base_from_left = frames.lookup(options.base_link_frame, options.left_calibrated_frame)
     footprint_from_left = footprint_from_base @ base_from_left
-    return Placement(footprint_from_base, footprint_from_left, footprint_from_left @ left_from_right)
+    path = getattr(options, "calibration_file", "") or default_path()
+    file = CalibrationFile.load_or_empty(path)
+    return Placement(
+        footprint_from_base, footprint_from_left, footprint_from_left @ left_from_right,
+        load_beside(path, file.right_to_left),
+    )  # fmt: skip
 
 
 def robot_description(context: Any, frames: FrameListener, watchdog: Any) -> str:

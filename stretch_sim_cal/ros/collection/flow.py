@@ -141,8 +141,8 @@ def _print_plan(plan: Plan, settings: CollectionSettings, writer: DatasetWriter 
     if len(plan.skipped) > SKIPPED_SHOWN:
         say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
     say(
-        f"plan '{settings.plan}': {len(plan.visits)} poses to capture, {len(plan.skipped)} skipped, about "
-        f"{_duration(_time_needed(plan, settings))} of the robot's time"
+        f"plan '{settings.plan}' of {settings.path}: {len(plan.visits)} poses to capture, {len(plan.skipped)} skipped, "
+        f"about {_duration(_time_needed(plan, settings))} of the robot's time"
     )
 
 

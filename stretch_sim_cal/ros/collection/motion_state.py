@@ -6,10 +6,7 @@ from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
-
-JOINT_STATES = "/joint_states"
-# Changes up to this (m or rad) are noise of an encoder, not motion.
-STILL_WITHIN = {joint: 0.001 if joint in ("lift", "arm") else 0.01 for joint in JOINTS}
+from stretch_sim_cal.ros.listening.joints import JOINT_STATES, STILL_WITHIN
 
 
 class ArmState:

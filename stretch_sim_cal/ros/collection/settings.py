@@ -1,6 +1,5 @@
 """What `config/body_shape.yaml` and the command line say about collecting: grids, speeds, frames. Free of ROS."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body.settings_file import find_settings, mapping, number, read_settings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import find_shared, read_yaml
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.model import Limit
 from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
 
 MAX_VALUES = 200
 LIMIT_TOLERANCE = 1e-9
-NUMBERS = {"margin", "settle_time", "frames", "crop_radius", "crop_height", "cell", "floor_cell", "clearance"}
 
 
 @dataclass(frozen=True)
 class CollectionSettings:
-    """Lengths in m, times in s, speeds in m/s or rad/s; `grids` and `speeds` by the joints of a dataset."""
+    """Lengths in m, times in s, speeds in m/s or rad/s; `grids` and `speeds` by the joints of a dataset. `path` is the
+    settings file."""
 
+    path: Path
     plan: str
     grids: dict[str, tuple[float, ...]]
     speeds: dict[str, float]
@@ -49,16 +49,16 @@ def load_settings(
     `grids` (texts, see `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model
     by commanded joint; `frames` replaces the file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
     """
-    path = find_shared("config", name, ".yaml")
-    data = read_yaml(path)
-    plans = _mapping(data.get("plans"), f"{path}: plans")
+    path = find_settings(name)
+    data = read_settings(path)
+    plans = mapping(data.get("plans"), f"{path}: plans")
     if plan not in plans:
         raise InputError(f"{path}: has no plan '{plan}'; there is {', '.join(map(str, plans))}")
-    written = _mapping(plans[plan], f"{path}: plans: {plan}")
-    for key in [*data, *written]:
-        if key not in {"plans", "speeds", *NUMBERS, *JOINTS}:
-            raise InputError(f"{path}: unknown key '{key}'")
-    speeds = _mapping(data.get("speeds"), f"{path}: speeds")
+    written = mapping(plans[plan], f"{path}: plans: {plan}")
+    for key in written:
+        if key not in JOINTS:
+            raise InputError(f"{path}: plans: {plan}: unknown joint '{key}'; known are {', '.join(JOINTS)}")
+    speeds = mapping(data.get("speeds"), f"{path}: speeds")
     missing = [name for name in COMMANDED_NAMES.values() if name not in limits]
     if missing:
         raise InputError(f"the robot's description has no limits for {', '.join(missing)}; is it a Stretch?")
@@ -69,23 +69,24 @@ def load_settings(
         grid = parse_grid(grids[joint], where) if joint in grids else written.get(joint)
         values[joint] = _grid_values(grid, limit, where)
     return CollectionSettings(
+        path=path,
         plan=plan,
         grids=values,
         speeds={
             joint: speed_factor * min(
-                _number(speeds.get(joint), f"{path}: speeds: {joint}", 1e-3, 100.0),
+                number(speeds.get(joint), f"{path}: speeds: {joint}", 1e-3, 100.0),
                 limits[COMMANDED_NAMES[joint]].velocity,
             )
             for joint in JOINTS
         },
-        margin=_number(data.get("margin"), f"{path}: margin", 0.0, 0.5),
-        settle_time=_number(data.get("settle_time"), f"{path}: settle_time", 0.0, 60.0),
-        frames=frames or int(_number(data.get("frames"), f"{path}: frames", 1, 1000)),
-        crop_radius=_number(data.get("crop_radius"), f"{path}: crop_radius", 0.5, 20.0),
-        crop_height=_number(data.get("crop_height"), f"{path}: crop_height", 0.5, 20.0),
-        cell=_number(data.get("cell"), f"{path}: cell", 1e-4, 0.01),
-        floor_cell=_number(data.get("floor_cell"), f"{path}: floor_cell", 1e-4, 0.1),
-        clearance=_number(data.get("clearance"), f"{path}: clearance", 0.0, 2.0),
+        margin=number(data.get("margin"), f"{path}: margin", 0.0, 0.5),
+        settle_time=number(data.get("settle_time"), f"{path}: settle_time", 0.0, 60.0),
+        frames=frames or int(number(data.get("frames"), f"{path}: frames", 1, 1000)),
+        crop_radius=number(data.get("crop_radius"), f"{path}: crop_radius", 0.5, 20.0),
+        crop_height=number(data.get("crop_height"), f"{path}: crop_height", 0.5, 20.0),
+        cell=number(data.get("cell"), f"{path}: cell", 1e-4, 0.01),
+        floor_cell=number(data.get("floor_cell"), f"{path}: floor_cell", 1e-4, 0.1),
+        clearance=number(data.get("clearance"), f"{path}: clearance", 0.0, 2.0),
     )  # fmt: skip
 
 
@@ -107,13 +108,13 @@ def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:
         for key in grid:
             if key not in ("count", "from", "to"):
                 raise InputError(f"{where}: unknown key '{key}'; known are count, from, to")
-        count = _number(grid.get("count"), f"{where}: count", 1, MAX_VALUES)
-        low = _number(grid.get("from", limit.lower), f"{where}: from")
-        high = _number(grid.get("to", limit.upper), f"{where}: to")
+        count = number(grid.get("count"), f"{where}: count", 1, MAX_VALUES)
+        low = number(grid.get("from", limit.lower), f"{where}: from")
+        high = number(grid.get("to", limit.upper), f"{where}: to")
         # Rounded, so that equal grid points are equal in files; a limit that this oversteps is put back below.
         values = [round(float(value), 9) for value in np.linspace(low, high, int(count))]
     elif isinstance(grid, list) and grid:
-        values = [_number(value, where) for value in grid]
+        values = [number(value, where) for value in grid]
     else:
         raise InputError(f"{where}: a list of values or a mapping with count was expected")
     for value in values:
@@ -123,17 +124,3 @@ def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:
     if len(values) > MAX_VALUES:
         raise InputError(f"{where}: more than {MAX_VALUES} values")
     return tuple(values)
-
-
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or not value:
-        raise InputError(f"{where}: a mapping was expected")
-    return value
-
-
-def _number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InputError(f"{where}: is {value!r}, a number was expected")
-    if not low <= value <= high:
-        raise InputError(f"{where}: is {value:g}, it has to lie from {low:g} to {high:g}")
-    return float(value)

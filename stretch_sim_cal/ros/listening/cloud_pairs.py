@@ -13,20 +13,6 @@ from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.ros.listening.frames import complaint_about_frame
 from stretch_sim_cal.ros.listening.pairing import MILLISECOND, SIDES, Pair, StampPairing
 from stretch_sim_cal.ros.listening.watchdog import Progress, Watchdog
-from stretch_sim_cal.ros.parameters import Option
-
-DEFAULT_TOPICS = {"left": "/lidar_points_left", "right": "/lidar_points_right"}
-DEFAULT_FRAMES = {"left": "lidar_left_link", "right": "lidar_right_link"}
-
-CLOUD_OPTIONS = (
-    Option("left_lidar_topic", DEFAULT_TOPICS["left"], "topic of the left lidar's clouds"),
-    Option("right_lidar_topic", DEFAULT_TOPICS["right"], "topic of the right lidar's clouds"),
-    Option("base_link_frame", "base_link", "the robot's base frame"),
-    Option("left_lidar_frame", DEFAULT_FRAMES["left"], "frame of the left lidar"),
-    Option("right_lidar_frame", DEFAULT_FRAMES["right"], "frame of the right lidar"),
-    Option("max_time_difference", 0.05, "how far apart in s the stamps of a pair may be", minimum=0.0, maximum=10.0),
-)
-TIMEOUT_OPTION = Option("timeout", 60.0, "give up (exit code 3) after so many s without data", minimum=0.1)
 
 
 @dataclass(frozen=True)

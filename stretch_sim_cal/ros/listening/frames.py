@@ -13,14 +13,10 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, inverse
 from stretch_sim_cal.robot.stretch import LIDAR_LINKS, OLDER_LIDAR_LINKS
-from stretch_sim_cal.ros.parameters import Option
 
 # The same frames under the names of newer and older firmware.
 OTHER_NAME = dict(zip(LIDAR_LINKS + OLDER_LIDAR_LINKS, OLDER_LIDAR_LINKS + LIDAR_LINKS, strict=True))
 NAMES_SHOWN = 12
-LEFT_CALIBRATED_OPTION = Option(
-    "left_calibrated_frame", "lidar_left_calibrated", "where the left lidar is by the mounts that were found"
-)
 
 
 def complaint_about_frame(

@@ -6,6 +6,8 @@ from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.stretch import ARM_JOINT, ARM_SEGMENTS
 
 JOINT_STATES = "/joint_states"
+# Changes up to this (m or rad) are noise of an encoder, not motion.
+STILL_WITHIN = {joint: 0.001 if joint in ("lift", "arm") else 0.01 for joint in JOINTS}
 
 
 def commanded_joints(positions: dict[str, float]) -> dict[str, float]:

@@ -3,9 +3,10 @@
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.listening.cloud_pairs import CLOUD_OPTIONS, TIMEOUT_OPTION, CloudPairs
+from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.listening.frames import FrameListener
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
+from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
 
 COMMAND = NodeCommand(

@@ -1,13 +1,14 @@
 """What the nodes take from topics, taken from a recording: frames, the description, and pairs of clouds. Needs no ROS."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.clouds import returns_from_message, scan_from_message
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.ros.listening.frames import (
     FrameTree,
@@ -16,7 +17,9 @@ from stretch_sim_cal.ros.listening.frames import (
     tree_of_description,
 )
 from stretch_sim_cal.ros.listening.joints import JOINT_STATES
-from stretch_sim_cal.ros.listening.pairing import SIDES, PairingCounts, StampPairing
+from stretch_sim_cal.ros.listening.pairing import SIDES, Pair, PairingCounts, StampPairing
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
 
 CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 TF_TYPE = "tf2_msgs/msg/TFMessage"
@@ -95,31 +98,88 @@ def _trees(recording: Recording, description: str | None) -> Iterator[FrameTree]
         yield tree
 
 
+def recorded_signatures(
+    recording: Recording, topics: dict[str, str], scans: int, candidates: Sequence[Sensor]
+) -> dict[str, Signature | InputError]:
+    """Return what the first scans of each lidar say of sensor and driver, or why they say nothing.
+
+    Raises `InputError` where a topic is missing.
+    """
+    for side in SIDES:
+        recording.require(topics[side], CLOUD_TYPE)
+    side_of, observers = {topic: side for side, topic in topics.items()}, {side: Observer() for side in SIDES}
+    for topic, message in recording.messages(list(side_of)):
+        observer = observers[side_of[topic]]
+        if observer.num_scans < scans:
+            observer.add(scan_from_message(message), message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec)
+        elif all(other.num_scans >= scans for other in observers.values()):
+            break
+    found: dict[str, Signature | InputError] = {}
+    for side, observer in observers.items():
+        try:
+            found[side] = observer.signature(candidates)
+        except InputError as error:
+            found[side] = error
+    return found
+
+
+def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
+    """Return a line for each thing that both lidars' points say of sensor and driver, with what to do."""
+    lines = []
+    for side in SIDES:
+        seen = found[side]
+        lines += [f"{side} lidar: {line}" for line in ([str(seen)] if isinstance(seen, InputError) else seen.lines)]
+    if all(isinstance(seen, Signature) for seen in found.values()):
+        lines.append(sync_line(found["left"], found["right"])[1])
+    return lines
+
+
 class RecordedPairs:
     """Pairs of clouds in a recording, in order; iterating yields (left, right), (N, 5) each (x, y, z, ring, intensity;
     (N, 3) if a cloud has no more), without empty ones.
 
     `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of others.
     `bound` (s) is how far apart the stamps of a pair may be, `limit`
-    the most pairs to yield. Raises `InputError` where a topic is missing, holds the other lidar's clouds, or no pair is
-    found at all.
+    the most pairs to yield, `read` what makes a cloud of a message. Raises `InputError` where a topic is missing, holds the
+    other lidar's clouds, or no pair is found at all. `messages` gives all pairs as messages with their stamps.
     """
 
     def __init__(
         self, recording: Recording, topics: dict[str, str], frames: dict[str, str], bound: float, limit: int,
-        warn: Callable[[str], None],
+        warn: Callable[[str], None], read: Callable[[Any], np.ndarray] = returns_from_message,
     ):  # fmt: skip
+        if not 0 <= bound < 10:
+            raise InputError(f"--max-time-difference: {bound} s; give a number from 0 to 10")
         for side in SIDES:
             recording.require(topics[side], CLOUD_TYPE)
+        self.path = recording.path
         self._recording, self._frames, self._warn = recording, frames, warn
         self._side_of = {topic: side for side, topic in topics.items()}
-        self._bound, self._limit = bound, limit
+        self._bound, self._limit, self._read = bound, limit, read
         self.counts = PairingCounts()
         self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        given = 0
+        for pair in self.messages():
+            left, right = self._read(pair.left), self._read(pair.right)
+            if len(left) and len(right):
+                yield left, right
+                given += 1
+            if given == self._limit:
+                return
+        if not given:
+            miss = self.counts.closest_miss
+            why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
+            raise InputError(
+                f"{self.path}: no pair of clouds within {1e3 * self._bound:.0f} ms: {why}; "
+                "raise --max-time-difference if the lidars' clocks are known to differ"
+            )
+
+    def messages(self) -> Iterator[Pair]:
+        """Yield all pairs of messages, stamps and gaps in ns, in order."""
         pairing: StampPairing = StampPairing(self._bound)
-        self.counts, given = pairing.counts, 0
+        self.counts = pairing.counts
         complaints = {""}
         for topic, message in self._recording.messages(list(self._side_of)):
             complaint = self._complaint(topic, message.header.frame_id)
@@ -127,20 +187,7 @@ class RecordedPairs:
                 complaints.add(complaint)
                 self._warn(complaint)
             stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
-            for pair in pairing.add(self._side_of[topic], stamp, message):
-                left, right = returns_from_message(pair.left), returns_from_message(pair.right)
-                if len(left) and len(right):
-                    yield left, right
-                    given += 1
-                if given == self._limit:
-                    return
-        if not given:
-            miss = self.counts.closest_miss
-            why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
-            raise InputError(
-                f"{self._recording.path}: no pair of clouds within {1e3 * self._bound:.0f} ms: {why}; "
-                "raise --max-time-difference if the lidars' clocks are known to differ"
-            )
+            yield from pairing.add(self._side_of[topic], stamp, message)
 
     def _complaint(self, topic: str, frame: str) -> str:
         side = self._side_of[topic]

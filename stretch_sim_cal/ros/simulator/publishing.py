@@ -56,7 +56,7 @@ class Publisher:
             self._sent = time.monotonic()
             self._publisher.publish(message)
         if self._recording is not None:
-            self._recording.write(self._topic, stamp, serialize_message(message))
+            self._recording.write_message(self._topic, stamp, message, serialize_message(message))
 
 
 class Publishers:

@@ -1,0 +1,414 @@
+"""The package from Python: arrays in, a calibration out. Needs no ROS.
+
+    import stretch_sim_cal as cal
+
+    rig = cal.Rig.from_urdf("robot.urdf", sensor="jt128")
+    result = cal.calibrate(rig, left_clouds, right_clouds)      # or cal.calibrate(rig, cal.open_recording(path))
+    result.left_from_right, result.covariance, result.findings
+    result.save("calibration.yaml")
+
+Transforms are named target_from_source, lengths are in m, angles in rad (see `geometry/transforms.py`).
+"""
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.floor.result import FloorResult
+from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.support_method import SupportFloor
+from stretch_sim_cal.calibration.mounts.file import with_floor
+from stretch_sim_cal.calibration.observations import path_beside
+from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers, floor_lines, floor_numbers
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import check_rigid, inverse
+from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.model import near
+from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, LIDAR_LINKS, OLDER_LIDAR_LINKS
+from stretch_sim_cal.sensor.points import POINT_DTYPE
+from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
+from stretch_sim_cal.sensor.unit import SCALARS
+
+__all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording"]
+
+SIDES = ("left", "right")
+CLOUD_COLUMNS = ("x", "y", "z", "ring", "intensity")
+
+
+@dataclass(frozen=True, eq=False)
+class Rig:
+    """Two lidars on a robot, as they are described: what a calibration starts from.
+
+    `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4, 4)
+    maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's own
+    origin. `sensor` is the kind of lidar; if it is None, a spinning lidar of unknown make.
+    Raises `InputError` if one of them is not a rigid transform.
+    """
+
+    base_from_left: np.ndarray
+    base_from_right: np.ndarray
+    footprint_from_base: np.ndarray | None = None
+    sensor: Sensor | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("base_from_left", "base_from_right", "footprint_from_base"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_rigid(getattr(self, name), name))
+
+    @classmethod
+    def from_urdf(
+        cls, source: str | Path | None, sensor: str | Path | Sensor | None = None,
+        left: str = LIDAR_LINKS[0], right: str = LIDAR_LINKS[1], base: str = BASE_LINK, footprint: str = FOOTPRINT_LINK,
+    ) -> "Rig":  # fmt: skip
+        """Return the rig that a URDF or xacro file, or the text of a URDF, describes; None is refused.
+
+        `sensor` is the name of a sensor file in `config/` ("jt128"), a path to one or to a unit file, or a `Sensor`.
+        `left`, `right`, `base` and `footprint` are links; the lidars' default names are those of the Stretch, by which its
+        older names are found as well, and `footprint` may be absent. Raises `InputError` naming file and link.
+        """
+        if source is None:
+            raise InputError("no URDF: the recording has no /robot_description; give the robot's URDF file")
+        model = load_model(source)
+        where = (
+            source if isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<") else "URDF text"
+        )
+        older = dict(zip(LIDAR_LINKS, OLDER_LIDAR_LINKS, strict=True))
+        links = []
+        for name in (left, right, base):
+            known = [link for link in (name, older.get(name)) if link in model.links]
+            if not known:
+                raise InputError(f"{where}: has no link '{name}'{near(name, model.links)}; give the name that it has")
+            links.append(known[0])
+        root_from_link = link_transforms(model, {})
+        base_from_root = inverse(root_from_link[links[2]])
+        footprint_from_base = None
+        if footprint in model.links:
+            footprint_from_base = inverse(base_from_root @ root_from_link[footprint])
+        return cls(
+            base_from_root @ root_from_link[links[0]], base_from_root @ root_from_link[links[1]], footprint_from_base,
+            load_sensor(sensor) if isinstance(sensor, str | Path) else sensor,
+        )  # fmt: skip
+
+    @property
+    def left_from_right(self) -> np.ndarray:
+        """The nominal transform (4, 4) from the right lidar's frame into the left's."""
+        return inverse(self.base_from_left) @ self.base_from_right
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a user should know of a result.
+
+    `severity` is "error" (the result is refused) or "warning"; `code` names the kind of finding and stays the same from
+    release to release; `sentence` says what was found, `remedy` what to do about it ("" if nothing has to be done).
+    """
+
+    severity: str
+    code: str
+    sentence: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.severity} {self.code}: {self.sentence}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+class SensorError(NamedTuple):
+    """An estimated error of one lidar, by the name it has in `sensor/unit.py`: in m, rad, or as a ratio."""
+
+    value: float
+    standard_deviation: float
+
+
+class RecordedClouds(NamedTuple):
+    """Pairs of clouds from a recording, each in its own lidar's frame, and the robot's URDF if it was recorded.
+
+    The clouds are structured arrays (N,) with x, y, z and, if the recording has them, intensity and ring.
+    """
+
+    left_clouds: list[np.ndarray]
+    right_clouds: list[np.ndarray]
+    description: str | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """The calibration of a rig, and whether the data supports it.
+
+    `alignment` and `floor` are the two stages' own results; `floor` is None if the alignment was refused, or the floor was
+    not asked for. `floor.plane` is the floor in base_link, `floor.covariance` (3, 3) is over (height, tilt about x, tilt
+    about y), `floor.footprint_from_base` (4, 4) puts base_footprint on it.
+    """
+
+    rig: Rig
+    alignment: AlignmentResult
+    floor: FloorResult | None = None
+
+    @property
+    def left_from_right(self) -> np.ndarray:
+        """The transform (4, 4) that maps the right lidar's points into the left lidar's frame."""
+        return self.alignment.right_to_left
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """The covariance (6, 6) of `left_from_right` over (tx, ty, tz, rx, ry, rz), `true = exp(xi) @ left_from_right`."""
+        return self.alignment.covariance
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the data supports all that was asked for."""
+        return self.alignment.accepted and (self.floor is None or self.floor.accepted)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Why a stage was refused, and what else is to be known; errors come first."""
+        found = []
+        for severity, name in (("error", "refusals"), ("warning", "warnings")):
+            for stage in filter(None, (self.alignment, self.floor)):
+                found += [finding_of(severity, sentence) for sentence in getattr(stage, name)]
+        for side, errors in self.sensor_errors.items():
+            for share, what in UNCORRECTED.items():
+                if share in errors and errors[share].value - 3.0 * errors[share].standard_deviation > 0.5:
+                    sentence = f"the {side} lidar's driver does not correct {what} of the sensor's table"
+                    remedy = "let it, and calibrate again: the calibration holds only for clouds corrected by the same amount"
+                    found.append(Finding("warning", "driver_uncorrected", sentence, remedy))
+        return list(dict.fromkeys(found + self._beyond_sensor_file()))
+
+    def _beyond_sensor_file(self) -> list[Finding]:
+        """Return which of the lidars' errors are larger than those of the units that the rig's sensor file describes."""
+        if self.rig.sensor is None:
+            return []
+        deviations = np.sqrt(np.diag(self.rig.sensor.error_model().prior_covariance()))
+        found = []
+        for side, errors in self.sensor_errors.items():
+            for name, one in errors.items():
+                known = deviations[SCALARS.index(name)]
+                if name not in UNCORRECTED and known > 0 and abs(one.value) > BEYOND_SENSOR_FILE * known:
+                    sentence = (
+                        f"the {side} lidar's {name} of {_in_units(name, *one)} is {abs(one.value) / known:.1f} standard "
+                        f"deviations of what sensor file {self.rig.sensor.name} allows; the covariance is too small"
+                    )
+                    remedy = "give a unit file of this lidar, or the sensor file of its kind"
+                    found.append(Finding("warning", "beyond_sensor_file", sentence, remedy))
+        return found
+
+    @property
+    def sensor_errors(self) -> dict[str, dict[str, SensorError]]:
+        """The lidars' own errors as the last stage estimates them, by side ("left", "right") and name."""
+        numbers = (self.floor if self.floor is not None and self.floor.diagnostics else self.alignment).diagnostics
+        return {
+            side: {
+                name: SensorError(numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"])
+                for name in SCALARS
+                if f"{name}_{side}" in numbers
+            }
+            for side in SIDES
+        }
+
+    def save(self, path: str | Path, robot_id: str | None = None) -> None:
+        """Write the accepted stages to a calibration file (docs/calibration_file.md), and what they observed beside it.
+
+        Other entries of an existing file are kept, and what it held before as a backup; `robot_id` is $HELLO_FLEET_ID by
+        default. Raises `Refused` if no stage was accepted, `InputError` if the file cannot be written.
+        """
+        path, robot_id = Path(path).expanduser(), robot_id or default_robot_id()
+        if not self.alignment.accepted:
+            raise Refused(f"{path}: not written: {'; '.join(self.alignment.refusals)}")
+        file = CalibrationFile.load_or_empty(path).with_alignment(self.alignment, robot_id)
+        if self.floor is not None and self.floor.accepted:
+            file = with_floor(file, self.floor, robot_id, self.rig.base_from_left)
+        if self.alignment.observations is not None:
+            # They say of which alignment they are, so they are harmless if the calibration file is not replaced after all.
+            self.alignment.observations.save(path_beside(path))
+        file.save(path)
+
+    def __str__(self) -> str:
+        lines = alignment_lines(
+            self.alignment, alignment_numbers(self.alignment, self.rig.left_from_right, self.rig.base_from_left)
+        )
+        if self.floor is not None:
+            lines += floor_lines(self.floor, floor_numbers(self.floor, _footprint(self.rig)))
+        for side, errors in self.sensor_errors.items():
+            clear = {name: one for name, one in errors.items() if abs(one.value) > 2.0 * one.standard_deviation}
+            lines += [f"{side} lidar: {name} {_in_units(name, *one)}" for name, one in clear.items()]
+        return "\n".join([*lines, *map(str, self.findings), "accepted" if self.accepted else "refused"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table, for notebooks."""
+        rows = [("verdict", "accepted" if self.accepted else "<b>refused</b>")]
+        deviations = np.sqrt(np.diag(self.covariance))
+        numbers = alignment_numbers(self.alignment, self.rig.left_from_right, self.rig.base_from_left)
+        for axis, value, deviation in zip("xyz", numbers["xyz"], deviations[:3], strict=True):
+            rows.append((f"left from right, {axis}", f"{1e3 * value:.2f} &plusmn; {1e3 * deviation:.2f} mm"))
+        for axis, value, deviation in zip("xyz", numbers["rpy_deg"], np.degrees(deviations[3:]), strict=True):
+            rows.append((f"left from right, about {axis}", f"{value:.4f} &plusmn; {deviation:.4f} deg"))
+        if self.floor is not None:
+            found = floor_numbers(self.floor, _footprint(self.rig))
+            height, deviation = found["height_mm"], found["height_standard_deviation_mm"]
+            rows.append(("base_link over the floor", f"{height:.2f} &plusmn; {deviation:.2f} mm"))
+            for axis, tilt, deviation in zip(
+                "xy", found["tilt_deg"], found["tilt_standard_deviation_deg"], strict=True
+            ):
+                rows.append((f"floor's tilt about {axis}", f"{tilt:.4f} &plusmn; {deviation:.4f} deg"))
+        for side, errors in self.sensor_errors.items():
+            for name, one in errors.items():
+                if abs(one.value) > 2.0 * one.standard_deviation:
+                    rows.append((f"{side} lidar, {name}", html.escape(_in_units(name, *one)).replace("+-", "&plusmn;")))
+        rows += [(f"{found.severity}: {found.code}", html.escape(_sentence(found))) for found in self.findings]
+        body = "".join(f"<tr><th style='text-align:left'>{name}</th><td>{value}</td></tr>" for name, value in rows)
+        return f"<table>{body}</table>"
+
+
+def calibrate(
+    rig: Rig, left_clouds: Iterable[np.ndarray] | RecordedClouds, right_clouds: Iterable[np.ndarray] | None = None,
+    *, floor: bool = True,
+) -> Result:  # fmt: skip
+    """Return the calibration of two lidars from pairs of clouds, taken while robot and scene stood still.
+
+    `left_clouds` and `right_clouds` hold one cloud per pair, each in its own lidar's frame: points (N, 3), or structured
+    arrays (N,) with x, y, z and perhaps ring and intensity, as drivers publish them. With rings and the rig's sensor the
+    lidars' own errors are estimated by channel. `left_clouds` may be what `open_recording` returns. The floor is found
+    with what the alignment observed; `floor` says whether it is looked for at all.
+    Raises `InputError` for what are no clouds; data that does not support a result ends in `findings`.
+    """
+    if isinstance(left_clouds, RecordedClouds) and right_clouds is None:
+        left_clouds, right_clouds = left_clouds.left_clouds, left_clouds.right_clouds
+    left, right = (_clouds(clouds, side) for clouds, side in zip((left_clouds, right_clouds), SIDES, strict=True))
+    if len(left) != len(right):
+        raise InputError(
+            f"{len(left)} left and {len(right)} right clouds: give as many of one as of the other, in pairs"
+        )
+    alignment = PlaneAlignment(
+        rig.left_from_right, AlignmentSettings(base_from_left=rig.base_from_left, sensor=rig.sensor)
+    )
+    result = Result(rig, _solved(alignment, left, right))
+    if not (floor and result.accepted):
+        return result
+    settings = FloorSettings(
+        observations=result.alignment.observations, right_to_left_covariance=result.covariance, sensor=rig.sensor
+    )
+    method = SupportFloor(rig.base_from_left, result.left_from_right, _footprint(rig), settings)
+    return replace(result, floor=_solved(method, left, right))
+
+
+def open_recording(
+    path: str | Path, left_topic: str = "/lidar_points_left", right_topic: str = "/lidar_points_right",
+    max_time_difference: float = 0.05, max_pairs: int = 50,
+) -> RecordedClouds:  # fmt: skip
+    """Return the first `max_pairs` pairs of clouds of a rosbag2 recording (a folder, or an .mcap or .db3 file).
+
+    `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the recording is torn,
+    lacks a topic, or has no pair.
+    """
+    from stretch_sim_cal.ros.listening.recorded import RecordedPairs, recorded_description
+
+    with Recording(path) as recording:
+        topics, frames = ({"left": left, "right": right} for left, right in ((left_topic, right_topic), LIDAR_LINKS))
+        # The frames' names are only checked for swapped topics: the rig says where the lidars are.
+        pairs = RecordedPairs(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
+        left, right = map(list, zip(*(map(_structured, pair) for pair in pairs), strict=True))
+        return RecordedClouds(left, right, recorded_description(recording))
+
+
+# An error larger than so many standard deviations of the sensor file is none of the units that the file describes.
+BEYOND_SENSOR_FILE = 4.0
+UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
+
+# Of the sentences that the methods give: a part of each, its code, and the remedy if the sentence does not end with it.
+KNOWN_FINDINGS = (
+    ("the scene does not determine", "unobserved", None),
+    ("small surfaces determine", "little_support", None),
+    ("see too little in common", "little_overlap", None),
+    (
+        "the two views do not fit together",
+        "contradicting_views",
+        "check the description's poses and which lidar is left",
+    ),
+    ("the robot moved by", "moved", None),
+    ("saw something else for a while", "moving_scene", None),
+    ("something moved through", "moving_scene", ""),
+    ("the lidars' surfaces stay", "large_residuals", "give the sensor that recorded the clouds; keep the scene still"),
+    ("seem to be swapped", "swapped", "exchange left and right"),
+    ("far from the description's transform", "far_from_description", None),
+    ("no floor within", "no_floor", None),
+    ("of floor support the plane", "little_floor", None),
+    ("the floor is seen on one side only", "floor_on_one_side", "move the robot to where floor is free around it"),
+    ("the floor is not a plane", "floor_not_plane", "move the robot to a flat part of the floor"),
+    ("off the plane", "floor_partly_level", ""),
+    ("the floor is uneven", "floor_uneven", ""),
+    ("the floor bends", "floor_curved", ""),
+    ("a step runs through the floor", "floor_step", ""),
+    ("not sure enough", "uncertain_floor", "record more pairs, or identify the lidars' own errors first"),
+    ("the right lidar sees the floor", "lidars_disagree", "align the lidars again"),
+    ("only one lidar sees enough floor", "floor_of_one_lidar", ""),
+    ("the robot moved against the floor", "moved", "record again with the robot at rest"),
+    ("beyond the search limits", "floor_far_from_description", "check the description's base_footprint"),
+    ("was silent in", "silent_lidar", ""),
+    ("hold no usable return", "empty_clouds", ""),
+    ("repeat an earlier one", "repeated_clouds", ""),
+    ("repeat earlier ones", "repeated_clouds", ""),
+)
+
+
+def finding_of(severity: str, sentence: str) -> Finding:
+    """Return what a method's warning or refusal is as a finding; one that is not known has the code "other"."""
+    for part, code, remedy in KNOWN_FINDINGS:
+        if part in sentence:
+            break
+    else:
+        return Finding(severity, "other", sentence)
+    head, _, tail = sentence.rpartition("; ")
+    ends_with_remedy = head and (remedy is None or tail == remedy)
+    return Finding(severity, code, head, tail) if ends_with_remedy else Finding(severity, code, sentence, remedy or "")
+
+
+def _sentence(finding: Finding) -> str:
+    return finding.sentence + (f"; {finding.remedy}" if finding.remedy else "")
+
+
+def _in_units(name: str, value: float, deviation: float) -> str:
+    """Return an error of a lidar with its standard deviation, in the unit that people think of it in."""
+    if name.startswith("azimuth"):
+        return f"{np.degrees(value):.4f} +- {np.degrees(deviation):.4f} deg"
+    if name == "range_scale" or name.endswith("_share"):
+        return f"{value:.5f} +- {deviation:.5f}"
+    return f"{1e3 * value:.2f} +- {1e3 * deviation:.2f} mm"
+
+
+def _footprint(rig: Rig) -> np.ndarray:
+    return np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base
+
+
+def _clouds(clouds: Iterable[np.ndarray] | None, side: str) -> list[np.ndarray]:
+    """Return the clouds of one lidar as a list. Raises `InputError` for one cloud in place of a list of them."""
+    names = getattr(getattr(clouds, "dtype", None), "names", None)
+    if isinstance(clouds, np.ndarray) and clouds.ndim < (2 if names else 3):
+        raise InputError(f"{side}_clouds: is one cloud, not a list of them; give [cloud]")
+    if not isinstance(clouds, Iterable) or isinstance(clouds, str | bytes):
+        raise InputError(f"{side}_clouds: is {type(clouds).__name__}; a list of clouds was expected")
+    return list(clouds)
+
+
+def _structured(columns: np.ndarray) -> np.ndarray:
+    """Return the columns x, y, z (, ring, intensity) of a cloud as a structured array (N,)."""
+    cloud = np.empty(len(columns), [(name, POINT_DTYPE[name]) for name in CLOUD_COLUMNS[: columns.shape[1]]])
+    for name, column in zip(CLOUD_COLUMNS, columns.T, strict=False):
+        cloud[name] = column
+    return cloud
+
+
+def _solved(method, left: Sequence[np.ndarray], right: Sequence[np.ndarray]):
+    for pair in zip(left, right, strict=True):
+        method.add(*pair)
+    return method.solve()

@@ -1,0 +1,428 @@
+"""Identification of a robot's two lidars: the error parameters of both units and their range noise, from recordings of the
+robot standing in a furnished room.
+
+The estimate is that of the alignment (`problem.py`, `room.py`), over all recordings: the units and the lidars' pose to
+each other are common, every recording has planes of its own. Turning the robot in place between recordings shows each
+wall to other channels and at other azimuths.
+
+    parameters   posterior of the units under the sensor file's priors; a parameter whose standard deviation stays above
+                 `NOT_DETERMINED` of its prior's is not determined
+    noise        variance of a single range about the room's planes, by range, incidence and echo strength
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import nnls
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.calibration.alignment.judgement import movement, overlap_refusals, wrong_minimum
+from stretch_sim_cal.calibration.alignment.planes import FIRST_NOISE, FIXED, PASSES
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cloud, DirectionCells, FrameIntake
+from stretch_sim_cal.calibration.coarse import coarse_alignment
+from stretch_sim_cal.calibration.consistency import Views
+from stretch_sim_cal.calibration.motion import motion_of
+from stretch_sim_cal.calibration.patches import fit_planes, remeasured
+from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solution, Solver, State, Unknowns
+from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, tukey_fit
+from stretch_sim_cal.calibration.surfaces import Lidar, in_base, without_body
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import exp
+from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.sensor import DEVICES, NoiseGrowth, Sensor, load_sensor
+from stretch_sim_cal.sensor.signature import Signature, without_optical_centre
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, LEAST_COSINE, SCALARS, ErrorModel, weak_echo
+from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, Unit, shown_unit, write_unit
+
+# A parameter is not determined if its standard deviation stays above this share of its prior's.
+NOT_DETERMINED = 0.7
+# Two parameters are told to trade off against each other from this correlation on.
+TRADE_OFF = 0.9
+# Single returns that are kept for the noise law, per scan of a lidar.
+KEPT_RETURNS = 8000
+MIN_FRAMES = 5
+# Returns further than so many standard deviations from their plane are of something else.
+TRIM = 4.0
+FARTHEST = 0.15  # m
+MIN_RETURNS = 1000
+# What weak echoes add to the noise shows if so many returns have at least this share of it.
+WEAK, MIN_WEAK = 0.5, 500
+NOISE_STEPS = 15
+BEFORE_STEPS = 4
+
+
+class Standing:
+    """What both lidars saw while the robot stood in one place. Scans are reduced as they come.
+
+    `signatures` say of both lidars which table their driver uses and whether it corrects the optical centre, which is undone.
+    """
+
+    def __init__(self, signatures: tuple[Signature, Signature], settings: AlignmentSettings | None = None):
+        for name, signature in zip(DEVICES, signatures, strict=True):
+            if signature.sensor is None:
+                raise InputError(f"{name} lidar: no known table fits its points; give the sensor's file")
+        self.signatures, self.settings = signatures, settings or AlignmentSettings()
+        self.intake = FrameIntake(self.settings)
+        self.cells = tuple(DirectionCells(signature.sensor) for signature in signatures)
+        self._kept: tuple[list[Cloud], list[Cloud]] = ([], [])
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Take one scan of each lidar as published, structured arrays (N,) with x, y, z, ring and perhaps intensity."""
+        scans = [self._as_measured(scan, side) for side, scan in enumerate((left, right))]
+        for side, cloud in enumerate(self.intake.admit(*scans)):
+            if len(cloud):
+                self.cells[side].add(cloud)
+                self._kept[side].append(cloud.only(slice(None, None, len(cloud) // KEPT_RETURNS + 1)))
+
+    def returns(self, side: int) -> Cloud:
+        """Return the single returns of a lidar that were kept."""
+        clouds = self._kept[side]
+        parts = zip(*((cloud.points, cloud.ring, cloud.intensity) for cloud in clouds), strict=True)
+        return Cloud(*(None if part[0] is None else np.concatenate(part) for part in parts))
+
+    def _as_measured(self, scan: np.ndarray, side: int) -> np.ndarray:
+        """Return a scan's returns without what the driver added."""
+        signature = self.signatures[side]
+        scan = scan[are_returns(coordinates(scan))]
+        if signature.distance_correction:
+            points = without_optical_centre(coordinates(scan).astype(float), scan["ring"], signature.sensor)
+            scan = scan.copy()
+            for axis, name in enumerate("xyz"):
+                scan[name] = points[:, axis]
+        return scan
+
+
+@dataclass(frozen=True)
+class NoiseLaw:
+    """Standard deviation of a single range: `constant` (m) and its `growth` in quadrature, with the standard `deviations`
+    of constant, range, incidence and echo; infinite if the data does not say, and the sensor file's value stands."""
+
+    constant: float
+    growth: NoiseGrowth
+    deviations: tuple[float, float, float, float]
+
+    def variances(self, residuals: "Residuals", quantisation: float, beam_divergence: float) -> np.ndarray:
+        """Return what residuals' variances (N,) should be, with what a step (m) and a beam's width (rad) add."""
+        sizes = [self.constant, self.growth.range, self.growth.incidence, self.growth.echo]
+        return _noise_terms(residuals) @ np.square(sizes) + _other_variances(residuals, quantisation, beam_divergence)
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Single returns against the room's planes: range residuals (N,) in m `before` any error of the unit is taken out
+    (the lidars aligned as well as is possible without) and `after`; with what they may depend on, (N,) each."""
+
+    before: np.ndarray
+    after: np.ndarray
+    ranges: np.ndarray
+    cosines: np.ndarray
+    channel: np.ndarray
+    azimuth: np.ndarray
+    intensity: np.ndarray
+
+
+@dataclass(frozen=True)
+class Identification:
+    """What was found: `units`, `models`, `noise` and `residuals` by side; `left_from_right` (4, 4) with its `covariance`
+    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; what the points themselves
+    say, the `signatures`, of the first recording; `trade_offs` as sentences, and `refusals`: reasons why the recordings do not support a result."""
+
+    units: tuple[Unit, Unit]
+    models: tuple[ErrorModel, ErrorModel]
+    noise: tuple[NoiseLaw, NoiseLaw]
+    residuals: tuple[Residuals, Residuals]
+    left_from_right: np.ndarray
+    covariance: np.ndarray
+    spreads: tuple[dict[str, float], dict[str, float]]
+    signatures: tuple[Signature, Signature]
+    trade_offs: list[str]
+
+    def save(self, path: str | Path, side: int) -> None:
+        """Write a lidar's unit file, with which the simulator has this unit again. Raises `InputError`."""
+        signature, noise = self.signatures[side], self.noise[side]
+        sensor, kind = signature.sensor, load_sensor(signature.sensor.kind)
+        keys = signature.keys() | {
+            "range_noise": noise.constant,
+            "range_noise_growth": {
+                "range": noise.growth.range, "incidence": noise.growth.incidence, "echo": noise.growth.echo,
+            },
+        }  # fmt: skip
+        for key, own, known in (
+            ("elevations_deg", sensor.elevations, kind.elevations),
+            ("azimuth_offsets_deg", sensor.azimuth_offsets, kind.azimuth_offsets),
+        ):
+            if not np.array_equal(own, known):
+                keys[key] = np.round(np.degrees(own), 6).tolist()
+        write_unit(path, sensor.kind, self.models[side], self.units[side], **keys)
+
+    def determined(self, side: int) -> np.ndarray:
+        """Return which parameters (n,) of a lidar's error model are determined."""
+        return _determined(self.models[side], self.units[side].standard_deviations)
+
+
+def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Identification:
+    """Return what recordings say of both lidars, from a first guess of right_to_left (4, 4), or none.
+
+    Raises `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, the
+    lidars see too little in common.
+    """
+    rooms = []
+    for number, standing in enumerate(standings, start=1):
+        frames = [cells.num_frames for cells in standing.cells]
+        if min(frames) < MIN_FRAMES:
+            short = DEVICES[int(np.argmin(frames))]
+            raise InputError(
+                f"recording {number}: {min(frames)} scans of the {short} lidar, at least {MIN_FRAMES} are needed"
+            )
+        lidars, initial = _seen(standing, initial)
+        rooms.append(lidars)
+    state, solution, unknowns, spreads, blocks = _estimate(rooms, initial)
+    for number, (standing, block) in enumerate(zip(standings, blocks, strict=True), start=1):
+        if why := _refusals(standing, block):
+            raise Refused(f"recording {number}: {'; '.join(why)}")
+    scale = max(block.scale for block in blocks)
+    covariance = solution.covariance * scale**2
+    units = tuple(
+        _unit(unknowns.models[side], state.units[side], covariance[own, own], standings[0].signatures[side])
+        for side, own in enumerate(unknowns.units)
+    )
+    residuals = tuple(_all_residuals(standings, rooms, blocks, state, side) for side in (0, 1))
+    noise = tuple(
+        noise_law(found, standings[0].signatures[side].quantisation, standings[0].signatures[side].sensor)
+        for side, found in enumerate(residuals)
+    )
+    return Identification(
+        units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT], spreads,
+        standings[0].signatures, _trade_offs(unknowns, covariance),
+    )  # fmt: skip
+
+
+def _seen(standing: Standing, initial: np.ndarray | None) -> tuple[tuple[Lidar, Lidar], np.ndarray]:
+    """Return what both lidars see in common from one place, and how they stand to each other, roughly."""
+    settings = standing.settings
+    lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(standing.cells))
+    left, right = (lidar.surface for lidar in lidars)
+    estimate = coarse_alignment(left, right, initial, settings)
+    if settings.base_from_left is not None:
+        left = without_body(left, settings.base_from_left, settings)
+        right = without_body(right, settings.base_from_left @ estimate, settings)
+    shared = Views(left, right).shared(estimate)
+    seen = zip((left, right), lidars, shared, strict=True)
+    return tuple(Lidar(surface, lidar.model).only(confirmed) for surface, lidar, confirmed in seen), estimate
+
+
+def _estimate(
+    rooms: list[tuple[Lidar, Lidar]], initial: np.ndarray
+) -> tuple[State, Solution, Unknowns, tuple, list[RoomBlock]]:
+    """Return the joint estimate over all recordings, with its spreads and the recordings' patches there."""
+    models = tuple(lidar.model for lidar in rooms[0])
+    # All poses are in the left lidar's frame, which stays where it is.
+    state = State((np.eye(4), initial), tuple(np.zeros(model.size) for model in models))
+    unknowns = Unknowns(models)
+    solver, noises, blocks = Solver(unknowns, Priors(state, left=FIXED)), [FIRST_NOISE] * len(rooms), []
+    for slack, grids in PASSES:
+        equations, by_chance = NormalEquations.empty(unknowns.size), np.zeros((6, 6))
+        blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(rooms, noises, strict=True)]
+        for lidars, block in zip(rooms, blocks, strict=True):
+            block.add_to(equations, unknowns, lidars)
+            by_chance += block.information_by_chance()
+        solution = solver.solve(equations, state, by_chance)
+        state = solver.decided(unknowns.moved(state, solution.change), solution)
+        noises = [block.noise for block in blocks]
+    last = [remeasured_block(lidars, state, block, None) for lidars, block in zip(rooms, blocks, strict=True)]
+    return state, solution, unknowns, tuple(map(dict, solver.spreads)), last
+
+
+def _refusals(standing: Standing, last: RoomBlock) -> list[str]:
+    """Return why a recording must not be identified by."""
+    patches, members, fits = last.flat
+    motion = motion_of(last.surface, patches, members.each_cell_once(), fits, last.noise)
+    left, right = (Lidar.of_cells(cells, side) for side, cells in enumerate(standing.cells))
+    views = Views(*(
+        lidar.corrected(values) for lidar, values in zip((left, right), last.state.units, strict=True)
+    )).under(last.state.left_from_right)  # fmt: skip
+    disturbed = float(np.mean(np.concatenate([left.surface.disturbed, right.surface.disturbed]) > 0))
+    return movement(motion, disturbed, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
+
+
+# The units.
+
+
+def _determined(model: ErrorModel, deviations: np.ndarray) -> np.ndarray:
+    prior = np.sqrt(np.diag(model.prior_covariance()))
+    return (prior > 0) & (deviations <= NOT_DETERMINED * prior)
+
+
+def _unit(model: ErrorModel, values: np.ndarray, covariance: np.ndarray, signature: Signature) -> Unit:
+    """Return a unit as a file says it, of the driver as it is."""
+    values, deviations = values.copy(), np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    if signature.distance_correction:
+        values[CENTRE_SHARE] -= 1.0  # the driver's correction was undone
+    prior = np.diag(model.prior_covariance())
+    loose = (prior > 0) & ~_determined(model, deviations)
+    keys = [key for key, index in KEY_OF_SCALAR.items() if loose[index]]
+    for kind, key in CHANNEL_KEYS.items():
+        channels = np.flatnonzero(loose[model.of_kind(kind)])
+        keys += [key] if len(channels) == model.num_channels else [f"{key}[{channel}]" for channel in channels]
+    return Unit(values, deviations, tuple(keys))
+
+
+def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
+    """Return a sentence for each pair of parameters of which the data knows a combination much better than either one."""
+    rows, names = [], []
+    for name, model, own in zip(DEVICES, unknowns.models, unknowns.units, strict=True):
+        for index, scalar in enumerate(SCALARS):
+            row = np.zeros(unknowns.size)
+            row[own.start + index] = 1.0
+            rows.append(row)
+            names.append((scalar, name))
+        for kind in CHANNEL_KINDS:
+            row = np.zeros(unknowns.size)
+            row[own][model.of_kind(kind)] = 1.0 / model.num_channels
+            rows.append(row)
+            names.append((f"mean {kind}", name))
+    rows = np.array(rows)
+    joint = rows @ covariance @ rows.T
+    deviations = np.sqrt(np.maximum(np.diag(joint), 0.0))
+    sentences = []
+    for first, (one, side) in enumerate(names):
+        for second in range(first + 1, len(names)):
+            other, other_side = names[second]
+            both = deviations[first] * deviations[second]
+            if both < 1e-18 or abs(correlation := joint[first, second] / both) < TRADE_OFF:
+                continue
+            if one == other:
+                unit, size = shown_unit(one.removeprefix("mean "))
+                apart = rows[first] - rows[second]
+                known = np.sqrt(apart @ covariance @ apart)
+                sentences.append(
+                    f"{one}: +-{size * deviations[first]:.2g} {unit} for each lidar, but +-{size * known:.2g} {unit} for left "
+                    "minus right"
+                )
+            elif side == other_side:
+                sentences.append(f"{one} and {other} of the {side} lidar trade off (correlation {correlation:+.2f})")
+    return sentences
+
+
+# Single returns against the planes.
+
+
+def _all_residuals(standings, rooms, blocks, state: State, side: int) -> Residuals:
+    parts = [
+        _residuals(standing.returns(side), lidars, block, side)
+        for standing, lidars, block in zip(standings, rooms, blocks, strict=True)
+    ]
+    names = Residuals.__dataclass_fields__
+    return Residuals(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side: int) -> Residuals:
+    """Return how far single returns of a lidar lie beyond the planes of the cells that they belong to."""
+    lidar, state = lidars[side], last.state
+    first = side * len(lidars[0].surface.points)
+    members = last.members.each_cell_once()
+    members = members.only(last.surface.side[members.cell] == side)
+    points = np.asarray(cloud.points, dtype=float)
+    ranges = np.linalg.norm(points, axis=1)
+    tree = cKDTree(lidar.surface.rays[members.cell - first])
+    apart, nearest = tree.query(points / ranges[:, None], distance_upper_bound=CELL_WIDTH)
+    near = np.flatnonzero(np.isfinite(apart))
+    patch, points, ranges = members.patch[nearest[near]], points[near], ranges[near]
+    channel = cloud.ring[near].astype(np.int64)
+    intensity = np.full(len(near), np.nan) if cloud.intensity is None else cloud.intensity[near].astype(float)
+    echo = np.zeros(len(near)) if cloud.intensity is None else weak_echo(intensity)
+    returns = lidar.model.returns(points, channel, echo)
+    cosines = members.cosines[nearest[near]]
+    found = []
+    for estimate in (_without_units(lidars, last), state):
+        surface = in_base(lidars, estimate)
+        again = remeasured(surface, last.flat[0], last.members)
+        fits = fit_planes(again, last.variances, len(last.flat[0].centres))
+        true, origins = lidar.model.corrected_with_origins(returns, cosines, estimate.units[side])
+        pose = estimate.base_from_lidar[side]
+        true, origins = true @ pose[:3, :3].T + pose[:3, 3], origins @ pose[:3, :3].T + pose[:3, 3]
+        residual, cosines = _beyond(true, origins, last.flat[0], fits.coefficients, patch)
+        found.append(residual)
+    before, after = found
+    kept = (np.abs(after) < FARTHEST) & (cosines > LEAST_COSINE)
+    rotor = returns.rotor
+    return Residuals(
+        *(values[kept] for values in (before, after, ranges, cosines, channel, np.mod(rotor, 2 * np.pi), intensity))
+    )
+
+
+def _beyond(points, origins, patches, coefficients, patch) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far (N,) points lie beyond the planes of their patches along their rays, and the cosines of incidence."""
+    rays = points - origins
+    rays /= np.linalg.norm(rays, axis=1)[:, None]
+    normals, axes = patches.normals[patch], patches.axes[patch]
+    level, slopes = coefficients[patch, 0], coefficients[patch, 1:]
+    steep = normals - np.einsum("na,nai->ni", slopes, axes)  # normal . x - level - slopes . axes x = 0
+    cosines = -np.einsum("ni,ni->n", steep, rays)
+    heights = np.einsum("ni,ni->n", steep, points - patches.centres[patch]) - level
+    cosines = np.where(np.abs(cosines) > 1e-3, cosines, 1e-3)
+    return -heights / cosines, np.clip(cosines, 1e-3, 1.0)
+
+
+def _without_units(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
+    """Return the lidars aligned on the same patches as well as is possible with no error of their units taken out."""
+    state = replace(last.state, units=tuple(np.zeros_like(values) for values in last.state.units))
+    for _ in range(BEFORE_STEPS):
+        block = remeasured_block(lidars, state, last, None)
+        twist = tukey_fit(block.gaps.jacobian, block.gaps.values, block.gaps.variances + 0.01**2).twist
+        left, right = state.base_from_lidar
+        state = replace(state, base_from_lidar=(left, exp(twist) @ right))
+    remeasured_block(lidars, last.state, last, None)  # the cosines of incidence as they were
+    return state
+
+
+# The noise.
+
+
+def _noise_terms(residuals: Residuals) -> np.ndarray:
+    """Return what the squares of constant, range, incidence and echo are multiplied by (N, 4) to give variances."""
+    echo = np.zeros(len(residuals.after)) if np.isnan(residuals.intensity).any() else weak_echo(residuals.intensity)
+    slanted = 1.0 / np.maximum(residuals.cosines, LEAST_COSINE) - 1.0
+    return np.column_stack([np.ones(len(echo)), residuals.ranges**2, slanted**2, echo**2])
+
+
+def _other_variances(residuals: Residuals, quantisation: float, beam_divergence: float) -> np.ndarray:
+    """Return the variances (N,) that quantisation and the beam's width add: light from the beam's edge, a quarter of its
+    width off in one standard deviation, has a share of the return that is anything from none to all."""
+    slope = np.sqrt(np.maximum(1.0 / np.maximum(residuals.cosines, LEAST_COSINE) ** 2 - 1.0, 0.0))
+    return quantisation**2 / 12.0 + (residuals.ranges * slope * beam_divergence / 4.0) ** 2 / 3.0
+
+
+def noise_law(residuals: Residuals, quantisation: float, sensor: Sensor) -> NoiseLaw:
+    """Return the noise of a single range from residuals, without what quantisation in steps of so many m and the width of
+    the sensor's beam add.
+
+    Each squared residual is an estimate of the variance at its range, incidence and echo (iteratively reweighted, not
+    negative). What echoes add remains as the sensor file says where hardly any is weak. Raises `InputError` for few returns.
+    """
+    terms, values = _noise_terms(residuals), residuals.after
+    if len(values) < MIN_RETURNS:
+        raise InputError(
+            f"{len(values)} returns from flat surfaces that both lidars see, at least {MIN_RETURNS} are needed; move the "
+            "robot to where walls and furniture are within a few metres of both lidars"
+        )
+    known = _other_variances(residuals, quantisation, sensor.beam_divergence)
+    free = np.array([True, True, True, np.count_nonzero(terms[:, 3] > WEAK**2) >= MIN_WEAK])
+    if not free[3]:
+        known = known + terms[:, 3] * sensor.noise_growth.echo**2
+    variances = np.full(len(values), np.median(values**2) / 0.455)
+    floor = 0.01 * variances[0]
+    for _ in range(NOISE_STEPS):
+        kept = np.abs(values) < TRIM * np.sqrt(variances)
+        weighted = terms[kept][:, free] / variances[kept, None]
+        solved, _ = nnls(weighted, (values[kept] ** 2 - known[kept]) / variances[kept])
+        variances = np.maximum(terms[:, free] @ solved + known, floor)
+    spread = np.sqrt(np.diag(np.linalg.pinv(weighted.T @ weighted)) * 2.0)
+    sizes, deviations = np.array([0.0, 0.0, 0.0, sensor.noise_growth.echo]), np.full(4, np.inf)
+    sizes[free] = np.sqrt(solved)
+    # Of a term that is not there, one standard deviation of its variance is what it may be.
+    deviations[free] = np.where(solved > spread, spread / np.maximum(2.0 * sizes[free], 1e-12), np.sqrt(spread))
+    return NoiseLaw(float(sizes[0]), NoiseGrowth(*map(float, sizes[1:])), tuple(map(float, deviations)))

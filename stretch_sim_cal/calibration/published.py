@@ -1,0 +1,227 @@
+"""The published methods, written anew from their public description: what ours are compared with, and for whoever
+wants to see both on the same data (`published`, `published_code` by name).
+
+Alignment: every pair of clouds is registered by itself (small_gicp's GICP, the description's transform as the first
+guess); the result is the mean over all pairs. Floor: both clouds in base_link, pooled; the tallest bin of a histogram
+of heights is taken for the floor, then planes are fitted by singular value decomposition to the returns within a gate
+that shrinks from 10 cm, to 3 mm by the description (`published`) or 3 cm as in the code (`published_code`). Body
+shape: a tapered capsule around the cells of a 3 cm grid with 20 returns or more.
+
+They assume that the scene determines the result and that the floor returns more rays than any other level surface;
+neither they nor this file check it, and every result warns of that. The floor's memory grows with the returns.
+"""
+
+import numpy as np
+import small_gicp
+from scipy.optimize import minimize
+from scipy.spatial.transform import Rotation
+
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.clouds import checked_points
+from stretch_sim_cal.calibration.floor.result import FloorResult
+from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint, footprint_from_base
+from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area
+from stretch_sim_cal.geometry.transforms import apply, check_rigid, from_rotation_translation, inverse, log
+
+UNCHECKED = "the published method checks neither the scene nor its result; its standard deviations are typical ones"
+# What all pairs of clouds have in common, one standard deviation (m, rad) per axis, as measured in a furnished room
+# (docs/accuracy.md): voxels and gates displace every estimate alike, so the scatter between pairs does not show it.
+ALIGNMENT_STD = np.array([4e-4] * 3 + [2e-4] * 3)
+FLOOR_STD = np.array([2e-4, 1e-4, 1e-4])
+
+BIN = 0.02  # m, of the histogram of heights
+WIDEST_GATE = 0.10  # m
+NARROWINGS = 8
+CONVERGED = 1e-6
+MAX_ITERATIONS = 20
+
+CELL, HITS = 0.03, 20
+LOW, HIGH = np.array([-0.5, -0.5, 0.06]), np.array([1.5, 0.5, 1.6])  # m, the box that is taken for the robot
+
+
+class PublishedAlignment:
+    """GICP for every pair of clouds, then the mean."""
+
+    name = "published"
+
+    def __init__(self, initial_right_to_left: np.ndarray, settings: AlignmentSettings | None = None):
+        """Start every registration from `initial_right_to_left` (4, 4). Raises `InputError` if it is not rigid."""
+        self._settings = settings or AlignmentSettings()
+        self._initial = check_rigid(initial_right_to_left, "initial right_to_left")
+        self._estimates: list[np.ndarray] = []
+        self._not_converged = self._skipped = 0
+        self._last: list[np.ndarray] | None = None
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Register one pair of clouds (N, 3), each in its own lidar frame. Raises `InputError` for anything else."""
+        clouds = [_finite(left, "left"), _finite(right, "right")]
+        if not all(map(len, clouds)):
+            self._skipped += 1
+            return
+        found = small_gicp.align(
+            *clouds, self._initial, registration_type="GICP", num_threads=1,
+            downsampling_resolution=self._settings.downsampling_resolution,
+            max_correspondence_distance=self._settings.max_correspondence_distance,
+            max_iterations=self._settings.max_iterations,
+        )  # fmt: skip
+        self._estimates.append(found.T_target_source)
+        self._not_converged += not found.converged
+        self._last = clouds
+
+    def solve(self) -> AlignmentResult:
+        """Return the mean over the pairs. Raises `InputError` if no pair had returns of both lidars."""
+        if self._last is None:
+            raise InputError(
+                "no pair of clouds with returns of both lidars; are both running, and in view of anything?"
+            )
+        estimates = np.array(self._estimates)
+        rotation = Rotation.from_matrix(estimates[:, :3, :3]).mean().as_matrix()
+        mean = check_rigid(from_rotation_translation(rotation, estimates[:, :3, 3].mean(axis=0)), "registration")
+        twists = np.array([log(estimate @ inverse(mean)) for estimate in estimates])
+        count = len(estimates)
+        scatter = twists.T @ twists / (count * max(count - 1, 1))
+        rmse, overlap = self._agreement(mean)
+        warnings = [UNCHECKED]
+        if self._not_converged:
+            warnings.append(f"{self._not_converged} of {count} registrations did not converge and count all the same")
+        if self._skipped:
+            warnings.append(f"{self._skipped} pairs of clouds lacked the returns of a lidar and were skipped")
+        return AlignmentResult(
+            right_to_left=mean, covariance=scatter + np.diag(ALIGNMENT_STD**2), rmse=rmse, num_frames=count,
+            method=self.name, overlap=overlap, directions=[], warnings=warnings,
+        )  # fmt: skip
+
+    def _agreement(self, right_to_left: np.ndarray) -> tuple[float, float]:
+        """Return the distance (m, rms) between the last pair's surfaces, and the share of the right one's that lies
+        within a voxel of the left one's."""
+        resolution = self._settings.downsampling_resolution
+        (target, tree), (source, _) = (small_gicp.preprocess_points(cloud, resolution) for cloud in self._last)
+        moved = apply(right_to_left, source.points()[:, :3])
+        nearest, squared = (np.asarray(found) for found in tree.batch_nearest_neighbor_search(moved, num_threads=1))
+        near = squared < resolution**2
+        between = moved[near] - target.points()[nearest[near], :3]
+        gaps = np.einsum("ij,ij->i", target.normals()[nearest[near], :3], between)
+        return float(np.sqrt(np.mean(gaps**2))) if near.any() else 0.0, float(np.mean(near))
+
+
+class PublishedFloor:
+    """Histogram of heights, gate, singular value decomposition, as the description has it."""
+
+    name = "published"
+    gate = 0.003
+    """The last gate in m: returns this near to the last plane are fitted."""
+
+    def __init__(
+        self,
+        base_from_left: np.ndarray,
+        right_to_left: np.ndarray,
+        nominal_footprint_from_base: np.ndarray,
+        settings: object = None,
+    ):
+        """Look from where `base_from_left` and `right_to_left` (4, 4) have the lidars; nothing else is used.
+
+        Raises `InputError` if one of the transforms is not rigid.
+        """
+        base_from_left = check_rigid(base_from_left, "base_from_left")
+        self._poses = base_from_left, base_from_left @ check_rigid(right_to_left, "right_to_left")
+        self._nominal = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
+        self._clouds: list[np.ndarray] = []
+        self._num_frames = 0
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Add one pair of clouds (N, 3), each in its own lidar frame. Raises `InputError` for anything else."""
+        for pose, points, side in zip(self._poses, (left, right), ("left", "right"), strict=True):
+            self._clouds.append(apply(pose, _finite(points, side)))
+        self._num_frames += 1
+
+    def solve(self) -> FloorResult:
+        """Return the plane; refused if too few returns lie on it. Raises `InputError` if there are no returns."""
+        cloud = np.concatenate([np.zeros((0, 3)), *self._clouds])
+        if not len(cloud):
+            raise InputError("floor: no returns were given; record at least one pair of clouds")
+        bins, counts = np.unique(np.floor(cloud[:, 2] / BIN), return_counts=True)
+        plane = Plane(np.array([0.0, 0.0, 1.0]), -BIN * float(bins[np.argmax(counts)] + 0.5))
+        for gate in [*np.geomspace(WIDEST_GATE, self.gate, NARROWINGS), *[self.gate] * MAX_ITERATIONS]:
+            inliers = cloud[np.abs(plane.distance(cloud)) < gate]
+            if len(inliers) < 3:
+                reason = f"no floor: {len(inliers)} returns lie within {1e3 * gate:.0f} mm of the plane, 3 are needed"
+                return self._result(floor_of_footprint(self._nominal), inliers, [reason])
+            last, plane = plane, _svd_plane(inliers)
+            moved = max(abs(plane.offset - last.offset), *np.abs(plane.normal - last.normal))
+            if gate == self.gate and moved < CONVERGED:
+                break
+        return self._result(plane, inliers, [])
+
+    def _result(self, plane: Plane, inliers: np.ndarray, refusals: list[str]) -> FloorResult:
+        rmse = float(np.sqrt(np.mean(plane.distance(inliers) ** 2))) if len(inliers) else 0.0
+        return FloorResult(
+            footprint_from_base=footprint_from_base(plane), plane=plane, covariance=np.diag(FLOOR_STD**2), rmse=rmse,
+            num_frames=self._num_frames, num_inliers=len(inliers), method=self.name, warnings=[UNCHECKED],
+            refusals=refusals,
+        )  # fmt: skip
+
+
+class PublishedCodeFloor(PublishedFloor):
+    """The same with the gate at which the published code stops."""
+
+    name = "published_code"
+    gate = 0.03
+
+
+def published_capsule(points: np.ndarray) -> TaperedCapsule | None:
+    """Return the body shape for returns (N, 3) in base_footprint; None if fewer than 5 cells have hits enough.
+
+    The lower corners of the cells are taken as points; the capsule is sought by SLSQP from one start (two discs along
+    the longer side of the bounding box), which is also the answer if the solver fails.
+    """
+    inside = points[((points > LOW) & (points < HIGH)).all(axis=1), :2]
+    cells, hits = np.unique(np.floor((inside - LOW[:2]) / CELL).astype(int), axis=0, return_counts=True)
+    cells = cells[hits >= HITS]
+    if len(cells) < 5:
+        return None
+    return _fitted(convex_hull(cells * CELL + LOW[:2]))
+
+
+def _finite(points: np.ndarray, side: str) -> np.ndarray:
+    points = checked_points(points, side).astype(float, copy=False)
+    return points[np.isfinite(points).all(axis=1)]
+
+
+def _svd_plane(points: np.ndarray) -> Plane:
+    centre = points.mean(axis=0)
+    # The right singular vector of the smallest singular value, by way of the 3x3 scatter matrix.
+    _, _, axes = np.linalg.svd((points - centre).T @ (points - centre))
+    return Plane(axes[2], float(-axes[2] @ centre)).facing(np.array([0.0, 0.0, 1.0]))
+
+
+def _fitted(corners: np.ndarray) -> TaperedCapsule:
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    middle, size = (low + high) / 2, high - low
+    along = int(size[1] >= size[0])
+    first, second = middle.copy(), middle.copy()
+    first[along], second[along] = low[along] + size[along] / 4, high[along] - size[along] / 4
+    radius = max(1e-3, 0.6 * size[1 - along])
+    start = np.array([*first, radius, *second, radius])
+    found = minimize(
+        lambda z: capsule_area(z)[0],
+        start,
+        bounds=[(None, None), (None, None), (1e-4, None)] * 2,
+        constraints={"type": "ineq", "fun": lambda z: _squared_slack(z, corners)},
+        method="SLSQP",
+        options={"ftol": 1e-6, "maxiter": 500},
+    )
+    return TaperedCapsule.from_vector(found.x if found.success else start)
+
+
+def _squared_slack(z: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return r(t)^2 - |p - c(t)|^2 at the t in [0, 1] where that is largest; 0 for t where one disc holds the other."""
+    x1, y1, r1, x2, y2, r2 = z
+    axis, growth = np.array([x2 - x1, y2 - y1]), r2 - r1
+    curvature = axis @ axis - growth**2
+    offset = points - [x1, y1]
+    slope = offset @ axis + r1 * growth
+    t = np.clip(slope / curvature, 0.0, 1.0) if curvature > 1e-8 else np.zeros(len(points))
+    return r1**2 - (offset**2).sum(axis=1) + 2 * t * slope - curvature * t**2

@@ -1,0 +1,174 @@
+"""What `fit_body_shape_model` does: fits the body shape to a collected dataset, writes the model file, and reports."""
+
+import argparse
+import dataclasses
+import datetime
+import json
+from pathlib import Path
+
+from stretch_sim_cal import command
+from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
+from stretch_sim_cal.calibration.body.model_file import default_file_name, save_body_shape_model
+from stretch_sim_cal.calibration.body.settings_file import FIT, FitSettings, find_settings, fit_settings
+from stretch_sim_cal.calibration.body.shape import (
+    BodyShapeFit,
+    PoseEvidence,
+    fit_body_shape,
+)
+from stretch_sim_cal.commands.fk import is_own
+from stretch_sim_cal.commands.robot_body import RobotBody
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.recording.dataset import JOINTS, Dataset, Sample, read_dataset
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.stretch import nominal_description
+
+ARRIVED = {"lift": 0.01, "arm": 0.01, "wrist_yaw": 0.05, "wrist_pitch": 0.05, "wrist_roll": 0.05}  # m, rad
+MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is not written
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fit, write, report. Raises `InputError` for unusable input and `Refused` where the robot is not enclosed."""
+    if args.plot and args.plot.suffix.lower() != ".png":
+        raise InputError(f"--plot {args.plot}: the picture is a .png")
+    path = find_settings(args.settings)
+    settings = fit_settings(path, {key: getattr(args, key, None) for key in FIT})
+    if settings.shape.method != "convex_polygon":
+        command.only_with(args, {"vertices": None}, "--fit-method convex_polygon")
+    if settings.evidence == "model":
+        command.only_with(args, {"range_noise": None}, "--evidence lidar or both")
+    dataset = read_dataset(args.directory)
+    source = args.model or dataset.description_file
+    body = RobotBody(load_model(nominal_description() if is_own(source) else source), dataset.footprint_from_base_link)
+    warnings = dataset.warnings + check_joints(dataset, body)
+    seen = None
+    if settings.evidence != "model":
+        seen = gather_evidence(
+            pose_returns(dataset, body), body.surfaces, body.lidars, settings.returns,
+            smoothed_returns=20_000 if settings.evidence == "lidar" else 1500,
+        )  # fmt: skip
+        warnings += seen.warnings
+    evidence, fit = fit_evidence(dataset, body, seen, settings)
+    warnings += fit.warnings
+    check_enclosed(fit)
+    model = dataclasses.replace(fit.model, about=about(dataset, body, settings))
+    out = args.out or Path(default_file_name(settings.shape.method))
+    save_body_shape_model(model, out)
+    if args.plot:
+        from stretch_sim_cal.commands.body_shape_plots import plot_body_shapes
+
+        plot_body_shapes(args.plot, model, evidence, seen)
+    report(args, path, out, dataset, fit, seen, warnings)
+    return 0
+
+
+def pose_returns(dataset: Dataset, body: RobotBody) -> list[PoseReturns]:
+    """Return the samples as the evidence needs them."""
+    return [PoseReturns(s.name, s.points, s.lidars, body.transforms(body.positions(s))) for s in dataset.samples]
+
+
+def fit_evidence(
+    dataset: Dataset, body: RobotBody, seen: BodyEvidence | None, settings: FitSettings
+) -> tuple[list[PoseEvidence], BodyShapeFit]:
+    """Return what has to be enclosed in each pose, and the shape fitted to it.
+
+    With the evidence `lidar` these are the returns from the robot alone; otherwise the model's outline at the measured
+    joint values, where and with what `seen` saw it (payload), and the same at the commanded values and between them.
+    """
+    if settings.evidence == "lidar":
+        evidence = [
+            PoseEvidence(sample.name, sample.commanded, returns)
+            for sample, returns in zip(dataset.samples, seen.returns, strict=True)
+        ]
+        return evidence, fit_body_shape(evidence, settings.shape)
+    robot = SeenRobot(body.surfaces, seen, settings.returns)
+    evidence = [
+        PoseEvidence(sample.name, sample.commanded, robot.hulls(body.transforms(body.positions(sample)))[0])
+        for sample in dataset.samples
+    ]
+    return evidence, fit_body_shape(evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints))
+
+
+def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
+    """Return a warning for each sample whose joints did not arrive. Raises `InputError` for ones outside the limits."""
+    told = []
+    for sample in dataset.samples:
+        for kind, values, tolerance in (("commanded", sample.commanded, 1e-3), ("actual", sample.actual, 0.05)):
+            outside = body.outside_limits(values, tolerance)
+            if outside:
+                raise InputError(f"{sample.name}: {kind} {'; '.join(outside)}: not of this robot, or of another tool")
+        told += [f"{sample.name}: {text}" for text in _not_arrived(sample)]
+    return told
+
+
+def _not_arrived(sample: Sample) -> list[str]:
+    off = {joint: sample.actual[joint] - sample.commanded[joint] for joint in JOINTS}
+    return [
+        f"{joint} was at {sample.actual[joint]:.3f}, commanded {sample.commanded[joint]:.3f}: it did not arrive"
+        for joint, by in off.items()
+        if abs(by) > ARRIVED[joint]
+    ]
+
+
+def check_enclosed(fit: BodyShapeFit) -> None:
+    """Raise `Refused` where the robot sticks out of the shape between the grid points in spite of all."""
+    if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
+        raise Refused(
+            f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
+            "interpolated shape; collect more values of arm and wrist_yaw, or fit another shape; nothing was written"
+        )
+
+
+def about(dataset: Dataset, body: RobotBody, settings: FitSettings) -> dict:
+    """Return what the model file says of its origin, by the published names where there are any."""
+    tool = str(dataset.info.get("tool", dataset.info.get("tool_id", "unknown")))
+    return {
+        "tool": tool,
+        "description_hash": body.hash,
+        "evidence": settings.evidence,
+        "heights": [settings.returns.lowest, settings.returns.highest],
+        "fitted": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "dataset_metadata": {
+            "robot_id": str(dataset.info.get("robot_id", "unknown")),
+            "tool_id": tool,
+            "timestamp": str(dataset.info.get("timestamp", dataset.created)),
+        },
+    }
+
+
+def report(
+    args, settings: Path, out: Path, dataset: Dataset, fit: BodyShapeFit, seen: BodyEvidence | None, warnings: list[str]
+) -> None:
+    """Print what was fitted: lines for people, or JSON."""
+    for line in warnings:
+        command.warn(line)
+    rows = [
+        {"id": sample.id, "file": sample.file.name, "commanded": sample.commanded,
+         "protrusion_mm": 1e3 * float(protrusion), "area": float(area)}
+        for sample, protrusion, area in zip(dataset.samples, fit.protrusions, fit.areas, strict=True)
+    ]  # fmt: skip
+    model = fit.model
+    if args.json:
+        result = {
+            "file": str(out),
+            "settings": str(settings),
+            "shape_fitting_method": model.shape_fitting_method,
+            "grid": [len(model.arm_extensions), len(model.wrist_yaws)],
+            "samples": rows,
+            "max_protrusion_mm": max(row["protrusion_mm"] for row in rows),
+            "protrusion_between_mm": None if fit.protrusion_between is None else 1e3 * fit.protrusion_between[1],
+            "seen_moved_mm": None if seen is None or seen.registration is None else 1e3 * seen.registration.reach,
+            "payloads": [] if seen is None else [link for link, _ in seen.payloads.values()],
+            "warnings": warnings,
+        }
+        print(json.dumps(result, indent=2))
+        return
+    for row in rows:
+        pose = ", ".join(f"{joint} {row['commanded'][joint]:.2f}" for joint in JOINTS)
+        print(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
+    if fit.protrusion_between is not None:
+        before, after = (1e3 * value for value in fit.protrusion_between)
+        print(
+            f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)"
+        )
+    grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
+    print(f"wrote {out}: {model.shape_fitting_method}, {grid}; settings of {settings}")

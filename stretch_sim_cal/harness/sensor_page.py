@@ -1,0 +1,284 @@
+"""What the identification of both lidars found: as lines, as numbers, and as a self-contained page with pictures."""
+
+import html
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+
+from stretch_sim_cal.calibration.identification import Identification
+from stretch_sim_cal.harness.page import image, write_page
+from stretch_sim_cal.harness.plots import as_png
+from stretch_sim_cal.sensor.sensor import DEVICES
+from stretch_sim_cal.sensor.signature import Signature
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS
+from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, shown_unit
+
+BEFORE, AFTER, BAND, OPEN = "#c2182b", "#1f6fb4", "#dddddd", "#999999"
+ENOUGH = 50  # returns in a bin that is drawn
+
+
+def parameters(result: Identification, side: int) -> list[tuple[str, float, float, float, str, bool]]:
+    """Return, for each scalar of a unit that may vary: its key, value, standard deviation and that of the sensor file, in
+    the unit that comes next, and whether it is determined."""
+    unit, prior = result.units[side], np.sqrt(np.diag(result.models[side].prior_covariance()))
+    determined, rows = result.determined(side), []
+    for key, index in KEY_OF_SCALAR.items():
+        if prior[index] > 0:
+            name, size = shown_unit(key)
+            value, deviation = size * unit.values[index], size * unit.standard_deviations[index]
+            rows.append((key, value, deviation, size * prior[index], name, bool(determined[index])))
+    return rows
+
+
+def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
+    """Return what was measured of a lidar: name, value, and what the sensor file says."""
+    seen, noise = result.signatures[side], result.noise[side]
+    sensor, growth = seen.sensor, seen.sensor.noise_growth
+    found = noise.growth
+    deviations = [f"+-{1e3 * d:.2f}" if np.isfinite(d) else "not determined" for d in noise.deviations]
+    rows = [
+        ("table", *_table(seen)),
+        ("distance correction of the driver", _said(seen.distance_correction), _said(sensor.driver.distance_correction)),
+        ("firing-time correction", _said(seen.firing_time_correction), _said(sensor.driver.firing_time_correction)),
+        ("scans a second", "not told" if seen.period is None else f"{1 / seen.period:.4f}", f"{sensor.rate:g}"),
+        ("columns a turn", _said(seen.azimuth_steps), f"{sensor.azimuth_steps}"),
+        ("rotor", {None: "not told", True: "clockwise", False: "counter-clockwise"}[seen.clockwise],
+         "clockwise" if sensor.clockwise else "counter-clockwise"),
+        ("rotor's azimuth when scans begin", *_spin(seen)),
+        ("order of channels within a column", _order(seen.firing_order), "ascending"),
+        ("times", {None: "none", 0: "each column or point"}.get(seen.packets, f"{seen.packets} a scan"),
+         f"{sensor.packets} a scan" if sensor.packets else "each column or point"),
+        ("returns", "dual" if seen.dual_return else "single", "dual" if sensor.dual_return else "single"),
+        ("misses", "zeros" if seen.zero_misses else "left out", "zeros" if sensor.zero_misses else "left out"),
+        ("quantisation / mm", f"{1e3 * seen.quantisation:.3f}" if seen.quantisation else "none", f"{1e3 * sensor.quantisation:g}"),
+        ("range noise, constant / mm", f"{1e3 * noise.constant:.2f} {deviations[0]}", f"{1e3 * sensor.range_noise:g}"),
+        ("range noise by range / mm per m", f"{1e3 * found.range:.2f} {deviations[1]}", f"{1e3 * growth.range:g}"),
+        ("range noise by incidence / mm", f"{1e3 * found.incidence:.2f} {deviations[2]}", f"{1e3 * growth.incidence:g}"),
+        ("range noise of weak echoes / mm", f"{1e3 * found.echo:.2f} {deviations[3]}", f"{1e3 * growth.echo:g}"),
+    ]  # fmt: skip
+    lost = seen.drop_outs
+    if lost is None:
+        return [*rows, ("returns lost", "not told", f"{100 * sensor.drop_out_rate:g} %")]
+    echo = f"{lost.echo:.4f} +-{lost.echo_deviation:.4f}" if lost.echo else "not determined: no echo weak enough"
+    return [
+        *rows,
+        ("returns lost at random / %", f"{100 * lost.rate:.3f} +-{100 * lost.rate_deviation:.3f}", f"{100 * sensor.drop_out_rate:g}"),
+        ("echo strength at which returns are lost", echo, f"{sensor.drop_out_echo:g}"),
+    ]  # fmt: skip
+
+
+def _table(seen: Signature) -> tuple[str, str]:
+    elevation, azimuth = np.degrees(seen.table_difference)
+    return f"elevations {elevation:.4f} deg, azimuths {azimuth:.4f} deg from it (median)", seen.sensor.name
+
+
+def _said(value: bool | int | None) -> str:
+    return {None: "not told", True: "on", False: "off"}.get(value, str(value))
+
+
+def _spin(seen: Signature) -> tuple[str, str]:
+    sensor = seen.sensor
+    said = f"moves up to {np.degrees(sensor.spin_drift):g} deg a scan, jitter {np.degrees(sensor.spin_jitter):g} deg"
+    if seen.spin is None:
+        return "not told", said
+    drift, jitter = np.degrees(seen.spin)
+    return f"moves {drift:+.4f} deg a scan, jitter {jitter:.4f} deg", said
+
+
+def _order(order: np.ndarray) -> str:
+    return "ascending" if (np.diff(order) > 0).sum() >= len(order) - 2 else ", ".join(map(str, order[:12])) + ", ..."
+
+
+def found_lines(result: Identification) -> list[str]:
+    """Return what was found, for a terminal."""
+    lines = []
+    for side, device in enumerate(DEVICES):
+        lines.append(f"{device} lidar, {result.signatures[side].sensor.name}:")
+        for key, value, deviation, prior, unit, determined in parameters(result, side):
+            said = (
+                f"{value:+9.3f} +- {deviation:.3f} {unit}"
+                if determined
+                else f"not determined, within {prior:.3g} {unit}"
+            )
+            lines.append(f"  {key:<26} {said}")
+        for kind, key in CHANNEL_KEYS.items():
+            own = result.models[side].of_kind(kind)
+            unit, size = shown_unit(key)
+            determined = result.determined(side)[own]
+            spread = size * result.units[side].values[own][determined].std() if determined.any() else 0.0
+            lines.append(f"  {key:<26} {determined.sum()} of {len(determined)} channels, spread {spread:.4f} {unit}")
+        noise = result.noise[side]
+        weak = f"{1e3 * noise.growth.echo:.1f} mm" if np.isfinite(noise.deviations[3]) else "not determined"
+        lines.append(
+            f"  {'range noise':<26} {1e3 * noise.constant:.1f} mm, {1e3 * noise.growth.range:.2f} mm per m, "
+            f"{1e3 * noise.growth.incidence:.1f} mm by incidence, for weak echoes {weak}"
+        )
+    return lines + [f"trade-off: {sentence}" for sentence in result.trade_offs]
+
+
+def found_numbers(result: Identification) -> dict:
+    """Return what was found as plain numbers for JSON, by side."""
+    found = {}
+    for side, device in enumerate(DEVICES):
+        seen, noise, lost = result.signatures[side], result.noise[side], result.signatures[side].drop_outs
+        found[device] = seen.keys() | {
+            "sensor": seen.sensor.name,
+            "range_noise": noise.constant,
+            "range_noise_growth": vars(noise.growth),
+            "parameters": {
+                key: {"value": value, "standard_deviation": deviation, "unit": unit, "determined": determined}
+                for key, value, deviation, _, unit, determined in parameters(result, side)
+            },
+            "not_determined": list(result.units[side].not_determined),
+            "drop_outs_judged_by": 0 if lost is None else lost.trials,
+        }  # fmt: skip
+    return found | {"trade_offs": result.trade_offs}
+
+
+def write_sensor_page(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
+    """Write the page and return its path."""
+    parts = ["<h1>Both lidars as they are</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
+    for side, device in enumerate(DEVICES):
+        parts.append(f"<h2>{device.capitalize()} lidar: the unit's own errors</h2>{_parameter_table(result, side)}")
+    parts += [f"<p>{html.escape(sentence)}.</p>" for sentence in result.trade_offs]
+    parts.append(image("Channels' errors, with standard deviations", channels_picture(result)))
+    parts.append("<p>The grey band is one standard deviation of the sensor file; grey channels are not determined.</p>")
+    parts.append(image("Range residuals of single returns, before and after", residuals_picture(result)))
+    parts.append(
+        "<p>Means (lines) and standard deviations (bands) against the room's planes. Before: the lidars aligned as well "
+        "as is possible with no error of the units taken out.</p>"
+    )
+    parts.append(image("Range noise, measured and as the unit files have it", noise_picture(result)))
+    for side, device in enumerate(DEVICES):
+        parts.append(f"<h2>{device.capitalize()} lidar: sensor and driver</h2>{_measured_table(result, side)}")
+    parts.append(f"<p>{html.escape(sync)}.</p>")
+    parts.append("<p>Not identified: beam width, blooming, warming up (compare recordings made cold and warm).</p>")
+    return write_page(path, "Both lidars as they are", parts)
+
+
+def _parameter_table(result: Identification, side: int) -> str:
+    rows = "".join(
+        f"<tr><td>{key}</td><td class='number'>{value:+.4g} &plusmn; {deviation:.2g} {unit}</td>"
+        f"<td class='number'>&plusmn; {prior:.3g} {unit}</td>"
+        f"<td class='{'pass' if determined else ''}'>{'determined' if determined else 'not determined'}</td></tr>"
+        for key, value, deviation, prior, unit, determined in parameters(result, side)
+    )
+    return f"<table><tr><th>parameter</th><th>found</th><th>units differ by, as the sensor file says</th><th></th></tr>{rows}</table>"
+
+
+def _measured_table(result: Identification, side: int) -> str:
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in measured(result, side)
+    )
+    return f"<table><tr><th></th><th>found</th><th>sensor file</th></tr>{rows}</table>"
+
+
+def channels_picture(result: Identification) -> bytes:
+    """Draw each channel's errors by elevation, with error bars, over the band that the sensor file allows."""
+    figure, axes = plt.subplots(len(CHANNEL_KINDS), 2, figsize=(12, 9), sharex=True, sharey="row")
+    for side, device in enumerate(DEVICES):
+        model, unit, determined = result.models[side], result.units[side], result.determined(side)
+        elevations = np.degrees(model.elevations)
+        for row, (kind, key) in enumerate(CHANNEL_KEYS.items()):
+            axis, own = axes[row, side], model.of_kind(kind)
+            name, size = shown_unit(key)
+            spread = size * getattr(model.spread, kind)
+            axis.axhspan(-spread, spread, color=BAND)
+            for chosen, colour in ((determined[own], AFTER), (~determined[own], OPEN)):
+                axis.errorbar(
+                    elevations[chosen], size * unit.values[own][chosen], size * unit.standard_deviations[own][chosen],
+                    fmt=".", markersize=4, linewidth=0.8, color=colour,
+                )  # fmt: skip
+            if side == 0:
+                axis.set_ylabel(f"{kind.replace('_', ' ')} / {name}")
+        axes[0, side].set_title(f"{device} lidar")
+        axes[-1, side].set_xlabel("elevation of the channel / deg")
+    figure.tight_layout()
+    return as_png(figure)
+
+
+def residuals_picture(result: Identification) -> bytes:
+    """Draw means and standard deviations of residuals by range, incidence, channel, azimuth and intensity."""
+    figure, axes = plt.subplots(5, 2, figsize=(12, 16), sharey=True)
+    for side, device in enumerate(DEVICES):
+        found = result.residuals[side]
+        for axis, (name, values) in zip(axes[:, side], _dependences(found).items(), strict=True):
+            axis.axhline(0.0, color=OPEN, linewidth=0.6)
+            for residuals, colour, label in ((found.before, BEFORE, "before"), (found.after, AFTER, "after")):
+                at, mean, spread = _binned(values, residuals, 64 if name == "channel" else 40)
+                axis.plot(at, 1e3 * mean, color=colour, label=label, linewidth=1.2)
+                axis.fill_between(
+                    at, 1e3 * (mean - spread), 1e3 * (mean + spread), color=colour, alpha=0.15, linewidth=0
+                )
+            axis.set_xlabel(name)
+            if side == 0:
+                axis.set_ylabel("range residual / mm")
+        axes[0, side].set_title(f"{device} lidar")
+    axes[0, 0].legend()
+    axes[0, 0].set_ylim(-30, 30)
+    figure.tight_layout()
+    return as_png(figure)
+
+
+def noise_picture(result: Identification) -> bytes:
+    """Draw the standard deviation of residuals by range, incidence and intensity, and the noise law beside it."""
+    figure, axes = plt.subplots(3, 2, figsize=(12, 9), sharey=True)
+    for side, device in enumerate(DEVICES):
+        found, sensor = result.residuals[side], result.signatures[side].sensor
+        law = result.noise[side].variances(found, result.signatures[side].quantisation, sensor.beam_divergence)
+        dependences = _dependences(found)
+        for axis, name in zip(axes[:, side], ("range / m", "incidence / deg", "intensity"), strict=True):
+            values = dependences[name]
+            at, _, spread = _binned(values, found.after, 40)
+            axis.plot(at, 1e3 * spread, ".", color=AFTER, label="measured")
+            at, mean, _ = _binned(values, law, 40)
+            axis.plot(
+                at,
+                1e3 * np.sqrt(mean),
+                color="#2b2b2b",
+                linewidth=1.0,
+                label="noise, quantisation and beam of the unit file",
+            )
+            axis.set_xlabel(name)
+            if side == 0:
+                axis.set_ylabel("standard deviation / mm")
+        axes[0, side].set_title(f"{device} lidar")
+    axes[0, 0].legend()
+    axes[0, 0].set_ylim(0, None)
+    figure.tight_layout()
+    return as_png(figure)
+
+
+def _dependences(found) -> dict[str, np.ndarray]:
+    return {
+        "range / m": found.ranges,
+        "incidence / deg": np.degrees(np.arccos(np.clip(found.cosines, 0.0, 1.0))),
+        "channel": found.channel.astype(float),
+        "azimuth / deg": np.degrees(found.azimuth),
+        "intensity": found.intensity,
+    }
+
+
+def _binned(values: np.ndarray, residuals: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return centres, trimmed means and standard deviations of residuals in `count` equal bins of values."""
+    known = np.isfinite(values)
+    values, residuals = values[known], residuals[known]
+    if not len(values):
+        return (np.zeros(0),) * 3
+    low, high = values.min(), values.max()
+    number = np.clip(((values - low) / max(high - low, 1e-9) * count).astype(int), 0, count - 1)
+    rows = []
+    for one in range(count):
+        own = residuals[number == one]
+        if len(own) < ENOUGH:
+            continue
+        middle = np.median(own)
+        width = 1.4826 * np.median(np.abs(own - middle))
+        near = own[np.abs(own - middle) < 4.0 * max(width, 1e-6)]
+        rows.append((low + (one + 0.5) * (high - low) / count, near.mean(), near.std()))
+    return tuple(np.array(rows).reshape(-1, 3).T)

@@ -1,0 +1,226 @@
+"""The orientations that a frame of a robot can have while its origin is at one point.
+
+From many starting configurations the joints are moved until the origin is at the point (damped least squares, within
+the joints' limits); further starts are near solutions that were found. Orientations are counted by cells of equal size.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import cKDTree
+from scipy.spatial.transform import Rotation
+from scipy.stats import qmc
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.collision import SelfCollision
+from stretch_sim_cal.robot.jacobian import Variable, relative_jacobian
+from stretch_sim_cal.robot.kinematics import Positions, link_transform
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.workspace import NEARBY, joint_positions, moving_variables
+from stretch_sim_cal.robot.workspace_grid import directions
+
+BATCH = 2**10
+CLOSE = 1e-5
+"""How near (m) the origin has to come to the point."""
+ITERATIONS = 40
+DAMPING = 1e-4
+"""Of the damped least squares, relative to the largest singular value squared."""
+SETTLED = 0.005
+"""Sampling stops when a batch adds fewer new cells than this part of those known."""
+CELLS = 2000
+"""Cells of all orientations, about 18 deg wide."""
+SAME_DEG = 1.0
+"""Orientations nearer than this are one."""
+REGULAR = 1e-3
+"""A configuration is singular if its least mobility is below this part of its greatest."""
+
+
+@dataclass(frozen=True)
+class Orientations:
+    """The orientations of `link` in `relative_to` that are possible with its origin at `point` (3,).
+
+    `quaternions` (N, 4) as x, y, z, w, no two nearer than 1 deg to each other, and configurations (N, V) of `variables`
+    that have them; none where the point is out of reach: then `distance` (m) is how near the origin came to it.
+    `dimension` is in how many ways the orientation can change at the point (0: only some orientations, 3: freely within
+    limits), None if all configurations found are singular, so that it cannot be told. `share` is that of all
+    orientations, `axis_shares` (3,) of all directions the parts into which x, y and z can point. `settled` says whether
+    sampling of `samples` starts ended because nothing new turned up.
+    """
+
+    link: str
+    relative_to: str
+    point: np.ndarray
+    quaternions: np.ndarray
+    configurations: np.ndarray
+    variables: list[Variable]
+    distance: float
+    dimension: int | None
+    share: float
+    axis_shares: np.ndarray
+    samples: int
+    settled: bool
+
+
+def orientations(
+    model: RobotModel,
+    link: str,
+    point: np.ndarray,
+    relative_to: str | None = None,
+    fixed: Positions | None = None,
+    max_samples: int = 2**14,
+    collision: SelfCollision | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda samples: None,
+) -> Orientations:
+    """Return the orientations of `link` in `relative_to` (by default the root) with its origin at `point` (3,).
+
+    All joints between the two move within their limits; `fixed` and `collision` are as in `workspace`. Raises
+    `InputError` as `workspace` does.
+    """
+    relative_to = model.checked_link(relative_to or model.root)
+    fixed = dict(fixed or {})
+    variables = moving_variables(model, link, relative_to, fixed)
+    lower = np.array([variable.lower for variable in variables])
+    wide = np.array([variable.upper for variable in variables]) - lower
+    if not variables:
+        raise InputError(f"nothing moves '{link}' in '{relative_to}'; its one orientation is what fk prints")
+    to_point = _Approach(model, link, relative_to, fixed, variables, np.asarray(point, dtype=float))
+    generator, sequence = np.random.default_rng(seed), qmc.Sobol(len(variables), rng=seed)
+    cells = cKDTree(np.concatenate([_rotation_cells(), -_rotation_cells()]))
+    known: set[int] = set()
+    found = np.zeros((0, len(variables)))
+    distance, samples, settled = np.inf, 0, False
+    while samples < max_samples and not settled:
+        starts = lower + sequence.random(BATCH) * wide
+        if len(found):
+            near = np.exp(generator.uniform(*np.log(NEARBY), (BATCH // 2, 1))) * wide
+            chosen = found[generator.integers(len(found), size=BATCH // 2)]
+            starts[: BATCH // 2] = chosen + near * generator.normal(size=(BATCH // 2, len(variables)))
+            starts = np.clip(starts, lower, lower + wide)
+        ends, away = to_point(starts)
+        ends = ends[away < CLOSE]
+        if collision is not None and len(ends):
+            free = collision.free(fixed | joint_positions(variables, ends))
+            ends = ends[np.broadcast_to(free, len(ends))]
+        before, samples, distance = len(known), samples + BATCH, min(distance, float(away.min()))
+        known |= set((cells.query(to_point.rotations(ends).as_quat())[1] % CELLS).tolist() if len(ends) else [])
+        found = np.concatenate([found, ends])
+        settled = samples > BATCH and len(known) - before <= SETTLED * len(known)
+        progress(samples)
+    found = _distinct(found, to_point)
+    rotations = to_point.rotations(found) if len(found) else None
+    return Orientations(
+        link, relative_to, to_point.point,
+        np.zeros((0, 4)) if rotations is None else rotations.as_quat(), found, variables, distance,
+        to_point.freedom(found) if len(found) else None, len(known) / CELLS,
+        np.zeros(3) if rotations is None else _axis_shares(rotations.as_matrix()), samples, settled,
+    )  # fmt: skip
+
+
+class _Approach:
+    """Moves configurations (N, V) until the frame's origin is at the point."""
+
+    def __init__(self, model, link, relative_to, fixed, variables, point):
+        self._model, self._link, self._relative_to, self._fixed = model, link, relative_to, fixed
+        self._variables, self.point = variables, point
+        self._lower = np.array([variable.lower for variable in variables])
+        self._upper = np.array([variable.upper for variable in variables])
+        self._range = self._upper - self._lower
+
+    def __call__(self, configurations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where configurations (N, V) end, and how far (N,) from the point (m)."""
+        result = configurations.copy()
+        for _ in range(ITERATIONS):
+            missing = self.point - self._frames(result)[..., :3, 3]
+            going = np.flatnonzero(np.linalg.norm(missing, axis=-1) > CLOSE / 10)
+            if not len(going):
+                break
+            result[going] = self._step(result[going], missing[going])
+        return result, np.linalg.norm(self.point - self._frames(result)[..., :3, 3], axis=-1)
+
+    def _step(self, configurations: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        columns = self._columns(configurations)[:, :3]
+        blocked = np.zeros(configurations.shape, dtype=bool)
+        # A joint that is pressed against its limit does not move, and the others do its part.
+        for _ in range(2):
+            open_columns = np.where(blocked[:, None], 0.0, columns)
+            squares = open_columns @ np.swapaxes(open_columns, 1, 2)
+            damping = DAMPING * np.trace(squares, axis1=1, axis2=2)[:, None, None] + 1e-12
+            force = np.linalg.solve(squares + damping * np.eye(3), missing[..., None])
+            step = (np.swapaxes(open_columns, 1, 2) @ force)[..., 0]
+            step *= np.minimum(1.0, 0.25 / np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-12))
+            moved = configurations + step * self._range
+            blocked |= (moved < self._lower) | (moved > self._upper)
+        return np.clip(moved, self._lower, self._upper)
+
+    def _frames(self, configurations: np.ndarray) -> np.ndarray:
+        frames = link_transform(
+            self._model, self._fixed | joint_positions(self._variables, configurations), self._link, self._relative_to
+        )
+        return np.broadcast_to(frames, (len(configurations), 4, 4))
+
+    def _columns(self, configurations: np.ndarray) -> np.ndarray:
+        """Return the Jacobians (N, 6, V) per whole range of each variable."""
+        positions = self._fixed | joint_positions(self._variables, configurations)
+        columns, names = relative_jacobian(self._model, positions, self._link, self._relative_to)
+        places = {variable.name: index for index, variable in enumerate(names)}
+        chosen = columns[..., [places[variable.name] for variable in self._variables]]
+        return np.broadcast_to(chosen, (len(configurations), *chosen.shape[-2:])) * self._range
+
+    def rotations(self, configurations: np.ndarray) -> Rotation:
+        """Return the frame's orientations at configurations (N, V)."""
+        return Rotation.from_matrix(self._frames(configurations)[..., :3, :3])
+
+    def freedom(self, configurations: np.ndarray) -> int | None:
+        """Return in how many ways the orientation can change while the origin stays, where it can in most.
+
+        Where the origin itself cannot move in as many ways as usual, the first derivatives promise too much: there it
+        cannot be told, and None is returned if all of `configurations` are so.
+        """
+        usual = self._lower + np.random.default_rng(0).random((200, len(self._range))) * self._range
+        columns = self._columns(usual)[:, :3]
+        lengths = np.linalg.svd(columns, compute_uv=False)
+        rank = int((lengths > 1e-6 * max(lengths.max(), 1e-6)).sum(axis=1).max())
+        columns = self._columns(configurations[:: max(1, len(configurations) // 500)])
+        _, lengths, ways = np.linalg.svd(columns[:, :3])
+        regular = np.ones(len(columns), dtype=bool)
+        if rank:
+            regular = lengths[:, rank - 1] > REGULAR * lengths[:, 0]
+        if not regular.any():
+            return None
+        turns = columns[regular, 3:] @ np.swapaxes(ways[regular, rank:], 1, 2)
+        if not turns.shape[-1]:
+            return 0
+        speeds = np.linalg.svd(turns, compute_uv=False)
+        return int((speeds > 1e-6 * max(speeds.max(), 1.0)).sum(axis=1).max())
+
+
+def _distinct(configurations: np.ndarray, to_point: _Approach) -> np.ndarray:
+    """Return configurations whose orientations are no nearer than `SAME_DEG` to each other."""
+    if not len(configurations):
+        return configurations
+    quaternions = to_point.rotations(configurations).as_quat()
+    # A quaternion and its opposite are one rotation; a chord of quaternions is half as long as the angle.
+    tree = cKDTree(np.concatenate([quaternions, -quaternions]))
+    kept = np.ones(len(quaternions), dtype=bool)
+    for index, quaternion in enumerate(quaternions):
+        if kept[index]:
+            same = np.array(tree.query_ball_point(quaternion, np.radians(SAME_DEG) / 2)) % len(quaternions)
+            kept[same[same > index]] = False
+    return configurations[kept]
+
+
+def _rotation_cells() -> np.ndarray:
+    """Return `CELLS` unit quaternions (CELLS, 4) spread evenly (a spiral on the sphere in four dimensions)."""
+    place = np.arange(CELLS) + 0.5
+    inner, outer = np.sqrt(place / CELLS), np.sqrt(1.0 - place / CELLS)
+    first, second = 2 * np.pi * place / np.sqrt(2.0), 2 * np.pi * place / 1.533751168755204288
+    return np.column_stack(
+        [inner * np.sin(first), inner * np.cos(first), outer * np.sin(second), outer * np.cos(second)]
+    )
+
+
+def _axis_shares(rotations: np.ndarray) -> np.ndarray:
+    sphere = cKDTree(directions(3))
+    return np.array([len(set(sphere.query(rotations[:, :, axis])[1].tolist())) / sphere.n for axis in range(3)])

@@ -1,0 +1,292 @@
+"""The command lines of all nodes: what each says of itself, and its parameters.
+
+Declared apart from the nodes, so that `--help` and typing errors answer before numpy and ROS are imported.
+"""
+
+import argparse
+from pathlib import Path
+
+from stretch_sim_cal.calibration.body import SETTINGS_NAME, ZONES
+from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
+from stretch_sim_cal.recording import JOINTS
+from stretch_sim_cal.ros.node_main import NodeCommand
+from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.simulation.gazebo.installation import LIDARS
+
+CLOUD_OPTIONS = (
+    Option("left_lidar_topic", "/lidar_points_left", "topic of the left lidar's clouds"),
+    Option("right_lidar_topic", "/lidar_points_right", "topic of the right lidar's clouds"),
+    Option("base_link_frame", "base_link", "the robot's base frame"),
+    Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
+    Option("right_lidar_frame", "lidar_right_link", "frame of the right lidar"),
+    Option("max_time_difference", 0.05, "how far apart in s the stamps of a pair may be", minimum=0.0, maximum=10.0),
+)
+SENSOR_OPTION = Option(
+    "sensor", "jt128", "kind of the lidars: a name in config/ (jt128, jt128_ideal, ...), or a sensor file; unknown for others"
+)
+TIMEOUT_OPTION = Option("timeout", 60.0, "give up (exit code 3) after so many s without data", minimum=0.1)
+FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
+VALUES_OPTION = Option(
+    "values_file", "", "where to record the calibrated joints; default: the robot's own, where calibration_file is too"
+)
+ROLLBACK_OPTION = Option("rollback", False, "bring back calibration and values as before the last write, and end")
+LEFT_CALIBRATED_OPTION = Option(
+    "left_calibrated_frame", "lidar_left_calibrated", "where the left lidar is by the mounts that were found"
+)
+DISPLAY_OPTIONS = (
+    FILE_OPTION,
+    *CLOUD_OPTIONS,
+    Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
+    Option("floor_frame", "floor_plane", "frame of the calibrated floor, as ros_broadcast_calibration publishes it"),
+)
+SETTINGS_OPTION = Option(
+    "settings", SETTINGS_NAME, f"settings file, a name in config/ or a path; {SETTINGS_NAME}: the robot's own, if any"
+)
+SWITCH = ("true", "false")
+ZONE_OPTIONS = tuple(
+    Option(name, None, f"{text}, in place of the settings'", kind=float, minimum=low, maximum=high, live=True)
+    for name, (low, high, text) in ZONES.items()
+)
+# Values of the published node; in place of those that are not offered here, this node's own way is taken, with a warning.
+MODES = ("accumulate_points", "average_transforms")
+PUBLISHED_FIT = "svd"
+STORAGES = ("mcap", "sqlite3")
+POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
+
+
+class CollectCommand(NodeCommand):
+    """The command line: beside the parameters a folder that may be left out, and two switches."""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the command's own arguments."""
+        parser = super().parser()
+        parser.add_argument(
+            "directory", nargs="?", type=Path, metavar="DIR",
+            help="folder of the dataset; one that was begun is continued (default: collected_body_shape_data_TIME)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print the plan and the time it takes, and move nothing"
+        )
+        parser.add_argument("--yes", action="store_true", help="move without asking first")
+        parser.add_argument(
+            "--ignore-obstacles", action="store_true", help="move although something is in the arm's way"
+        )
+        return parser
+
+
+ALIGN = NodeCommand(
+    executable="ros_align_dual_lidar",
+    node_name="align_dual_lidar",
+    description=(
+        "Find the transform between the two lidars from what both see, and write it to dual_lidar_calibration.yaml.\n"
+        "The robot stands still in a room with structure (walls in two directions, furniture, floor); nothing moves.\n"
+        "Nothing is written where the data does not support a result."
+    ),
+    example="ros_align_dual_lidar --num-samples 50",
+    options=(
+        *CLOUD_OPTIONS,
+        SENSOR_OPTION,
+        Option("num_samples", 100, "pairs of clouds to use", minimum=1, maximum=100_000),
+        Option("method", "", f"alignment method; {ALIGNMENT_METHODS_HELP}"),
+        Option("fit_method", "", "the same under its published name"),
+        Option("downsampling_resolution_m", None, "voxel size in m (else the method's own)", kind=float, minimum=1e-3),
+        Option("max_iterations", None, "iterations of the registration (else the method's own)", kind=int, minimum=1),
+        Option("max_correspondence_distance", None, "in m (else the method's own)", kind=float, minimum=1e-3),
+        Option("calibration_file", "", "where to write; default: the robot's own calibration file"),
+        VALUES_OPTION,
+        ROLLBACK_OPTION,
+        TIMEOUT_OPTION,
+    ),
+)
+FLOOR = NodeCommand(
+    executable="ros_find_floor_calibration",
+    node_name="find_floor_calibration",
+    description=(
+        "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint base_ref,\n"
+        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file, and\n"
+        "looks from where its mounts (ros_calibrate_lidar_mounts) have the left lidar, if there are any.\n"
+        "The robot stands still in the middle of a large flat floor; the arm is stowed."
+    ),
+    example="ros_find_floor_calibration --num-samples 20",
+    options=(
+        *CLOUD_OPTIONS,
+        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        SENSOR_OPTION,
+        Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
+        Option("method", "", f"floor method; {FLOOR_METHODS_HELP}"),
+        Option("fit_method", "", f"the same under its published name; its {PUBLISHED_FIT} is not offered"),
+        Option("mode", MODES[0], "as of the published node: frames are fitted together", choices=MODES),
+        Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
+        VALUES_OPTION,
+        ROLLBACK_OPTION,
+        TIMEOUT_OPTION,
+    ),
+)
+BROADCAST = NodeCommand(
+    executable="ros_broadcast_calibration",
+    node_name="broadcast_calibration",
+    description=(
+        "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated and,\n"
+        "where the mounts were found, base_link -> lidar_left_calibrated.\n"
+        "Runs until it is stopped; when the file changes it is read again."
+    ),
+    example="ros_broadcast_calibration",
+    options=(
+        FILE_OPTION,
+        Option("base_link_frame", "base_link", "the robot's base frame"),
+        Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
+        Option("floor_frame", "floor_plane", "name of the calibrated footprint frame"),
+        Option("right_calibrated_frame", "lidar_right_calibrated", "name of the right lidar's calibrated frame"),
+        LEFT_CALIBRATED_OPTION,
+        Option("footprint_frame", "base_footprint", "frame that is published only where nobody else does"),
+    ),
+    endless=True,
+)
+MOUNTS = CollectCommand(
+    executable="ros_calibrate_lidar_mounts",
+    node_name="calibrate_lidar_mounts",
+    description=(
+        "Move the arm through a few poses, and find from the returns of the robot's own body where each lidar really\n"
+        "is in base_link. Needs the driver, and ros_broadcast_calibration running beside it; reads the alignment from\n"
+        "the calibration file, and writes the mounts to it and, as lidar joints, to stretch_calibration_values.yaml.\n"
+        "THE ROBOT MOVES ITS ARM: keep the room around it clear and a hand at the runstop. Ctrl-C stops it; the same\n"
+        "DIR continues later."
+    ),
+    example="ros_calibrate_lidar_mounts my_poses --yes",
+    options=(
+        Option("plan", "mounts", "plan of the settings file (mounts, quick)"),
+        SENSOR_OPTION,
+        Option("settings", "mounts", "settings file, a name in config/ or a path"),
+        *(Option(joint, None, f"grid of {joint} in place of the plan's", kind=str) for joint in JOINTS),
+        Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
+        Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
+        Option("link_mm", 1.0, "how far links may be from where the description has them, one sigma per axis", minimum=0.0),
+        Option("link_deg", 0.1, "how far links may be turned, one sigma per axis", minimum=0.0),
+        Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
+        Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
+        Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
+        LEFT_CALIBRATED_OPTION,
+        Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
+        VALUES_OPTION,
+        ROLLBACK_OPTION,
+        *CLOUD_OPTIONS,
+        TIMEOUT_OPTION,
+    ),
+)  # fmt: skip
+COLLECT = CollectCommand(
+    executable="ros_collect_body_shape_data",
+    node_name="collect_body_shape_data",
+    description=(
+        "Move the arm through a grid of poses, free of collisions, and record what both lidars see of the robot in\n"
+        "each. Needs the driver, and ros_broadcast_calibration running beside it. THE ROBOT MOVES ITS ARM: keep the\n"
+        "room around it clear and a hand at the runstop. Ctrl-C stops it; the same DIR continues later."
+    ),
+    example="ros_collect_body_shape_data my_data --plan default --arm count:6 --wrist-yaw 0,1.57,3.14",
+    options=(
+        Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
+        SETTINGS_OPTION,
+        *(
+            Option(joint, None, f"grid of {joint} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'", kind=str)
+            for joint in JOINTS
+        ),
+        Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
+        Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
+        Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
+        Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
+        LEFT_CALIBRATED_OPTION,
+        *CLOUD_OPTIONS,
+        TIMEOUT_OPTION,
+    ),
+)  # fmt: skip
+CAPTURE = NodeCommand(
+    executable="ros_capture_clouds",
+    node_name="capture_clouds",
+    description=(
+        "Write a few pairs of clouds as they come, each in its own lidar's frame, to FILE (.npz with the arrays\n"
+        "left and right, (N, 3) in m)."
+    ),
+    example="ros_capture_clouds clouds.npz --num-samples 3",
+    options=(
+        *CLOUD_OPTIONS,
+        Option("num_samples", 2, "pairs of clouds to write", minimum=1, maximum=1000),
+        TIMEOUT_OPTION,
+    ),
+    arguments=(("file", "where to write"),),
+)
+VISUALIZE = NodeCommand(
+    executable="ros_visualize_calibration",
+    node_name="visualize_calibration",
+    description=(
+        "Publish both lidars' clouds as one by the calibration (lidar_combined), its returns from the floor\n"
+        "(lidar_floor_inliers) and the others (lidar_off_floor), in the calibrated floor's frame.\n"
+        "Look at them with rviz2 -d rviz/dual_lidar_calibration.rviz; ros_broadcast_calibration has to run."
+    ),
+    example="ros_visualize_calibration",
+    options=(
+        *DISPLAY_OPTIONS,
+        Option(
+            "floor_vertical_distance_threshold", 0.05, "a return this near to z = 0, in m, counts as floor",
+            minimum=0.0, maximum=1.0, live=True,
+        ),
+    ),
+    endless=True,
+)  # fmt: skip
+VISUALIZE_BODY_SHAPE = NodeCommand(
+    executable="ros_visualize_body_shape_calibration",
+    node_name="visualize_body_shape_calibration",
+    description=(
+        "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model\n"
+        "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points,\n"
+        "obstacles_positive, obstacles_negative, lidar_combined). stop_zone_occupied says whether any return is in the\n"
+        "stop zone, stop_zone_distance how far (m) the nearest one is from the minimum model (inf: none). Margins can be\n"
+        "set while it runs, and written to the settings file:\n"
+        "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
+        "  ros2 service call /visualize_body_shape_calibration/save_margins std_srvs/srv/Trigger\n"
+        "Look at it with rviz2 -d rviz/body_shape_calibration.rviz; ros_broadcast_calibration has to run."
+    ),
+    example="ros_visualize_body_shape_calibration tapered_capsule_body_model.yaml",
+    options=(*DISPLAY_OPTIONS, SETTINGS_OPTION, *ZONE_OPTIONS),
+    arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
+    endless=True,
+)
+SIMULATOR = NodeCommand(
+    executable="stretch_simulator",
+    node_name="stretch_simulator",
+    description="Simulate the Stretch's drivers: both lidars, joints, frames, motion and time.",
+    example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
+    options=(
+        Option("simulator", "embedded", "what computes the scans", choices=("embedded", "gazebo")),
+        Option("lidar", "auto", "Gazebo's: cpu sees collision shapes, gpu sees visuals and needs a renderer", choices=LIDARS),
+        Option("gui", False, "open Gazebo's window"),
+        Option("scenario", None, "a name in scenarios/, or a path: its 'simulation:' says what is simulated", kind=str),
+        Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
+        Option("sensor", None, "a name in config/ (jt128, jt128_ideal, jt128_sparse, ...), or a path", kind=str),
+        Option("seed", None, "of everything random", kind=int, minimum=0),
+        Option("unit_seed", None, "of the lidars' own errors, where the sensor has any; by default the seed", kind=int, minimum=0),
+        Option("left_unit", None, "the left lidar is this unit: a unit file, as the truth holds one", kind=str),
+        Option("right_unit", None, "the right lidar is this unit", kind=str),
+        Option("distance_correction", None, "whether the driver corrects the optical centre", kind=str, choices=SWITCH),
+        Option("firing_time_correction", None, "whether the driver corrects firing times", kind=str, choices=SWITCH),
+        Option("lidar_left_error", None, f"of the left lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
+        Option("lidar_right_error", None, f"of the right lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
+        Option("base_error", None, "of the base on the floor: height in m, roll,pitch in deg", kind=str),
+        Option("real_time_factor", None, "simulated seconds per second; 0: as fast as possible", kind=float, minimum=0.0),
+        Option("duration", None, "end after so many simulated seconds", kind=float, minimum=0.0),
+        Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
+        Option("record", None, "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
+        Option("storage", STORAGES[0], "of the recording", choices=STORAGES),
+        Option(
+            "mode", "position", "of the driver; motion needs position or navigation", live=True,
+            choices=("position", "navigation", "trajectory", "velocity"),
+        ),
+        Option(
+            "fault", "", "what is to go wrong, several separated by commas: silent_left, silent_right, drop_half_left, "
+            "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS",
+        ),
+    ),
+    endless=True,
+)  # fmt: skip
+NODE_COMMANDS = {
+    command.executable: command
+    for command in (ALIGN, FLOOR, BROADCAST, MOUNTS, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, SIMULATOR)
+}

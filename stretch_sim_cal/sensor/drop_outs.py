@@ -1,0 +1,80 @@
+"""How a lidar loses returns: at random, and the more often the weaker their echo is, from images of still scans.
+
+What a lost return's intensity would have been, its neighbours in the same ring say: the return before it and the one after
+it, if both agree in range and intensity.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+# Neighbours of a lost return agree in range (share, and m) and intensity (share, and of 255).
+ALIKE_RANGE, ALIKE_INTENSITY = (0.02, 0.05), (0.1, 3.0)
+MIN_TRIALS = 1000
+# Weak echoes are told to be lost if that is likelier than losses at random by so much (logarithm of the likelihood).
+TELLING = 8.0
+
+
+@dataclass(frozen=True)
+class DropOuts:
+    """A return of intensity i is lost with probability `rate` + exp(-i / 255 / `echo`); with standard deviations. `echo` is
+    0, and its deviation infinite, where no echo is weak enough to tell. `trials` are the returns that were looked for."""
+
+    rate: float
+    rate_deviation: float
+    echo: float
+    echo_deviation: float
+    trials: int
+
+
+def drop_outs(images: Sequence[np.ndarray]) -> DropOuts | None:
+    """Return how returns are lost, None for too few of them; `images` (2, C, A) hold ranges (m) and intensities (0 to 255)
+    by channel and column, not a number where nothing returned."""
+    intensities, lost = [], []
+    for image in images:
+        before, after = np.roll(image, 1, axis=2), np.roll(image, -1, axis=2)
+        apart = np.abs(after - before)
+        alike = (apart[0] < ALIKE_RANGE[0] * before[0] + ALIKE_RANGE[1]) & (
+            apart[1] < ALIKE_INTENSITY[0] * before[1] + ALIKE_INTENSITY[1]
+        )
+        intensities.append(0.5 * (before[1] + after[1])[alike])
+        lost.append(np.isnan(image[0])[alike])
+    return _lost_by_intensity(np.concatenate(intensities), np.concatenate(lost))
+
+
+def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | None:
+    if len(intensity) < MIN_TRIALS:
+        return None
+    levels = np.minimum(np.round(intensity), 255).astype(int)
+    trials, misses = np.bincount(levels, minlength=256), np.bincount(levels, lost, minlength=256)
+    seen = trials > 0
+    at, trials, misses = np.arange(256)[seen], trials[seen], misses[seen]
+
+    def cost(parameters):
+        rate, echo = np.exp(parameters)
+        chance = np.clip(rate + (1.0 - rate) * np.exp(-at / 255.0 / echo), 1e-9, 1.0 - 1e-9)
+        return -float(misses @ np.log(chance) + (trials - misses) @ np.log1p(-chance))
+
+    best = min(
+        (minimize(cost, np.log([max(misses.sum() / trials.sum(), 1e-5), echo]), method="Nelder-Mead")
+         for echo in (0.003, 0.01, 0.03)), key=lambda found: found.fun,
+    )  # fmt: skip
+    rate, echo = np.exp(best.x)
+    spread = np.sqrt(np.maximum(np.diag(np.linalg.pinv(_second_derivatives(cost, best.x))), 0.0))
+    # What weak echoes do shows only if some are lost beyond what the rate explains.
+    share = float(misses.sum() / trials.sum())
+    random = np.clip(share, 1e-12, 1.0 - 1e-9)
+    without = -float(misses.sum() * np.log(random) + (trials - misses).sum() * np.log1p(-random))
+    if without - best.fun < TELLING:
+        return DropOuts(share, float(np.sqrt(max(misses.sum(), 1.0)) / trials.sum()), 0.0, np.inf, int(trials.sum()))
+    return DropOuts(float(rate), float(rate * spread[0]), float(echo), float(echo * spread[1]), int(trials.sum()))
+
+
+def _second_derivatives(function, at: np.ndarray, step: float = 1e-3) -> np.ndarray:
+    steps = step * np.eye(len(at))
+    return np.array([
+        [(function(at + a + b) - function(at + a - b) - function(at - a + b) + function(at - a - b)) / (4 * step**2)
+         for b in steps] for a in steps
+    ])  # fmt: skip

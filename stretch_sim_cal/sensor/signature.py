@@ -1,0 +1,475 @@
+"""What a lidar's published points say of the sensor and of its driver, without any geometry of the scene.
+
+A driver that does not correct the optical centre publishes each point along the direction of its channel's table, so all
+points of a ring have exactly one elevation. One that corrects it adds the optical centre, turned with the rotor: then the
+points of a ring have one elevation once that is taken off again. So the points themselves say which of the two it is, and
+which table the driver uses; only the errors of that table do not show in them (`calibration/identification.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal import files
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.drop_outs import DropOuts, drop_outs
+from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
+
+# Scans of which all points are kept; of the others only when they begin and where the rotor is then.
+KEPT_SCANS = 10
+# The first return of a scan is looked for among so many points.
+HEAD = 20_000
+# Points of a ring lie on one elevation if they scatter by less (rad): single precision is 1e-7, angles in steps of 0.01 deg
+# are the same in every scan.
+ON_TABLE = 1e-4
+# Tables fit if their channels differ by less (rad, median); one unit's own table differs from its kind's by up to 0.5 deg.
+SAME_TABLE = np.deg2rad(0.005)
+LIKE_TABLE = np.deg2rad(0.5)
+# Columns are regular if their phases agree (1 for all the same).
+REGULAR = 0.9
+# Second returns repeat the first bit by bit; of a single-return lidar hardly any do.
+DUAL_SHARE = 0.3
+MIN_RETURNS = 1000
+# The finest and the coarsest step of range that is looked for (m).
+STEPS = (2e-4, 0.02)
+# Most makers' steps are multiples of this (m).
+COMMON_STEP = 5e-4
+# Both lidars run in sync if their scans begin less than this apart (s; the robot pairs within it), and keep that distance to
+# so much a minute (s); a drift has to exceed so many times the scatter.
+PAIRED_WITHIN = 0.06
+DRIFT_A_MINUTE = 5e-3
+BEYOND_SCATTER = 5.0
+# Rates (share) that differ by less are the clock's.
+SAME_RATE = 0.01
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the points of one lidar say. Lengths in m, angles in rad, times in s; None for what they do not say.
+
+    `sensor` is the known one whose table is nearest, with the driver's own table in place of its. `distance_correction` and
+    `firing_time_correction` are what the driver corrects. `table_difference` is the median difference of a channel's
+    elevation and azimuth from the table of `sensor.name`; `elevation_scatter` that of the points of a ring. `first_azimuths`
+    (S,) are those of the rotor when scans began, at `starts` (S,).
+    """
+
+    num_scans: int
+    num_channels: int
+    sensor: Sensor | None
+    elevation_scatter: float
+    table_difference: tuple[float, float]
+    distance_correction: bool | None
+    firing_time_correction: bool | None
+    azimuth_steps: int | None
+    clockwise: bool | None
+    dual_return: bool
+    zero_misses: bool
+    packets: int | None
+    firing_order: np.ndarray
+    quantisation: float
+    drop_outs: DropOuts | None
+    starts: np.ndarray
+    first_azimuths: np.ndarray
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def period(self) -> float | None:
+        """The time from scan to scan, None for fewer than three scans."""
+        if len(self.starts) < 3 or not (gaps := np.diff(self.starts)).all():
+            return None
+        turns = np.maximum(np.round(gaps / np.median(gaps)), 1.0)  # some scans may be lost
+        return float(gaps.sum() / turns.sum())
+
+    @property
+    def spin(self) -> tuple[float, float] | None:
+        """How far the rotor's azimuth at the beginning moves from scan to scan, and the standard deviation of it (rad)."""
+        if self.period is None or len(self.first_azimuths) != len(self.starts):
+            return None
+        number = np.round((self.starts - self.starts[0]) / self.period)
+        steps = _wrapped(np.diff(self.first_azimuths))[np.diff(number) == 1]
+        if len(steps) < 3:
+            return None
+        drift = float(np.median(steps))
+        return drift, float(1.4826 * np.median(np.abs(steps - drift)) / np.sqrt(2.0))
+
+    def keys(self) -> dict[str, Any]:
+        """Return what was found under the keys of a sensor file; without what the points do not say."""
+        keys: dict[str, Any] = {
+            "returns": RETURNS[self.dual_return], "misses": MISSES[self.zero_misses], "quantisation": self.quantisation,
+        }  # fmt: skip
+        known = {"azimuth_steps": self.azimuth_steps, "clockwise": self.clockwise, "packets": self.packets}
+        keys |= {key: value for key, value in known.items() if value is not None}
+        corrections = {
+            "distance_correction": self.distance_correction, "firing_time_correction": self.firing_time_correction,
+        }  # fmt: skip
+        keys["driver"] = {key: value for key, value in corrections.items() if value is not None}
+        if (
+            self.period is not None
+            and self.sensor is not None
+            and abs(self.period * self.sensor.rate - 1.0) > SAME_RATE
+        ):
+            keys["rate"] = round(1.0 / self.period, 4)
+        if self.spin is not None:
+            drift, jitter = self.spin
+            keys["spin_drift_deg_per_scan"], keys["spin_jitter_deg"] = (
+                abs(float(np.degrees(drift))),
+                float(np.degrees(jitter)),
+            )
+        if self.drop_outs is not None:
+            keys["drop_out_rate"] = self.drop_outs.rate
+            if self.drop_outs.echo:
+                keys["drop_out_echo"] = self.drop_outs.echo
+        return keys
+
+
+class Observer:
+    """Takes the scans of one lidar as they were published, misses and repetitions included."""
+
+    def __init__(self):
+        self._scans: list[np.ndarray] = []
+        self._starts: list[float] = []
+        self._firsts: list[np.ndarray] = []
+        self.num_scans = 0
+
+    def add(self, scan: np.ndarray, stamp: float) -> None:
+        """Take a scan: a structured array (N,) with x, y, z and perhaps ring, intensity, timestamp; stamped at `stamp` s."""
+        self.num_scans += 1
+        if len(self._scans) < KEPT_SCANS:
+            self._scans.append(scan)
+        if "ring" not in scan.dtype.names:
+            return
+        times = scan["timestamp"][scan["timestamp"] > 0] if "timestamp" in scan.dtype.names else np.zeros(0)
+        self._starts.append(float(times.min()) if len(times) else stamp)
+        head = scan[:HEAD]
+        returned = np.flatnonzero(are_returns(coordinates(head)))[:1]
+        self._firsts.append(head[returned])
+
+    def signature(self, candidates: Sequence[Sensor]) -> Signature:
+        """Return what the points say, their table held against those of `candidates`.
+
+        Raises `InputError` without rings, or with too few returns.
+        """
+        if not self._scans:
+            raise InputError("no scan at all")
+        if "ring" not in self._scans[0].dtype.names:
+            raise InputError(
+                f"the points have no field ring, only {', '.join(self._scans[0].dtype.names)}: without it channels cannot be "
+                "told apart; let the driver publish PointXYZIRT"
+            )
+        clouds = [_Cloud(scan) for scan in self._scans]
+        if sum(len(cloud.points) for cloud in clouds) < MIN_RETURNS:
+            raise InputError(
+                f"only {sum(len(c.points) for c in clouds)} returns in {len(clouds)} scans; is it covered?"
+            )
+        return _signature(self, clouds, candidates, np.array(self._starts), self._firsts)
+
+
+def known_sensors() -> list[Sensor]:
+    """Return the sensors of `config/`."""
+    found = []
+    for path in sorted((files.share_directory() / "config").glob("*.yaml")):
+        if "elevations_deg" in files.read_yaml(path):
+            found.append(load_sensor(path.stem))
+    return found
+
+
+def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
+    """Return whether both lidars run in sync, None where that cannot be told, and a sentence about it."""
+    if left.period is None or right.period is None:
+        return None, "sync: too few scans to tell"
+    period = 0.5 * (left.period + right.period)
+    nearest = np.abs(left.starts[:, None] - right.starts).argmin(axis=0)
+    apart = right.starts - left.starts[nearest]
+    apart = np.mod(apart - np.median(apart) + period / 2, period) - period / 2 + np.median(apart)
+    offset = float(np.median(apart))
+    slope = float(np.polyfit(right.starts - right.starts[0], apart, 1)[0]) if len(apart) > 4 else 0.0
+    scatter = float(np.std(apart - slope * (right.starts - right.starts[0])))
+    said = f"sync: right scans begin {1e3 * offset:+.1f} ms after left ones, scattering by {1e3 * scatter:.1f} ms"
+    if abs(offset) > PAIRED_WITHIN:
+        return False, f"{said}: too far apart to be paired; synchronise the clocks of both lidars (PTP)"
+    drifts = abs(slope) * 60.0 > DRIFT_A_MINUTE and abs(slope) * np.ptp(right.starts) > BEYOND_SCATTER * scatter + 1e-4
+    if drifts or scatter > 0.1 * period:
+        return (
+            False,
+            f"{said}, drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP",
+        )
+    return True, said
+
+
+def _rotors(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """Return the rotor's azimuths (N,) at which points (N, 3) of rings (N,) were measured."""
+    return _wrapped(np.arctan2(points[:, 1], points[:, 0]) - sensor.azimuth_offsets[ring])
+
+
+def without_optical_centre(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """Return points (N, 3) of rings (N,) as they are before the driver adds the optical centre, turned with the rotor."""
+    rays = points
+    for _ in range(6):
+        rotor = _rotors(rays, ring, sensor)
+        cosine, sine = np.cos(rotor), np.sin(rotor)
+        x, y, z = sensor.optical_centre
+        rays = points - np.column_stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(rotor), z)])
+    return rays
+
+
+class _Cloud:
+    """The returns of a scan: `points` (N, 3) float64, `ring`, `intensity` (N,) or None, and what misses and repeats say."""
+
+    def __init__(self, scan: np.ndarray):
+        xyz = coordinates(scan)
+        returns = are_returns(xyz)
+        there = np.isfinite(xyz).all(axis=1) & (xyz != 0).any(axis=1)
+        self.repeated = 1.0 - np.count_nonzero(returns) / max(np.count_nonzero(there), 1)
+        self.missing = len(scan) - np.count_nonzero(there)
+        self.points = xyz[returns].astype(float)
+        self.ring = scan["ring"][returns].astype(np.int64)
+        self.order = scan["ring"][there].astype(np.int64)
+        self.intensity = scan["intensity"][returns].astype(float) if "intensity" in scan.dtype.names else None
+        self.num_times = len(np.unique(scan["timestamp"])) if "timestamp" in scan.dtype.names else None
+
+
+def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
+    num_channels = max(int(cloud.ring.max(initial=0)) for cloud in clouds) + 1
+    ring = np.concatenate([cloud.ring for cloud in clouds])
+    published, scatter = _elevations(np.concatenate([cloud.points for cloud in clouds]), ring, num_channels)
+    sensor, correction, rays = None, None, [cloud.points for cloud in clouds]
+    if scatter < ON_TABLE:
+        sensor = _nearest(candidates, published)
+        correction = False if sensor is None or np.any(sensor.optical_centre) else None
+        elevations = published
+    else:
+        elevations = published
+        for candidate in candidates:
+            if candidate.num_channels < num_channels or not np.any(candidate.optical_centre):
+                continue
+            undone = [without_optical_centre(cloud.points, cloud.ring, candidate) for cloud in clouds]
+            found, left_over = _elevations(np.concatenate(undone), ring, num_channels)
+            if left_over < ON_TABLE and _nearest([candidate], found) is not None:
+                sensor, correction, rays, elevations, scatter = candidate, True, undone, found, left_over
+                break
+        else:
+            sensor = _nearest(candidates, published)
+    columns = None if sensor is None or scatter >= ON_TABLE else _columns(clouds, rays, sensor, num_channels)
+    difference, own = (float("nan"),) * 2, sensor
+    if sensor is not None:
+        seen = np.isfinite(elevations)
+        apart = np.abs(elevations - sensor.elevations[:num_channels])[seen]
+        beside = 0.0 if columns is None else float(np.nanmedian(np.abs(columns.beside)))
+        difference = (float(np.median(apart)), beside)
+        own = _with_table(sensor, elevations, columns) if scatter < ON_TABLE else sensor
+    order = clouds[0].order[: 4 * num_channels]
+    _, first = np.unique(order, return_index=True)
+    heads = _Cloud(np.concatenate(firsts))
+    azimuths = np.zeros(0)
+    if sensor is not None and heads.ring.max(initial=0) < num_channels:
+        begins = without_optical_centre(heads.points, heads.ring, sensor) if correction else heads.points
+        azimuths = _rotors(begins, heads.ring, sensor)
+    times = [cloud.num_times for cloud in clouds if cloud.num_times is not None]
+    signature = Signature(
+        num_scans=observer.num_scans, num_channels=num_channels, sensor=own, elevation_scatter=float(scatter),
+        table_difference=difference, distance_correction=correction,
+        firing_time_correction=None if columns is None else columns.firing_time_correction,
+        azimuth_steps=None if columns is None else columns.steps,
+        clockwise=None if columns is None else columns.clockwise,
+        dual_return=bool(np.mean([cloud.repeated for cloud in clouds]) > DUAL_SHARE),
+        zero_misses=any(cloud.missing for cloud in clouds),
+        packets=None if not times else _packets(int(np.median(times)), columns),
+        firing_order=order[np.sort(first)], quantisation=_quantisation(rays),
+        drop_outs=None if columns is None else _drop_outs(clouds, rays, columns),
+        starts=starts, first_azimuths=azimuths,
+    )  # fmt: skip
+    signature.lines.extend(_lines(signature))
+    return signature
+
+
+def _elevations(points: np.ndarray, ring: np.ndarray, count: int) -> tuple[np.ndarray, float]:
+    """Return the median elevation (C,) of each ring's points, nan without any, and the scatter within rings."""
+    elevation = np.arctan2(points[:, 2], np.hypot(points[:, 0], points[:, 1]))
+    order = np.argsort(ring, kind="stable")
+    parts = np.split(elevation[order], np.searchsorted(ring[order], np.arange(1, count)))
+    medians = np.array([np.median(part) if len(part) else np.nan for part in parts])
+    apart = np.abs(elevation - medians[ring])
+    return medians, float(np.percentile(apart, 90))
+
+
+def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | None:
+    """Return the sensor of as many channels whose elevations are nearest to those seen (C,), None if none is near."""
+    seen = np.isfinite(elevations)
+    best = None
+    for sensor in candidates:
+        # The highest channels may see nothing at all.
+        if len(elevations) > sensor.num_channels or sensor.num_channels > 1.1 * len(elevations):
+            continue
+        apart = float(np.median(np.abs(sensor.elevations[: len(elevations)] - elevations)[seen]))
+        if apart < LIKE_TABLE and (best is None or apart < best[0]):
+            best = apart, sensor
+    return None if best is None else best[1]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The firings of a turn: how many `steps`, the rotor's sense, by how much (C,) each channel's azimuth differs from the
+    table's (nan unseen), and what of the firing times the driver corrects."""
+
+    steps: int
+    clockwise: bool | None
+    beside: np.ndarray
+    firing_time_correction: bool | None
+    rotors: list[np.ndarray]
+
+
+def _columns(clouds, rays, sensor: Sensor, count: int) -> _Columns | None:
+    """Return the columns of the scans, None if the points do not lie on regular ones."""
+    rotors = [_rotors(points, cloud.ring, sensor) for cloud, points in zip(clouds, rays, strict=True)]
+    steps, senses = [], []
+    for cloud, rotor in zip(clouds, rotors, strict=True):
+        order = np.argsort(cloud.ring, kind="stable")
+        ahead = _wrapped(np.diff(rotor[order]))[np.diff(cloud.ring[order]) == 0]
+        ahead = ahead[np.abs(ahead) > 1e-6]
+        steps.append(2.0 * np.pi / np.median(np.abs(ahead)) if len(ahead) else 0.0)
+        senses.append(float(np.mean(ahead < 0)) if len(ahead) else 0.5)
+    number = int(round(np.median(steps)))
+    if not 4 <= number <= 100_000:
+        return None
+    phases = np.full((len(clouds), count), np.nan, dtype=complex)
+    for row, (cloud, rotor) in enumerate(zip(clouds, rotors, strict=True)):
+        turns = np.exp(1j * number * rotor)
+        sums = np.bincount(cloud.ring, turns.real, count) + 1j * np.bincount(cloud.ring, turns.imag, count)
+        returns = np.bincount(cloud.ring, minlength=count)
+        seen = returns > 0
+        phases[row, seen] = sums[seen] / returns[seen]
+    if not np.nanmean(np.abs(phases)) > REGULAR:
+        return None
+    # Against the scan's own phase, which is that of most channels.
+    common = np.array([_mode_phase(np.angle(row[np.isfinite(row)])) for row in phases])
+    beside = np.angle(np.nansum(phases * np.exp(-1j * common)[:, None], axis=0)) / number
+    beside[~np.isfinite(phases).any(axis=0)] = np.nan
+    correction = None
+    if np.any(sensor.firing_times):
+        fired = sensor.firing_azimuths[:count]
+        with_times = _about_zero(beside - fired, number)
+        without = _about_zero(beside, number)
+        sizes = [float(np.nanmedian(np.abs(apart))) for apart in (without, with_times)]
+        correction = bool(sizes[1] < sizes[0])
+        beside = with_times if correction else without
+    else:
+        beside = _about_zero(beside, number)
+    sense = float(np.median(senses))
+    return _Columns(number, None if 0.1 < sense < 0.9 else sense > 0.5, beside, correction, rotors)
+
+
+def _mode_phase(angles: np.ndarray) -> float:
+    """Return the circular mean (rad) of angles (N,)."""
+    return float(np.angle(np.exp(1j * angles).sum()))
+
+
+def _about_zero(azimuths: np.ndarray, steps: int) -> np.ndarray:
+    """Return azimuths (C,), known but for multiples of a step, about their median: what all have in common is a pose."""
+    angles = steps * azimuths
+    seen = np.isfinite(angles)
+    turned = np.angle(np.exp(1j * (angles - _mode_phase(angles[seen]))))
+    turned = np.angle(np.exp(1j * (turned - np.median(turned[seen]))))
+    return np.where(seen, turned / steps, np.nan)
+
+
+def _with_table(sensor: Sensor, elevations: np.ndarray, columns: _Columns | None) -> Sensor:
+    """Return the sensor with the driver's own table where that differs."""
+    count = len(elevations)
+    seen = np.isfinite(elevations)
+    if np.median(np.abs(elevations - sensor.elevations[:count])[seen]) > SAME_TABLE:
+        known = sensor.elevations.copy()
+        known[:count][seen] = elevations[seen]
+        sensor = replace(sensor, elevations=known)
+    if columns is not None and np.nanmedian(np.abs(columns.beside)) > SAME_TABLE:
+        known = sensor.azimuth_offsets.copy()
+        seen = np.isfinite(columns.beside)
+        known[:count][seen] += columns.beside[seen]
+        sensor = replace(sensor, azimuth_offsets=known)
+    return sensor
+
+
+def _packets(times: int, columns: _Columns | None) -> int:
+    """Return into how many packets of one time each a scan is divided, 0 for a time of each column or point."""
+    return times if columns is None or times <= columns.steps else 0
+
+
+def _quantisation(rays: Sequence[np.ndarray]) -> float:
+    """Return the step (m) of which all ranges are multiples, 0 if there is none."""
+    ranges = np.concatenate([np.linalg.norm(points, axis=1) for points in rays])
+    ranges = np.sort(ranges[(ranges > 0.3) & (ranges < 6.0)])  # single precision blurs farther ones
+    if len(ranges) < MIN_RETURNS:
+        return 0.0
+    # The coarsest step that fits: its parts fit as well.
+    for step in np.append(np.arange(STEPS[1], 0.0, -COMMON_STEP), _smallest_gap(ranges)):
+        # Sharpened on ever farther ranges, which a small error of the step moves most.
+        for reach in (0.6, 1.2, 2.5, 6.0):
+            near = ranges[ranges < reach]
+            if step > 0 and len(near) > 100:
+                step = float(near @ near / (near @ np.maximum(np.round(near / step), 1.0)))
+        if step > 0 and abs(np.exp(2j * np.pi * ranges / step).mean()) > REGULAR:
+            return round(float(step), 6)
+    return 0.0
+
+
+def _smallest_gap(ranges: np.ndarray) -> float:
+    """Return the usual gap (m) between neighbours among sorted ranges (N,), 0 if there is none of a size that is meant."""
+    gaps = np.diff(ranges)
+    gaps = gaps[gaps > STEPS[0] / 2]
+    if len(gaps) < 20:
+        return 0.0
+    step = float(np.median(gaps[gaps < 1.5 * np.percentile(gaps, 10)]))
+    return step if STEPS[0] <= step <= STEPS[1] else 0.0
+
+
+def _drop_outs(clouds, rays, columns: _Columns) -> DropOuts | None:
+    """Return how returns are lost by their intensity, None if the points have none."""
+    if clouds[0].intensity is None:
+        return None
+    count = max(int(cloud.ring.max()) for cloud in clouds) + 1
+    images = []
+    for cloud, points, rotor in zip(clouds, rays, columns.rotors, strict=True):
+        turns = np.exp(1j * columns.steps * rotor)
+        sums = np.bincount(cloud.ring, turns.real, count) + 1j * np.bincount(cloud.ring, turns.imag, count)
+        column = np.round((columns.steps * rotor - np.angle(sums)[cloud.ring]) / (2.0 * np.pi)).astype(int)
+        image = np.full((2, count, columns.steps), np.nan)
+        image[0, cloud.ring, column % columns.steps] = np.linalg.norm(points, axis=1)
+        image[1, cloud.ring, column % columns.steps] = cloud.intensity
+        images.append(image)
+    return drop_outs(images)
+
+
+def _wrapped(angles: np.ndarray) -> np.ndarray:
+    return np.mod(angles + np.pi, 2.0 * np.pi) - np.pi
+
+
+def _lines(found: Signature) -> list[str]:
+    """Return a sentence each for ring and table, and for the driver's correction of distances, with what to do."""
+    rings = f"ring: there, 0 to {found.num_channels - 1}"
+    if found.sensor is None:
+        lines = [f"{rings}; table: no known one fits; write a sensor file for it (as config/jt128.yaml)"]
+    elif max(found.table_difference) > SAME_TABLE:
+        elevation, azimuth = np.degrees(found.table_difference)
+        lines = [
+            f"{rings}; table: {found.sensor.name} in a version of its own (elevations {elevation:.3f} deg, azimuths "
+            f"{azimuth:.3f} deg from it, in the median), as a driver reads it from a unit's angle file"
+        ]
+    else:
+        lines = [f"{rings}; table: {found.sensor.name}"]
+    if found.distance_correction:
+        lines.append("distance correction: on in the driver")
+    elif found.distance_correction is False:
+        lines.append(
+            "distance correction: off in the driver, all points of a ring lie on one elevation; the optical centre is "
+            "estimated, or switch it on in the driver (distance_correction_flag)"
+        )
+    elif found.elevation_scatter >= ON_TABLE:
+        lines.append(
+            f"distance correction: cannot be told, points of a ring scatter by {np.degrees(found.elevation_scatter):.3f} deg "
+            "about one elevation; record the driver's own topic, not a filtered or moved one"
+        )
+    else:
+        lines.append("distance correction: none to make, the table has no optical centre")
+    return lines

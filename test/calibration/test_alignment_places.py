@@ -1,0 +1,67 @@
+"""Alignment from several standing places: common poses and units, scenes of their own, the worst place decides the checks."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from alignment_scenes import SimulatedScene, align, errors, normalised_error
+
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.errors import InputError
+
+FRAMES = 6
+PLACES = ((0.0, 0.0, 0.0), (0.3, -0.2, np.pi / 2))  # x, y (m), yaw
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return SimulatedScene("furnished_room")
+
+
+@pytest.fixture(scope="module")
+def seen(scene):
+    """Return the frames of both places."""
+    found = []
+    for number, place in enumerate(PLACES):
+        scene.place(*place)
+        found.append([scene.frame(FRAMES * number + tick) for tick in range(FRAMES)])
+    return found
+
+
+def together(places, initial, settings):
+    method = PlaneAlignment(initial, settings)
+    for number, frames in enumerate(places):
+        if number:
+            method.new_place()
+        for left, right in frames:
+            method.add(left, right)
+    return method.solve()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_two_places_are_never_worse_than_one_and_agree_with_the_truth(scene, seen, known):
+    settings = scene.settings if known else dataclasses.replace(scene.settings, sensor=None)
+    alone = [align(frames, scene.initial, settings) for frames in seen]
+    both = together(seen, scene.initial, settings)
+    assert both.accepted, both.refusals
+    assert both.num_frames == 2 * FRAMES and both.diagnostics["places"] == 2
+    for one in alone:
+        assert np.all(np.sqrt(np.diag(both.covariance)) < np.sqrt(np.diag(one.covariance)))
+    deviations = np.sqrt(np.linalg.eigvalsh(both.covariance[:3, :3]).sum()), np.sqrt(np.trace(both.covariance[3:, 3:]))
+    millimetres, degrees = errors(scene.truth, both)
+    assert millimetres < 4e3 * deviations[0] and degrees < 4.0 * np.degrees(deviations[1])
+    assert normalised_error(scene.truth, both) < 22.5  # one in a thousand is larger
+
+
+def test_one_place_taken_for_another_is_told(scene, seen):
+    mixed = align([*seen[0], *seen[1]], scene.initial, scene.settings)  # without new_place: the robot moved
+    assert not mixed.accepted
+
+
+def test_a_place_that_cannot_be_used_is_named(scene, seen):
+    left, right = np.full((2, 6), 0.0)[:, :3], seen[1][0][1]
+    moved = [(left_cloud, right_cloud + (0.5, 0.0, 0.0)) for left_cloud, right_cloud in seen[1]]
+    result = together([seen[0], moved], scene.initial, scene.settings)
+    assert result.refusals and all("(standing place 2)" in refusal for refusal in result.refusals)
+    with pytest.raises(InputError, match="of the left lidar in any frame of standing place 2"):
+        together([seen[0], [(left, right)]], scene.initial, scene.settings)

@@ -1,0 +1,115 @@
+"""One settings file for sweep, fit and zones: read alike by all, told where it is wrong, saved without losing a word."""
+
+import pytest
+import yaml
+
+from stretch_sim_cal.calibration.body.settings_file import (
+    find_settings,
+    fit_settings,
+    own_settings_path,
+    save_zones,
+    zone_settings,
+)
+from stretch_sim_cal.calibration.body.shape import BodyShapeSettings
+from stretch_sim_cal.calibration.zones import ZoneSettings
+from stretch_sim_cal.errors import InputError
+
+
+@pytest.fixture
+def fleet(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
+    monkeypatch.setenv("HELLO_FLEET_ID", "se4-1")
+    return tmp_path / "se4-1" / "calibration_dual_lidar"
+
+
+def written(tmp_path, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_shipped_file_says_what_the_code_does_without_one(fleet):
+    shipped = find_settings("body_shape")
+    fit = fit_settings(shipped)
+    assert zone_settings(shipped) == ZoneSettings()
+    assert (fit.shape, fit.evidence, fit.returns.range_noise) == (BodyShapeSettings(), "both", 0.01)
+
+
+def test_the_published_names_are_understood_anywhere(tmp_path):
+    path = written(
+        tmp_path,
+        "FIT_ARM_EXTENSION_DEPENDENT_BODY_SHAPE: false\nSHAPE_FITTING_METHOD: circle\nSTOP_ZONE_M: 0.2\n"
+        "fit: {FIT_WRIST_YAW_DEPENDENT_BODY_SHAPE: false, max_grid_points: 40}\n"
+        "zones: {BODY_SHAPE_MARGIN_M: 0.07, MAX_POSITIVE_OBSTACLE_HEIGHT_M: 1.4}\n",
+    )
+    fit = fit_settings(path)
+    assert fit.shape == BodyShapeSettings("circle", arm_dependent=False, yaw_dependent=False, max_grid_points=40)
+    assert zone_settings(path) == ZoneSettings(margin=0.07, stop_zone=0.2, highest=1.4)
+    assert (fit.returns.lowest, fit.returns.highest) == (0.06, 1.4)
+
+
+def test_what_is_given_goes_before_the_file(tmp_path):
+    path = written(tmp_path, "fit: {method: circle, arm_dependent: false}\n")
+    fit = fit_settings(path, {"method": "convex_polygon", "vertices": 8, "arm_dependent": None})
+    assert fit.shape == BodyShapeSettings("convex_polygon", arm_dependent=False, polygon_vertices=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("zone: {margin: 0.1}", "mine.yaml: unknown key 'zone'; known are"),
+        ("zones: {margins: 0.1}", "mine.yaml: zones: unknown key 'margins'"),
+        ("zones: {margin: wide}", "mine.yaml: zones: margin: is 'wide', a number was expected"),
+        ("zones: {margin: -0.1}", "mine.yaml: zones: margin: is -0.1, it has to lie from 0 to 2"),
+        ("zones: {lowest: 2.0}", "mine.yaml: zones: heights must rise"),
+        ("fit: {method: square}", "mine.yaml: fit: method: is 'square', one of tapered_capsule, "),
+        ("fit: {arm_dependent: 1}", "mine.yaml: fit: arm_dependent: is 1, one of true, false was expected"),
+        ("FIT_WRIST_YAW_DEPENDENT_BODY_SHAPE: maybe", "mine.yaml: fit: yaw_dependent: is 'maybe'"),
+        ("fit: {vertices: 2}", "mine.yaml: fit: vertices: is 2, one of 3 to 200 was expected"),
+        ("fit: {arm_dependent: true}\nFIT_ARM_EXTENSION_DEPENDENT_BODY_SHAPE: false", "arm_dependent is set twice"),
+        ("zones: {lowest: 0.0}", "mine.yaml: zones: lowest, for a fit, .*: is 0, it has to lie from 0.02"),
+        ("fit: [circle]", "mine.yaml: fit: a mapping was expected"),
+    ],
+)
+def test_a_fault_is_one_line_that_names_file_and_key(tmp_path, text, says):
+    with pytest.raises(InputError, match=says) as error:
+        fit_settings(written(tmp_path, text))
+    assert "\n" not in str(error.value)
+
+
+def test_saved_margins_leave_the_rest_of_the_file_as_it_was_with_its_comments(fleet):
+    shipped, own = find_settings("body_shape"), own_settings_path()
+    assert own.parent == fleet
+    assert save_zones(ZoneSettings(margin=0.08), shipped, own) is None
+    assert find_settings("body_shape") == own
+    assert zone_settings(own) == ZoneSettings(margin=0.08)
+    before, after = shipped.read_text().splitlines(), own.read_text().splitlines()
+    assert [(a, b) for a, b in zip(before, after, strict=True) if a != b and "margin:" not in a] == []
+    backup = save_zones(ZoneSettings(margin=0.02), own, own)
+    assert zone_settings(backup) == ZoneSettings(margin=0.08) and zone_settings(own) == ZoneSettings(margin=0.02)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# mine\nBODY_SHAPE_MARGIN_M: 0.3  # wide\nfit: {method: circle}\nSTOP_ZONE_M: 0.4",
+        "zones:\n  margin: 0.3\n\n  # narrow\n  stop_zone: 0.01\n# the fit\nfit:\n  method: circle\n",
+        "zones: {margin: 0.3,\n  stop_zone: 0.01}\nfit: {method: circle}\n",
+        "fit: {method: circle}",
+    ],
+)
+def test_margins_are_saved_into_files_written_by_hand(tmp_path, text):
+    path = written(tmp_path, text)
+    save_zones(ZoneSettings(0.04, 0.15), path, path)
+    assert zone_settings(path) == ZoneSettings(0.04, 0.15)
+    assert fit_settings(path).shape.method == "circle"
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    assert all(line in path.read_text() for line in comments)
+    assert yaml.safe_load(path.read_text()).keys() == {"fit", "zones"}
+
+
+def test_a_file_whose_zones_cannot_be_replaced_stays_as_it_is(tmp_path):
+    path = written(tmp_path, '{"zones": {margin: 0.3}}')
+    with pytest.raises(InputError, match="the zones cannot be replaced"):
+        save_zones(ZoneSettings(), path, path)
+    assert path.read_text() == '{"zones": {margin: 0.3}}'

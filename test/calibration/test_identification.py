@@ -1,0 +1,125 @@
+"""The identification of both lidars: drawn units are recovered as well as it says, and what it cannot know it does not say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.identification import NOT_DETERMINED, Standing, identify
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
+from stretch_sim_cal.sensor.signature import Observer
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, OFFSET
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+SENSOR = "jt128_sparse_real"
+
+
+def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> Standing:
+    """Return what both lidars see of a room at a turn (deg) of the robot; it is pushed by `moved` (m) half way."""
+    scans = {device: [] for device in DEVICES}
+    for number in range(frames):
+        shift = moved if number >= frames // 2 else 0.0
+        simulator.move_base(from_xyz_rpy((shift, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
+        for device in DEVICES:
+            scans[device].append(simulator.scan(device, first + number))
+    signatures = []
+    for device in DEVICES:
+        observer = Observer()
+        for number, scan in enumerate(scans[device]):
+            observer.add(scan, simulator.start_time(device, first + number))
+        signatures.append(observer.signature([simulator.sensor]))
+    result = Standing(
+        tuple(signatures), AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
+    )
+    for left, right in zip(*scans.values(), strict=True):
+        result.add(left, right)
+    return result
+
+
+def described(simulator) -> np.ndarray:
+    """Return right_to_left as the description has it."""
+    return inverse(simulator.base_from_lidar("left", nominal=True)) @ simulator.base_from_lidar("right", nominal=True)
+
+
+@pytest.fixture(scope="module")
+def identified():
+    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 2101))
+    standings = [standing(simulator, turn, first=10 * number) for number, turn in enumerate((0.0, 60.0))]
+    return simulator, standings, identify(standings, described(simulator))
+
+
+def outside(result, simulator) -> tuple[int, int]:
+    """Return how many parameters are determined, and how many of them are more than three deviations off."""
+    count = wrong = 0
+    for side, device in enumerate(DEVICES):
+        unit, determined = result.units[side], result.determined(side)
+        errors = np.abs(unit.values - simulator.lidar(device).unit.values)[determined]
+        count += len(errors)
+        wrong += np.count_nonzero(errors > 3.0 * unit.standard_deviations[determined] + 1e-12)
+    return count, wrong
+
+
+def test_drawn_units_are_recovered_as_well_as_is_said(identified):
+    simulator, _, result = identified
+    count, wrong = outside(result, simulator)
+    assert count > 150 and wrong <= 0.05 * count
+
+
+def test_what_the_driver_leaves_uncorrected_is_decided(identified):
+    for unit in identified[2].units:
+        assert unit.values[[CENTRE_SHARE, FIRING_SHARE]].tolist() == [1.0, 1.0]
+
+
+def test_what_the_scene_does_not_say_is_said(identified):
+    _, _, result = identified
+    for side, unit in enumerate(result.units):
+        prior = np.sqrt(np.diag(result.models[side].prior_covariance()))
+        assert "range_scale" in unit.not_determined and "optical_centre[2]" in unit.not_determined
+        assert "range_offset" not in unit.not_determined
+        assert unit.standard_deviations[OFFSET] <= NOT_DETERMINED * prior[OFFSET]
+    assert any(sentence.startswith("range_offset") and "left minus right" in sentence for sentence in result.trade_offs)
+
+
+def test_the_range_noise_is_that_of_the_sensor_file_and_what_weak_echoes_add_is_not_told(identified):
+    _, _, result = identified
+    sensor, growth = load_sensor(SENSOR), load_sensor(SENSOR).noise_growth
+    for law, found in zip(result.noise, result.residuals, strict=True):
+        true = replace(law, constant=sensor.range_noise, growth=growth)
+        sizes = [np.sqrt(one.variances(found, sensor.quantisation, sensor.beam_divergence)) for one in (law, true)]
+        assert np.abs(sizes[0] / sizes[1] - 1.0).max() < 0.2
+        assert np.median(np.abs(sizes[0] / sizes[1] - 1.0)) < 0.03
+        assert not np.isfinite(law.deviations[3])  # hardly any echo is weak here
+
+
+def test_residuals_are_smaller_and_do_not_depend_on_the_channel_once_the_errors_are_taken_out(identified):
+    for found in identified[2].residuals:
+        means = [
+            np.bincount(found.channel, values) / np.maximum(np.bincount(found.channel), 1)
+            for values in (found.before, found.after)
+        ]
+        assert np.std(found.after) < 0.9 * np.std(found.before)
+        assert np.std(means[1]) < 0.3 * np.std(means[0])
+
+
+def test_a_driver_that_corrects_is_told_from_one_that_does_not(identified):
+    driver = {"distance_correction": True, "firing_time_correction": True}
+    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 2101, driver=driver))
+    result = identify([standing(simulator)], described(simulator))
+    for unit in result.units:
+        assert unit.values[[CENTRE_SHARE, FIRING_SHARE]].tolist() == [0.0, 0.0]
+
+
+def test_too_few_scans_are_an_input_error():
+    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 1))
+    with pytest.raises(InputError, match="3 scans of the left lidar, at least 5"):
+        identify([standing(simulator, frames=3)], described(simulator))
+
+
+def test_a_robot_that_moved_is_refused():
+    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 1))
+    with pytest.raises(Refused, match="the robot moved"):
+        identify([standing(simulator, frames=12, moved=0.02)], described(simulator))

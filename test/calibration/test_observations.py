@@ -1,0 +1,90 @@
+"""What an alignment observed is kept for later stages, and belongs to that alignment alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from alignment_scenes import align, frames_of
+from floor_scenes import Scene
+
+from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
+from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import exp
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
+from stretch_sim_cal.simulation.embedded import xyz
+
+
+@pytest.fixture(scope="module")
+def aligned():
+    scene, frames = frames_of("furnished_room", 20)
+    return align(frames[:10], scene.initial, scene.settings)
+
+
+def test_they_are_read_back_as_they_were(aligned, tmp_path):
+    path = path_beside(tmp_path / "cal.yaml")
+    aligned.observations.save(path)
+    again = load_beside(tmp_path / "cal.yaml", aligned.right_to_left)
+    np.testing.assert_allclose(again.information, aligned.observations.information)
+    np.testing.assert_allclose(again.gradient, aligned.observations.gradient)
+    np.testing.assert_allclose(again.units[0], aligned.observations.units[0])
+
+
+def test_those_of_another_alignment_are_not_used(aligned, tmp_path):
+    aligned.observations.save(path_beside(tmp_path / "cal.yaml"))
+    other = exp(np.array([0.001, 0.0, 0.0, 0.0, 0.0, 0.0])) @ aligned.right_to_left
+    assert load_beside(tmp_path / "cal.yaml", other) is None
+    assert load_beside(tmp_path / "none.yaml", aligned.right_to_left) is None
+
+
+def test_a_torn_file_is_told(aligned, tmp_path):
+    path = path_beside(tmp_path / "cal.yaml")
+    aligned.observations.save(path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match="align the lidars again"):
+        load_beside(tmp_path / "cal.yaml", aligned.right_to_left)
+
+
+def test_the_floor_knows_the_range_offset_that_the_alignment_found():
+    """A floor alone takes ranges that are 8 mm too long for a floor that is lower."""
+    biases = np.full(64, 0.008)
+    scene = Scene("furnished_room", sensor_changes={"range_biases": biases})
+    sensor = dataclasses.replace(scene.simulator.sensor, spread=UnitSpread(range_offset=0.01))
+    alignment = PlaneAlignment(
+        scene.right_to_left, AlignmentSettings(base_from_left=scene.base_from_left, sensor=sensor)
+    )
+    for left, right in scene.pairs(10):
+        alignment.add(left, right)
+    found = alignment.solve()
+    assert found.observations.units[0][OFFSET] == pytest.approx(0.008, abs=0.002)
+    method = scene.method(
+        FloorSettings(sensor=sensor, right_to_left_covariance=found.covariance, observations=found.observations)
+    )
+    for left, right in scene.pairs(2):
+        method.add(left, right)
+    result = method.solve()
+    error = scene.error(result)
+    assert abs(error[0]) < 0.0015  # 5 mm if the ranges were believed
+    assert error @ np.linalg.solve(result.covariance, error) < 16.0
+
+
+def test_clouds_of_another_sensor_are_refused():
+    scene, _ = frames_of("furnished_room", 20)
+    method = PlaneAlignment(scene.initial, AlignmentSettings(sensor=load_sensor("jt128_ideal")))
+    scan = scene.simulator.scan("left", 0)
+    with pytest.raises(InputError, match="from the elevations of sensor 'jt128_ideal'"):
+        method.add(scan, scan)
+
+
+def test_rings_and_intensities_come_as_fields_or_as_columns():
+    scene, _ = frames_of("furnished_room", 20)
+    scans = [(scene.simulator.scan("left", tick), scene.simulator.scan("right", tick)) for tick in range(3)]
+
+    def columns(scan):
+        return np.column_stack([xyz(scan).astype(np.float32), scan["ring"], scan["intensity"]]).astype(np.float32)
+
+    as_fields = align(scans, scene.initial, scene.settings)
+    as_columns = align([tuple(map(columns, pair)) for pair in scans], scene.initial, scene.settings)
+    np.testing.assert_allclose(as_fields.right_to_left, as_columns.right_to_left, atol=2e-5)  # single precision

@@ -1,0 +1,164 @@
+"""`calibrate --mounts` on a rosbag2 recording: the still stretches are its arm poses; what is lacking is one line."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal import cli
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.result import SIDES
+from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.stretch import commanded_positions
+from stretch_sim_cal.ros.listening.recorded_poses import still_poses
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+
+SECOND = 1_000_000_000
+REST = {"wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0, "gripper_joint": 0.0}
+POSES = [
+    {"lift_joint": 0.2, "arm_joint": 0.0, "wrist_yaw_joint": -1.1},
+    {"lift_joint": 1.0, "arm_joint": 0.45, "wrist_yaw_joint": 1.7},
+    {"lift_joint": 1.0, "arm_joint": 0.0, "wrist_yaw_joint": -1.1},
+    {"lift_joint": 0.2, "arm_joint": 0.45, "wrist_yaw_joint": 1.7},
+]
+STILL, MOVING = 10, 3  # scans in a pose, and on the way to the next
+RATE = 5  # joint states in the time of a scan
+SETUP = SimulationSetup(
+    world="furnished_room", sensor="jt128_sparse", seed=5,
+    lidar_left_error=PoseError((0.006, -0.005, 0.006), tuple(np.radians([0.6, -0.5, 0.6]))),
+    lidar_right_error=PoseError((-0.006, 0.005, 0.005), tuple(np.radians([-0.6, 0.5, 0.5]))),
+)  # fmt: skip
+
+
+def main(*arguments) -> int:
+    return cli.main([*map(str, arguments), "--sensor", "jt128_sparse"])
+
+
+def way():
+    """Yield the pose of every scan: still in each of `POSES`, a few on the way between them."""
+    for pose, following in zip(POSES, [*POSES[1:], None], strict=True):
+        yield from [pose] * STILL
+        for step in range(MOVING if following else 0):
+            share = (step + 1) / (MOVING + 1)
+            yield {name: (1 - share) * value + share * following[name] for name, value in pose.items()}
+
+
+def record(folder, storage="mcap", scans=None, described=True, without=(), stamped=True):
+    """Record a robot whose arm goes through `way()`, its encoders noisy, as `ros2 bag record` would; return the simulator."""
+    simulator, noise = EmbeddedSimulator(SETUP), np.random.default_rng(1)
+    start = SECOND
+    with RecordingWriter(folder, storage=storage) as writer:
+        types = writer._typestore.types
+
+        def write(topic, kind, stamp, **fields):
+            writer.add_topic(topic, kind, latched=topic == "/robot_description")
+            writer.write(topic, stamp, bytes(writer._typestore.serialize_cdr(types[kind](**fields), kind)))
+
+        if described:
+            write("/robot_description", "std_msgs/msg/String", 0, data=simulator.nominal_description)
+        for tick, pose in enumerate(way() if scans is None else scans):
+            simulator.joints.place(REST | pose)
+            for part in range(RATE):
+                stamp = start + round((tick + part / RATE) * simulator.period * SECOND)
+                joints = {name: v for name, v in simulator.joints.joint_positions.items() if name not in without}
+                header = types["std_msgs/msg/Header"](
+                    stamp=types["builtin_interfaces/msg/Time"](*(divmod(stamp, SECOND) if stamped else (0, 0))), frame_id=""
+                )
+                values = np.array(list(joints.values())) + 5e-5 * noise.normal(size=len(joints))
+                empty = np.zeros(0)
+                write(
+                    "/joint_states", "sensor_msgs/msg/JointState", stamp,
+                    header=header, name=list(joints), position=values, velocity=empty, effort=empty,
+                )  # fmt: skip
+            for side in SIDES:
+                stamp = start + round(simulator.start_time(side, tick) * SECOND)
+                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, simulator.scan(side, tick))
+    return simulator
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    """Return the recording, and its simulator, by storage; each is made once."""
+    folder = tmp_path_factory.mktemp("recordings")
+    return functools.cache(lambda storage: (folder / storage, record(folder / storage, storage)))
+
+
+@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
+def test_one_recording_gives_alignment_floor_and_mounts(recordings, storage, tmp_path, capsys):
+    folder, simulator = recordings(storage)
+    out = tmp_path / "cal.yaml"
+    assert main("calibrate", folder, "--out", out) == 0
+    true = {side: simulator.base_from_lidar(side) for side in SIDES}
+    translation, rotation = error(inverse(true["left"]) @ true["right"], CalibrationFile.load(out).right_to_left)
+    assert translation < 2e-3 and np.degrees(rotation) < 0.04
+    assert main("verify", folder, "--calibration", out, "--tolerance-mm", "3") == 0
+    assert main("calibrate", folder, "--mounts", "--out", out) == 0
+    assert "arm poses: 4, with 5 to 5 pairs of clouds each" in capsys.readouterr().err
+    file = CalibrationFile.load(out)
+    mounts = stored_mounts(file).base_from_lidar
+    for side in SIDES:
+        distance, angle = error(true[side], mounts[side])
+        assert distance < 2.5e-3 and np.degrees(angle) < 0.2
+        before = error(true[side], simulator.base_from_lidar(side, nominal=True))
+        assert distance < 0.3 * before[0] and angle < 0.3 * before[1]
+    assert abs(file.floor_plane.offset - simulator.floor_in_base.offset) < 3e-3
+
+
+def test_the_poses_are_the_still_stretches_with_the_joints_mean(recordings):
+    folder, simulator = recordings("mcap")
+    model = parse_urdf(simulator.nominal_description)
+    with Recording(folder) as recording:
+        found = still_poses(recording, model)
+    assert len(found) == len(POSES)
+    for number, (pose, commanded) in enumerate(zip(found, POSES, strict=True)):
+        begin = SECOND + round(number * (STILL + MOVING) * simulator.period * SECOND)
+        assert begin < pose.begin < pose.end < begin + round(STILL * simulator.period * SECOND)
+        measured = commanded_positions(model, pose.joints)
+        assert all(measured[name] == pytest.approx(value, abs=1e-4) for name, value in commanded.items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ({"scans": [POSES[0]] * 2}, "the joints never stand still for more than 0.3 s"),
+        ({"scans": [POSES[0]] * 4}, "no pair of clouds was scanned while the joints stood still"),
+        ({"scans": [POSES[0]] * 8, "without": ["lift_joint"]}, "/joint_states has no lift_joint"),
+        ({"scans": [POSES[0]] * 8, "stamped": False}, "stamps on /joint_states are zero"),
+        ({"scans": [POSES[0]] * 2, "described": False}, "has no /robot_description; name the robot's description with --model"),
+    ],
+)
+def test_a_recording_without_poses_ends_with_one_line(tmp_path, capsys, kind, says):
+    record(tmp_path / "bag", **kind)
+    assert main("calibrate", tmp_path / "bag", "--mounts", "--out", tmp_path / "cal.yaml") == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1 and says in said[0] and "bag" in said[0]
+    assert not (tmp_path / "cal.yaml").exists()
+
+
+def test_a_recording_without_joint_states_says_so(tmp_path, capsys):
+    simulator = EmbeddedSimulator(SETUP)
+    with RecordingWriter(tmp_path / "bag") as writer:
+        for side in SIDES:
+            writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", SECOND, simulator.scan(side, 0))
+    arguments = ["calibrate", tmp_path / "bag", "--mounts", "--out", tmp_path / "cal.yaml", "--model", "stretch4"]
+    assert main(*arguments) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1 and "has no topic /joint_states" in said[0]
+
+
+def test_one_pose_alone_is_rejected_or_has_a_covariance_that_covers_the_error(tmp_path, capsys):
+    simulator = record(tmp_path / "bag", scans=[POSES[0]] * STILL)
+    out = tmp_path / "cal.yaml"
+    code = main("calibrate", tmp_path / "bag", "--mounts", "--out", out)
+    assert code in (0, 1)
+    if code == 1:
+        assert "refused:" in capsys.readouterr().err and not out.exists()
+    else:
+        mounts = stored_mounts(CalibrationFile.load(out))
+        distance, _ = error(simulator.base_from_lidar("left"), mounts.base_from_lidar["left"])
+        assert distance < 4.0 * np.sqrt(np.trace(mounts.covariance[:3, :3]))

@@ -1,0 +1,139 @@
+"""`sensor` on recordings: unit files with which the simulator has the units again, a page, and bad recordings named; and what
+`doctor` and `calibrate` say of the lidars first."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.lib.recfunctions import drop_fields
+
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+
+SENSOR = "jt128_sparse_real"
+SECOND = 1_000_000_000
+SCANS = 8
+
+
+def record(simulator, folder, turn=0.0, scans=SCANS, first=0, sides=DEVICES, without=()):
+    """Record a few scans of a simulated robot, turned by so much (deg), `without` some fields of the points."""
+    simulator.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
+    with RecordingWriter(folder) as writer:
+        text = writer._typestore.types["std_msgs/msg/String"](data=simulator.nominal_description)
+        writer.add_topic("/robot_description", "std_msgs/msg/String", latched=True)
+        writer.write("/robot_description", 0, bytes(writer._typestore.serialize_cdr(text, "std_msgs/msg/String")))
+        for tick in range(first, first + scans):
+            for side in sides:
+                scan = simulator.scan(side, tick)
+                if without:
+                    scan = np.ascontiguousarray(drop_fields(scan, list(without), usemask=False))
+                stamp = round(simulator.start_time(side, tick) * SECOND) + SECOND
+                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, scan)
+    return folder
+
+
+def simulated(**setup) -> EmbeddedSimulator:
+    error = PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5])))
+    return EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, lidar_left_error=error, **setup))
+
+
+def identify(simulator, folder, out, *options) -> int:
+    """Record a simulated robot at two turns and identify its lidars."""
+    recordings = [str(record(simulator, folder / str(turn), turn, first=turn)) for turn in (0, 60)]
+    return main(["sensor", *recordings, "--out", str(out), *options])
+
+
+@pytest.fixture(scope="module")
+def units(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sensor")
+    simulator = simulated(seed=5, unit_seed=11)
+    assert identify(simulator, folder, folder / "units", "--json") == 0
+    return simulator, folder / "units"
+
+
+def wrong(unit, true) -> tuple[int, int]:
+    """Return how many parameters a unit file holds as determined, and how many are more than three deviations off."""
+    known = unit.standard_deviations <= 0.7 * np.sqrt(np.diag(load_sensor(SENSOR).error_model().prior_covariance()))
+    errors = np.abs(unit.values - true)[known]
+    return len(errors), np.count_nonzero(errors > 3.0 * unit.standard_deviations[known] + 1e-9)
+
+
+def test_unit_files_hold_the_units_and_the_simulator_has_them_again(units, tmp_path):
+    simulator, folder = units
+    files = {device: folder / f"unit_{device}.yaml" for device in DEVICES}
+    twin = simulated(seed=6, units=files)
+    assert identify(twin, tmp_path, tmp_path / "again") == 0
+    for device in DEVICES:
+        found, again = load_sensor(files[device]), load_sensor(tmp_path / "again" / f"unit_{device}.yaml")
+        for sensor, source in ((found, simulator), (again, twin)):
+            count, off = wrong(sensor.unit, source.lidar(device).unit.values)
+            assert count > 60 and off <= 0.05 * count
+        true = simulator.sensor
+        for sensor in (found, again):
+            assert sensor.quantisation == pytest.approx(true.quantisation, rel=1e-3)
+            assert sensor.range_noise == pytest.approx(true.range_noise, rel=0.05)
+            assert sensor.drop_out_rate == pytest.approx(true.drop_out_rate, rel=0.3)
+            assert (sensor.driver, sensor.dual_return, sensor.zero_misses) == (
+                true.driver, true.dual_return, true.zero_misses)  # fmt: skip
+        assert np.array_equal(twin.lidar(device).unit.values, found.unit.values)
+
+
+def test_the_report_is_one_page_that_needs_no_network(units):
+    page = (units[1] / "report.html").read_text()
+    assert "not determined" in page and page.count("data:image/png;base64,") == 3
+    assert "http" not in page
+
+
+def test_without_rings_nothing_can_be_identified(tmp_path, capsys):
+    folder = record(simulated(seed=1), tmp_path / "bag", scans=3, without=("ring",))
+    assert main(["sensor", str(folder), "--out", str(tmp_path / "units")]) == 2
+    assert "left lidar: the points have no field ring" in capsys.readouterr().err
+    assert not (tmp_path / "units").exists()
+
+
+def test_a_sensor_with_other_channels_is_named_with_what_there_is(tmp_path, capsys):
+    folder = record(simulated(seed=1), tmp_path / "bag", scans=3)
+    assert main(["sensor", str(folder), "--sensor", "jt128", "--out", str(tmp_path / "units")]) == 2
+    assert "rings 0 to 63, whose elevations fit none of jt128 (128 channels)" in capsys.readouterr().err
+
+
+def test_a_recording_of_one_lidar_is_an_input_error(tmp_path, capsys):
+    folder = record(simulated(seed=1), tmp_path / "bag", scans=3, sides=("left",))
+    assert main(["sensor", str(folder), "--out", str(tmp_path / "units")]) == 2
+    assert "has no topic /lidar_points_right" in capsys.readouterr().err
+
+
+def test_a_recording_that_is_too_short_is_an_input_error(tmp_path, capsys):
+    folder = record(simulated(seed=1), tmp_path / "bag", scans=3)
+    assert main(["sensor", str(folder), "--out", str(tmp_path / "units")]) == 2
+    assert "3 scans of the left lidar, at least 5 are needed" in capsys.readouterr().err
+
+
+def test_recordings_of_different_drivers_are_not_taken_together(tmp_path, capsys):
+    first = record(simulated(seed=1), tmp_path / "off", scans=3)
+    second = record(simulated(seed=1, driver={"distance_correction": True}), tmp_path / "on", scans=3)
+    assert main(["sensor", str(first), str(second), "--out", str(tmp_path / "units")]) == 2
+    assert "left lidar: distance_correction is True, in" in capsys.readouterr().err
+
+
+def test_doctor_and_calibrate_say_what_the_lidars_and_their_driver_do(tmp_path, capsys):
+    folder = record(simulated(seed=1), tmp_path / "bag", scans=5)
+    main(["doctor", str(folder), "--json"])
+    lines = json.loads(capsys.readouterr().out)["lidars"]
+    assert f"left lidar: ring: there, 0 to 63; table: {SENSOR}" in lines
+    assert any(line.startswith("right lidar: distance correction: off in the driver") for line in lines)
+    assert lines[-1].startswith("sync: right scans begin")
+    main(["calibrate", str(folder), "--only", "alignment", "--out", str(tmp_path / "cal.yaml")])
+    said = capsys.readouterr().err
+    assert all(line in said for line in lines)
+
+
+def test_clouds_without_rings_are_calibrated_and_that_is_said(tmp_path, capsys):
+    folder = record(simulated(seed=1), tmp_path / "bag", scans=5, without=("ring",))
+    main(["calibrate", str(folder), "--only", "alignment", "--out", str(tmp_path / "cal.yaml")])
+    output = capsys.readouterr()
+    assert "left lidar: the points have no field ring" in output.err and "accepted: alignment" in output.out

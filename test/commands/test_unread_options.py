@@ -1,0 +1,152 @@
+"""No option is ignored: an unknown value, or an option that nothing would read, ends in one line and exit code 2."""
+
+import shlex
+
+import numpy as np
+import pytest
+import yaml
+
+from stretch_sim_cal.calibration.body.shape import JOINTS
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.commands import fit_body_shape
+from stretch_sim_cal.commands.described import described, load_description
+from stretch_sim_cal.recording.dataset import DatasetWriter
+from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros import align_node, floor_node, simulator_node
+
+FOUR_BAR = """\
+links: [frame, crank]
+joints:
+  - {name: a, type: revolute, parent: frame, child: crank}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder: a calibration, an (empty) recording, a mechanism and a body-shape dataset."""
+    monkeypatch.chdir(tmp_path)
+    aligned = {"data": described(load_description(None)).right_to_left.tolist()}
+    (tmp_path / "cal.yaml").write_text(yaml.safe_dump({"right_to_left_transform": aligned}))
+    (tmp_path / "bar.yaml").write_text(FOUR_BAR)
+    with RecordingWriter(tmp_path / "bag") as writer:
+        writer.add_topic("/robot_description", "std_msgs/msg/String")
+    writer = DatasetWriter(tmp_path / "poses", nominal_description(), {}, np.eye(4))
+    pose = dict.fromkeys(JOINTS, 0.3)
+    writer.write_sample(pose, pose, np.array([[0.2, 0.0, 0.3], [0.0, 0.2, 0.3], [-0.2, -0.2, 0.3]]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("check cal.yaml --tolerance-mm 5", "--tolerance-mm goes with two files"),
+        ("export cal.yaml --as static-transform --record", "--record goes with --as calibration-values"),
+        ("export cal.yaml --as static-transform --launch --json", "--json"),
+        ("export cal.yaml --as urdf --out new.urdf --json", "--json"),
+        ("export --as calibration-values --rollback --record", "--record"),
+        ("export cal.yaml --as calibration-values --rollback", "reads no calibration"),
+        ("fk stretch4 --frame base_link --package meshes=nowhere", "nowhere: no such folder"),
+        ("fk stretch4 --frame base_link --package meshes=.", "its own meshes"),
+        ("normalize stretch4 --out new --package meshes=nowhere", "nowhere: no such folder"),
+        ("normalize stretch4 --out new --package meshes=.", "its own meshes"),
+        ("mobility bar.yaml --arg tool=gripper", "--arg goes with a URDF or xacro"),
+        ("mobility bar.yaml --package meshes=.", "--package goes with a URDF or xacro"),
+        ("workspace stretch4 --frame lift_link --margin 0.02", "--margin goes with --collision-free"),
+        ("workspace stretch4 --frame lift_link --floor 0", "--floor goes with --collision-free"),
+        ("workspace stretch4 --frame lift_link --collision-free --floor nan", "--floor nan"),
+        ("workspace stretch4 --frame lift_link --seed -1", "--seed -1"),
+        ("run furnished_room --mount-errors -1 1", "--mount-errors"),
+        ("calibrate bag --out new.yaml --method nonsense", "'nonsense' is no alignment method"),
+        ("calibrate bag --out new.yaml --floor-method nonsense", "'nonsense' is no floor method"),
+        (
+            "calibrate bag --out new.yaml --only alignment --floor-method support",
+            "--floor-method goes with --only floor",
+        ),
+        ("calibrate bag --out cal.yaml --only floor --method planes", "--method goes with --only alignment"),
+        ("calibrate bag --out new.yaml --link-mm 3", "--link-mm goes with --mounts"),
+        ("calibrate bag --out new.yaml --with-joint-offsets", "--with-joint-offsets goes with --mounts"),
+        ("calibrate poses --out new.yaml --mounts --left-topic /left", "--left-topic goes with a recording"),
+        ("calibrate poses --out new.yaml --mounts --num-samples 3", "--num-samples goes with a recording"),
+        ("calibrate bag --out new.yaml --mounts", "bag: has no /robot_description; name the robot's description with --model"),
+        ("calibrate bag --out new.yaml --mounts --base-frame base", "--base-frame goes with a recording, not with --mounts"),
+        ("calibrate bag bag --out new.yaml --mounts", "--mounts: takes one recording, 2 were given"),
+        ("calibrate bag bag --out cal.yaml --only floor", "--only floor: takes one recording, 2 were given"),
+        ("calibrate bag bag --out new.yaml --method gicp", "--method gicp: takes one recording, 2 were given"),
+        ("calibrate nowhere --out new.yaml --mounts", "nowhere: no such folder"),
+        ("calibrate poses --out new.yaml --mounts --only floor", "--only goes with a recording"),
+        ("verify --calibration cal.yaml --model stretch4", "--model goes with a recording"),
+        ("sim --gui", "Gazebo"),
+        ("sim --lidar cpu", "Gazebo"),
+        ("sim --storage sqlite3", "--record"),
+        ("sim --ros-args -p worlds:=tables", "unrecognized"),
+    ],
+)
+def test_a_command_ends_with_one_line(folder, capsys, line, says):
+    before = sorted(path.name for path in folder.iterdir())
+    try:
+        code = main(shlex.split(line))
+    except SystemExit as ended:  # argparse
+        code = ended.code
+    errors = [text for text in capsys.readouterr().err.splitlines() if "error:" in text]
+    assert code == 2 and len(errors) == 1 and says in errors[0], errors
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("poses --vertices 8", "--vertices goes with --fit-method convex_polygon"),
+        ("poses --evidence model --range-noise 0.02", "--range-noise goes with --evidence lidar or both"),
+        ("poses --plot outlines.svg", ".png"),
+    ],
+)
+def test_the_fit_ends_with_one_line(folder, capsys, line, says):
+    assert fit_body_shape.main(shlex.split(line)) == 2
+    assert says in capsys.readouterr().err and not list(folder.glob("*_body_model*"))
+
+
+@pytest.mark.parametrize("node", [align_node, floor_node])
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--method nonsense", "'nonsense' is no"),
+        ("--fit-method nonsense", "'nonsense' is no"),
+        ("--rollback --fit-method nonsense", "'nonsense' is no"),
+        ("--method planes --fit-method gicp", "give one of them"),
+        ("--ros-args -p fit_method:=nonsense", "'nonsense' is no"),
+        ("--ros-args -p num_sample:=5", "did you mean 'num_samples'?"),
+        (
+            "--ros-args --param align_dual_lidar:num_sample:=5 --param find_floor_calibration:num_sample:=5",
+            "num_sample",
+        ),
+    ],
+)
+def test_a_node_ends_with_one_line(folder, capfd, node, line, says):
+    before, file = (folder / "cal.yaml").read_text(), ["--calibration-file", "cal.yaml"]
+    assert node.main([*file, *shlex.split(line)]) == 2
+    errors = [text for text in capfd.readouterr().err.splitlines() if text.startswith("error:")]
+    assert len(errors) == 1 and says in errors[0]
+    assert (folder / "cal.yaml").read_text() == before
+
+
+@pytest.mark.parametrize("line", ["--mode nonsense", "--ros-args -p mode:=nonsense"])
+def test_the_floor_and_the_driver_know_their_modes(folder, capfd, line):
+    for node in (floor_node, simulator_node):
+        assert node.main(shlex.split(line)) == 2
+        assert "parameter mode: 'nonsense' is not one of" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "check cal.yaml --model stretch4",
+        "export cal.yaml --as urdf --model stretch4",
+        "export cal.yaml --as urdf --model stretch4 --out new.urdf",
+        "export cal.yaml --as static-transform --model stretch4",
+    ],
+)
+def test_the_vendors_robot_has_its_name_wherever_a_model_is_asked_for(folder, capsys, line):
+    assert main(shlex.split(line)) == 0
+    out, err = capsys.readouterr()
+    assert out and not err

@@ -1,0 +1,52 @@
+"""`calibrate.launch.py` and `robot.launch.py`: which nodes their arguments start, in which order."""
+
+import pytest
+
+from stretch_sim_cal.harness.launched_scenario import missing_for_launch_tests
+
+if reason := missing_for_launch_tests():
+    pytest.skip(reason, allow_module_level=True)
+
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+
+from launch import LaunchContext
+from stretch_sim_cal.harness import launched_calibration
+
+ALWAYS = ["ros_align_dual_lidar", "ros_find_floor_calibration", "ros_broadcast_calibration"]
+BODY_SHAPE = ["ros_collect_body_shape_data", "fit_body_shape_model"]
+
+
+def started(monkeypatch, **arguments):
+    """Return the processes that a launch with these arguments starts."""
+    sequences = []
+
+    class Sequence(launched_calibration.LaunchedSequence):
+        def __init__(self, processes, **options):
+            super().__init__(processes, **options)
+            sequences.append(processes)
+
+    monkeypatch.setattr(launched_calibration, "LaunchedSequence", Sequence)
+    context = LaunchContext()
+    context.launch_configurations.update(arguments)
+    for entity in launched_calibration.calibration_description(use_sim_time=False).entities:
+        if isinstance(entity, DeclareLaunchArgument | OpaqueFunction):
+            entity.visit(context)
+    return sequences[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, ALWAYS),
+        ({"mounts": "true"}, [*ALWAYS, "ros_calibrate_lidar_mounts"]),
+        ({"body_shape": "true"}, [*ALWAYS, *BODY_SHAPE]),
+        ({"mounts": "true", "body_shape": "true"}, [*ALWAYS, "ros_calibrate_lidar_mounts", *BODY_SHAPE]),
+    ],
+)
+def test_the_nodes_that_are_asked_for_start_in_their_order(monkeypatch, arguments, expected):
+    assert [process.executable for process in started(monkeypatch, **arguments)] == expected
+
+
+def test_the_mounts_get_their_plan(monkeypatch):
+    mounts = started(monkeypatch, mounts="true", mounts_plan="quick")[-1]
+    assert "--yes" in mounts.arguments and "plan:=quick" in mounts.arguments

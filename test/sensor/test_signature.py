@@ -1,0 +1,122 @@
+"""What published points say of sensor and driver: which table, what is corrected, how ranges are stepped, what is lost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.signature import Observer, known_sensors, sync_line
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+SENSOR = "jt128_sparse_real"
+SCANS = 8
+
+
+def observed(sensor=SENSOR, device="left", scans=SCANS, change=None, own=None, **setup):
+    """Return an observer of a simulated lidar's scans, `change` applied to each."""
+    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", sensor, 3, **setup), own)
+    observer = Observer()
+    for tick in range(scans):
+        scan = simulator.scan(device, tick)
+        observer.add(scan if change is None else change(scan), simulator.start_time(device, tick))
+    return observer
+
+
+@pytest.mark.parametrize("distances", [True, False])
+@pytest.mark.parametrize("firing_times", [True, False])
+def test_what_the_driver_corrects_is_seen_in_its_points(distances, firing_times):
+    driver = {"distance_correction": distances, "firing_time_correction": firing_times}
+    found = observed(driver=driver).signature(known_sensors())
+    assert (found.distance_correction, found.firing_time_correction) == (distances, firing_times)
+    assert found.sensor.name == SENSOR
+    assert f"distance correction: {'on' if distances else 'off'}" in " ".join(found.lines)
+
+
+def test_how_the_real_sensor_publishes_is_found():
+    found = observed().signature(known_sensors())
+    assert (found.azimuth_steps, found.clockwise, found.packets) == (300, True, 300)
+    assert found.dual_return and found.zero_misses
+    assert found.quantisation == pytest.approx(0.004, rel=1e-3)
+    assert 1 / found.period == pytest.approx(10.0, rel=1e-6)
+    lost = found.drop_outs
+    assert abs(lost.rate - 0.002) < 3 * lost.rate_deviation < 0.001
+
+
+@pytest.mark.parametrize("name", ["jt128", "jt128_ideal", "jt128_sparse"])
+def test_each_known_table_is_told_from_the_others(name):
+    found = observed(name, scans=2).signature(known_sensors())
+    assert found.sensor.name == name and max(found.table_difference) < 1e-6
+    dual = load_sensor(name).dual_return
+    assert (found.dual_return, found.zero_misses) == (dual, dual)
+
+
+def test_returns_lost_by_weak_echoes_are_told_where_there_are_such():
+    found = observed(own=replace(load_sensor(SENSOR), drop_out_echo=0.05)).signature(known_sensors())
+    assert found.drop_outs.echo == pytest.approx(0.05, abs=3 * found.drop_outs.echo_deviation)
+    assert found.drop_outs.echo_deviation < 0.01
+
+
+def test_a_unit_s_own_table_is_read_from_its_points():
+    sensor, random = load_sensor(SENSOR), np.random.default_rng(2)
+    elevations = sensor.elevations + np.radians(random.normal(0.0, 0.1, sensor.num_channels))
+    azimuths = sensor.azimuth_offsets + np.radians(random.normal(0.0, 0.1, sensor.num_channels))
+    own = replace(sensor, elevations=elevations, azimuth_offsets=azimuths)
+    found = observed(own=own).signature(known_sensors())
+    assert "in a version of its own" in found.lines[0]
+    assert np.abs(found.sensor.elevations - elevations).max() < 1e-6
+    apart = found.sensor.azimuth_offsets - azimuths
+    assert np.ptp(apart) < 1e-5  # what all channels have in common is part of the lidar's pose
+
+
+def test_clouds_without_rings_are_an_input_error_that_says_what_is_there():
+    with pytest.raises(InputError, match="no field ring, only x, y, z, intensity"):
+        observed(scans=1, change=lambda scan: scan[["x", "y", "z", "intensity"]]).signature(known_sensors())
+
+
+def test_a_table_that_does_not_fit_is_no_table():
+    found = observed(scans=2).signature([load_sensor("jt128"), load_sensor("jt128_sparse")])
+    assert found.sensor is None and "no known one fits" in found.lines[0]
+
+
+def test_points_that_were_moved_after_the_driver_leave_its_correction_open():
+    def moved(scan):
+        scan = scan.copy()
+        for axis, shift in zip("xyz", (0.1, 0.0, 0.3), strict=True):
+            scan[axis] += np.where((scan["x"] != 0) | (scan["y"] != 0), np.float32(shift), 0)
+        return scan
+
+    found = observed(scans=2, change=moved).signature(known_sensors())
+    assert found.distance_correction is None and "cannot be told" in found.lines[1]
+
+
+@pytest.mark.parametrize(
+    ("offset", "rate", "in_sync", "said"),
+    [(0.012, 1.0, True, "+12.0 ms"), (0.012, 1.0005, False, "drifting"), (0.049, 1.0, True, "+49.0 ms")],
+)
+def test_lidars_are_in_sync_if_their_scans_keep_their_distance_in_time(offset, rate, in_sync, said):
+    found = observed(scans=2).signature(known_sensors())
+    left = replace(found, starts=0.1 * np.arange(20))
+    right = replace(found, starts=offset + 0.1 * rate * np.arange(20))
+    assert sync_line(left, right)[0] is in_sync and said in sync_line(left, right)[1]
+
+
+@pytest.mark.parametrize(("step", "blur"), [(0.004, 1e-4), (0.005, 1e-4), (0.00317, 0.0), (0.0, 0.0)])
+def test_the_step_of_ranges_is_found_even_if_some_are_blurred(step, blur):
+    own = replace(load_sensor(SENSOR), quantisation=step)
+    random = np.random.default_rng(1)
+
+    def blurred(scan):
+        scan = scan.copy()
+        longer = np.float32(1.0) + np.where(
+            random.random(len(scan)) < 0.02, blur * random.normal(size=len(scan)), 0
+        ).astype("f4")
+        for axis in "xyz":
+            scan[axis] *= longer
+        return scan
+
+    assert observed(own=own, scans=4, change=blurred).signature(known_sensors()).quantisation == pytest.approx(
+        step, rel=1e-4
+    )

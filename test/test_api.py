@@ -1,0 +1,222 @@
+"""The package from Python: clouds in, a calibration out, with reasons and remedies if it is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stretch_sim_cal as cal
+from stretch_sim_cal.api import finding_of
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
+from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
+from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SENSOR = "jt128_sparse_real"
+PAIRS = 10
+
+
+class Scene:
+    """A simulated robot whose lidars are off, its clouds and what is true of it."""
+
+    def __init__(self, world: str = "furnished_room"):
+        setup = SimulationSetup(
+            world=world, sensor=SENSOR, seed=3, base_error=BaseError(0.003, *np.radians([0.4, -0.3])),
+            lidar_left_error=PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5]))),
+            lidar_right_error=PoseError((-0.003, 0.002, 0.001), tuple(np.radians([-0.5, 0.6, -0.2]))),
+        )  # fmt: skip
+        self.simulator = EmbeddedSimulator(setup)
+        self.left, self.right = (
+            [self.simulator.scan(side, tick) for tick in range(PAIRS)] for side in ("left", "right")
+        )
+        left, right = (self.simulator.base_from_lidar(side) for side in ("left", "right"))
+        self.truth = inverse(left) @ right
+        # Seen through a left lidar that is taken to be where the description has it.
+        moved = self.simulator.base_from_lidar("left", nominal=True) @ inverse(left)
+        self.floor = self.simulator.floor_in_base.moved(moved)
+        self.rig = cal.Rig.from_urdf(self.simulator.nominal_description, sensor=SENSOR)
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return Scene()
+
+
+@pytest.fixture(scope="module")
+def result(scene):
+    return cal.calibrate(scene.rig, scene.left, scene.right)
+
+
+@pytest.fixture(scope="module")
+def refused():
+    corridor = Scene("long_corridor")
+    points = [[xyz(cloud) for cloud in clouds] for clouds in (corridor.left, corridor.right)]
+    return cal.calibrate(cal.Rig.from_urdf(corridor.simulator.nominal_description), *points)
+
+
+def test_importing_the_package_imports_no_numpy():
+    code = "import sys, stretch_sim_cal; assert stretch_sim_cal.__version__ and 'numpy' not in sys.modules; "
+    code += "assert 'calibrate' in dir(stretch_sim_cal); stretch_sim_cal.Rig; assert 'rclpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute calibrat$"):
+        _ = cal.calibrat
+
+
+def test_clouds_give_alignment_floor_and_the_lidars_errors_as_exactly_as_is_said(scene, result):
+    assert result.accepted, result.findings
+    distance, angle = error(scene.truth, result.left_from_right)
+    deviations = np.sqrt(np.diag(result.covariance))
+    assert distance < 4.0 * np.linalg.norm(deviations[:3]) < 0.01
+    assert angle < 4.0 * np.linalg.norm(deviations[3:]) < np.radians(0.1)
+    height = result.floor.plane.offset - scene.floor.offset
+    assert abs(height) < 4.0 * np.sqrt(result.floor.covariance[0, 0]) < 0.02
+    for side in ("left", "right"):
+        unit = scene.simulator.lidar(side).unit.values
+        offset = result.sensor_errors[side]["range_offset"]
+        assert abs(offset.value - unit[0]) < 4.0 * offset.standard_deviation < 0.04
+        assert result.sensor_errors[side]["optical_centre_share"].value == 1.0
+    # This sensor's driver corrects nothing, which is to be known before its clouds are used.
+    assert [found.code for found in result.findings].count("driver_uncorrected") == 4
+
+
+def test_what_is_saved_is_read_by_every_other_command(scene, result, tmp_path):
+    path = tmp_path / "of_this_robot" / "calibration.yaml"
+    result.save(path, robot_id="se4-0000")
+    file = CalibrationFile.load(path)
+    assert np.allclose(file.right_to_left, result.left_from_right, atol=1e-12)
+    assert np.allclose(file.footprint_from_base, result.floor.footprint_from_base, atol=1e-12)
+    assert file.entries["right_to_left_transform"].robot_id == "se4-0000"
+    observations = load_beside(path, file.right_to_left)
+    assert observations is not None and path_beside(path).stat().st_size < 10e6
+
+
+def test_points_alone_will_do_and_the_floor_may_be_left_out(scene):
+    rig = cal.Rig(scene.rig.base_from_left, scene.rig.base_from_right)
+    points = np.stack([xyz(cloud)[:10000] for cloud in scene.left]), [xyz(cloud)[:10000] for cloud in scene.right]
+    result = cal.calibrate(rig, *points, floor=False)
+    assert result.floor is None and result.alignment.num_frames == PAIRS
+
+
+def test_a_refusal_says_what_is_wrong_and_what_to_do_and_is_not_saved(refused, tmp_path):
+    assert not refused.accepted and refused.floor is None
+    finding = refused.findings[0]
+    assert (finding.severity, finding.code) == ("error", "unobserved")
+    assert "sliding along base x" in finding.sentence and "where more surfaces face that way" in finding.remedy
+    with pytest.raises(Refused, match="not written: the scene does not determine sliding along base x"):
+        refused.save(tmp_path / "calibration.yaml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_notebook_shows_numbers_findings_and_escapes_them(result, refused):
+    page = result._repr_html_()
+    assert "accepted" in page and "base_link over the floor" in page and "&plusmn;" in page
+    page = refused._repr_html_()
+    assert "<b>refused</b>" in page and "error: unobserved" in page and "unbounded" in page
+    assert repr(refused) == str(refused)
+    assert str(refused).endswith("refused") and "error unobserved: the scene" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "code", "remedy"),
+    [
+        ("the robot moved by 3 mm and 0.10 deg while the frames were taken; keep it still and repeat",
+         "moved", "keep it still and repeat"),
+        ("the lidars' surfaces stay 5.0 mm apart, 9.0 times as much as their noise explains; a range bias between the"
+         " lidars, or something moved", "large_residuals", "give the sensor that recorded the clouds; keep the scene still"),
+        ("2 scans repeat earlier ones bit by bit and count once", "repeated_clouds", ""),
+        ("a sentence of somebody's own method", "other", ""),
+    ],
+)  # fmt: skip
+def test_a_sentence_of_a_method_becomes_a_finding(sentence, code, remedy):
+    finding = finding_of("warning", sentence)
+    assert (finding.code, finding.remedy) == (code, remedy)
+    assert sentence.startswith(finding.sentence)
+
+
+def test_a_recording_gives_clouds_with_rings_and_the_description(scene, tmp_path):
+    with RecordingWriter(tmp_path / "room") as writer:
+        text = writer._typestore.types["std_msgs/msg/String"](data=scene.simulator.nominal_description)
+        writer.add_topic("/robot_description", "std_msgs/msg/String", latched=True)
+        writer.write("/robot_description", 0, bytes(writer._typestore.serialize_cdr(text, "std_msgs/msg/String")))
+        for tick in range(3):
+            for side in ("left", "right"):
+                cloud = getattr(scene, side)[tick]
+                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", 100_000_000 * (tick + 1), cloud)
+    recorded = cal.open_recording(tmp_path / "room", max_pairs=2)
+    assert len(recorded.left_clouds) == len(recorded.right_clouds) == 2
+    returns = scene.left[0][:0].dtype.names
+    assert {"x", "y", "z", "ring", "intensity"} <= set(recorded.left_clouds[0].dtype.names) <= set(returns)
+    assert recorded.left_clouds[0]["ring"].max() == 63
+    # A stand-in for a machine without ROS: importing it fails.
+    code = f"import sys; sys.modules['rclpy'] = None; import stretch_sim_cal as cal; cal.open_recording({str(tmp_path / 'room')!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    rig = cal.Rig.from_urdf(recorded.description, sensor=SENSOR)
+    assert cal.calibrate(rig, recorded, floor=False).alignment.num_frames == 2
+    with pytest.raises(InputError, match="swapped"):
+        cal.open_recording(tmp_path / "room", left_topic="/lidar_points_right", right_topic="/lidar_points_left")
+
+
+def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_names(scene, tmp_path):
+    text = scene.simulator.nominal_description
+    path = tmp_path / "robot.urdf"
+    path.write_text(text.replace("lidar_left_link", "link_lidar_left"))
+    rig = cal.Rig.from_urdf(path, sensor=load_sensor(SENSOR))
+    assert rig.sensor.name == scene.rig.sensor.name == SENSOR
+    assert np.allclose(rig.left_from_right, scene.rig.left_from_right)
+    assert np.allclose(rig.footprint_from_base, scene.rig.footprint_from_base)
+    assert cal.Rig.from_urdf(text, footprint="none").footprint_from_base is None
+    elsewhere = cal.Rig.from_urdf(text, base="lidar_left_link")
+    assert np.allclose(elsewhere.base_from_left, np.eye(4))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda scene: cal.calibrate(scene.rig, scene.left, scene.right[:3]), "10 left and 3 right clouds"),
+        (lambda scene: cal.calibrate(scene.rig, scene.left[0], scene.right[0]), "left_clouds: is one cloud.*give .cloud."),
+        (lambda scene: cal.calibrate(scene.rig, np.zeros((5, 3)), scene.right), "left_clouds: is one cloud"),
+        (lambda scene: cal.calibrate(scene.rig, scene.left), "right_clouds: is NoneType"),
+        (lambda scene: cal.calibrate(scene.rig, [[1, 2]], [[1, 2]]), "left cloud: an .N, 3. array"),
+        (lambda scene: cal.calibrate(scene.rig, [], []), "no usable return of the left lidar"),
+        (lambda scene: cal.Rig.from_urdf(scene.simulator.nominal_description, left="lidar_lft_link"),
+         "URDF text: has no link 'lidar_lft_link'; did you mean lidar_left_link"),
+        (lambda scene: cal.Rig.from_urdf("no_such.urdf"), "no_such.urdf"),
+        (lambda scene: cal.Rig.from_urdf(None), "no URDF"),
+        (lambda scene: cal.Rig(np.zeros((4, 4)), np.eye(4)), "base_from_left: is not a rigid transform"),
+        (lambda scene: cal.Rig.from_urdf(scene.simulator.nominal_description, sensor="jt12"), "jt12"),
+        (lambda scene: cal.open_recording("no_such_recording"), "no such recording"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_said_in_one_line(scene, call, message):
+    with pytest.raises(InputError, match=message) as caught:
+        call(scene)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_example_runs_without_ros(tmp_path):
+    # A stand-in for a machine without ROS: importing it fails.
+    (tmp_path / "rclpy.py").write_text("raise ImportError('no ROS here')")
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "calibrate_arrays.py", "--sensor", "jt128_sparse", "--pairs", "10"],
+        cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": f"{tmp_path}:{EXAMPLES.parent}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "accepted" in done.stdout and "mm" in done.stdout.splitlines()[-1]
+    assert CalibrationFile.load(tmp_path / "calibration.yaml").floor_plane is not None
+
+
+def test_moving_the_right_lidar_in_the_description_does_not_move_the_result(scene, result):
+    rig = cal.Rig(
+        scene.rig.base_from_left, scene.rig.base_from_right @ from_xyz_rpy((0.01, -0.01, 0.01), (0.01, 0.0, -0.01)),
+        sensor=scene.rig.sensor,
+    )  # fmt: skip
+    other = cal.calibrate(rig, scene.left, scene.right, floor=False)
+    distance, angle = error(result.left_from_right, other.left_from_right)
+    assert distance < 1e-4 and np.degrees(angle) < 2e-3
