@@ -25,12 +25,11 @@ from pathlib import Path
 
 import numpy as np
 import small_gicp
-from published.alignment import PublishedAlignment
-from published.floor import PublishedFloor
 
 from stretch_sim_cal import command, validate
 from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
 from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.published import PublishedAlignment, PublishedCodeFloor
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
@@ -267,7 +266,7 @@ def coordinates(points: np.ndarray) -> np.ndarray:
     return np.column_stack([points[name] for name in "xyz"]).astype(float)
 
 
-def solve(method, pairs: list) -> AlignmentResult:
+def solve(method, pairs: list):
     """Return what a method answers to pairs of clouds."""
     for pair in pairs:
         method.add(*pair)
@@ -294,7 +293,7 @@ def align(rig: Rig, scene: str, other: str, guess: np.ndarray | None) -> Aligned
             left, right, init_T_target_source=gicp, registration_type="GICP", downsampling_resolution=GICP_VOXEL,
             max_correspondence_distance=width, num_threads=1, max_iterations=100,
         ).T_target_source  # fmt: skip
-    return Aligned(ours, halves, solve(PublishedAlignment(guess), bare), gicp)
+    return Aligned(ours, halves, solve(PublishedAlignment(guess), bare).right_to_left, gicp)
 
 
 def scatter(transforms: list[np.ndarray]) -> np.ndarray:
@@ -388,7 +387,7 @@ def floor_table(rig: Rig, height: float) -> str:
             lines.append(f"| {scene} | - | - | - | {'; '.join(ours.refusals)} |")
             continue
         bare = [tuple(coordinates(points) for points in pair) for pair in pairs]
-        published = solve(PublishedFloor(np.eye(4), aligned.right_to_left), bare)
+        published = solve(PublishedCodeFloor(np.eye(4), aligned.right_to_left, footprint_from_lidar), bare).plane
         deviations = np.sqrt(np.diag(ours.covariance))
         tilt = np.degrees(np.arccos(np.clip(ours.plane.normal @ published.normal, -1.0, 1.0)))
         said = [sentence.split(":")[0].split(";")[0] for sentence in ours.refusals]
