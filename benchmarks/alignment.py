@@ -169,14 +169,16 @@ def compare_under(effect: Effect, seed: int) -> dict:
     recording = Recording(effect, seed)
     left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
     guess, settings = inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=recording.sensor)
-    methods = alignment_method()(guess, settings), PublishedAlignment(guess)
-    (ours, seconds), (published, published_seconds) = solved(*methods, recording.pairs(EFFECT_FRAMES))
+    methods = {"ours": alignment_method()(guess, settings), "published": PublishedAlignment(guess)}
+    found = solved(methods, recording.pairs(EFFECT_FRAMES))
+    ours = found["ours"][0]
     truth = recording.right_to_left
     twist = log(truth @ inverse(ours.right_to_left))
     bounds = (alignment_bound(recording, EFFECT_FRAMES, whole) for whole in (False, True))
     return {
-        "ours": errors(truth, ours.right_to_left) | {"cpu_s": seconds},
-        "published": errors(truth, published.right_to_left) | {"cpu_s": published_seconds},
+        "errors": {
+            name: errors(truth, result.right_to_left) | {"cpu_s": seconds} for name, (result, seconds) in found.items()
+        },
         "nees": float(twist @ np.linalg.solve(ours.covariance, twist)) / 6,
         "standard_deviations": np.sqrt(np.diag(ours.covariance)).tolist(),
         "bounds": [

@@ -95,7 +95,9 @@ def _information(
         scalars, channels = model.sensitivity(returns, seen.cosines, seen.normals, seen.values)
         jacobian = np.hstack([normal, np.cross(point, normal), scalars, channels])
         poses_columns = np.broadcast_to(np.arange(POSES[side].start, POSES[side].stop), (len(point), 6))
-        rows.append(_sparse(jacobian, np.hstack([poses_columns, unknowns.unit_columns(side, seen.channels)]), unknowns.size))
+        rows.append(
+            _sparse(jacobian, np.hstack([poses_columns, unknowns.unit_columns(side, seen.channels)]), unknowns.size)
+        )
         weights.append(frames * EVERY / seen.variances)
         faces.append(seen.faces if whole else np.column_stack([seen.faces, seen.patches]))
         places.append(seen.world)
@@ -176,7 +178,9 @@ class _TrueReturns:
         self.normals = normals @ world_from_lidar[:3, :3]
         self.cosines, self.channels = cosines[rows], chosen[rows] % sensor.num_channels
         materials = [simulator.world.materials.get(name) for name in hits.names[: len(simulator.world.surfaces)]]
-        bright = np.array([sensor.reflectivity if m is None or m.reflectivity is None else m.reflectivity for m in materials])
+        bright = np.array(
+            [sensor.reflectivity if m is None or m.reflectivity is None else m.reflectivity for m in materials]
+        )
         self.echo = weak_echo(np.minimum(255.0 * bright[surfaces[rows]] * self.cosines, 255.0))
         self.values = lidar.unit.values
         ranges = lidar.model.measured_ranges(distances, self.cosines, self.echo, self.channels, self.values)

@@ -9,7 +9,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -157,20 +157,23 @@ def _unit_files(effect: Effect, random: np.random.Generator, folder: Path) -> di
     return files
 
 
-def solved(ours, published, pairs: Iterator[tuple[np.ndarray, np.ndarray]]) -> list[tuple]:
-    """Return what our method answers to the pairs, and the published one to their coordinates alone, each with the CPU time
-    (s) that it took."""
-    methods, seconds = (ours, published), [0.0, 0.0]
+def solved(
+    methods: Mapping[str, object], pairs: Iterator[tuple[np.ndarray, np.ndarray]]
+) -> dict[str, tuple[object, float]]:
+    """Return what each method answers to the pairs, with the CPU time (s) that it took; ring and intensity are for those that
+    say `takes_fields`, the others get coordinates alone."""
+    seconds = dict.fromkeys(methods, 0.0)
     for pair in pairs:
         bare = tuple(coordinates(scan) for scan in pair)
-        for index, (method, clouds) in enumerate(zip(methods, (pair, bare), strict=True)):
+        for name, method in methods.items():
             start = time.process_time()
-            method.add(*clouds)
-            seconds[index] += time.process_time() - start
-    answers = []
-    for method, spent in zip(methods, seconds, strict=True):
+            method.add(*(pair if getattr(method, "takes_fields", False) else bare))
+            seconds[name] += time.process_time() - start
+    answers = {}
+    for name, method in methods.items():
         start = time.process_time()
-        answers.append((method.solve(), spent + time.process_time() - start))
+        answer = method.solve()
+        answers[name] = answer, seconds[name] + time.process_time() - start
     return answers
 
 
@@ -186,7 +189,9 @@ def chosen(words: Sequence[str]) -> list[Effect]:
     """Return the effects with one of the words in their name, all without words."""
     found = [effect for effect in EFFECTS if not words or any(word in effect.name for word in words)]
     if not found:
-        raise InputError(f"--effects {' '.join(words)}: no such effect; there are: {'; '.join(e.name for e in EFFECTS)}")
+        raise InputError(
+            f"--effects {' '.join(words)}: no such effect; there are: {'; '.join(e.name for e in EFFECTS)}"
+        )
     return found
 
 
@@ -196,8 +201,8 @@ def run_effects(
 ) -> None:  # fmt: skip
     """Run `compare` for all effects and seeds, print the table, and write it with all single runs into the folder `out`.
 
-    A run is a mapping: `ours` and `published` hold the errors by the keys of `quantities`, which say how they are written;
-    `nees` the normalised error squared over its degrees of freedom, `refusals` sentences, `bounds` two Cramer-Rao bounds of the
+    A run is a mapping: `errors` holds them by method (`ours` first) and by the keys of `quantities`, which say how they are
+    written;     `nees` the normalised error squared over its degrees of freedom, `refusals` sentences, `bounds` two Cramer-Rao bounds of the
     errors (cramer_rao.py) where there are some.
     """
     results: dict[str, list[dict]] = {}
@@ -217,9 +222,10 @@ def effects_table(results: dict[str, list[dict]], seeds: range, quantities: dict
     """Return the table as Markdown: median / worst of the errors, of refused results too."""
     bounded = any("bounds" in run for runs in results.values() for run in runs)
     honest = any("nees" in run for runs in results.values() for run in runs)
+    methods = list(next(run["errors"] for runs in results.values() for run in runs))
     heads = ["effect"]
     for label in quantities.values():
-        heads += [f"{label}, ours", "published"] + (["rms over bounds"] if bounded else [])
+        heads += [f"{label}, {methods[0]}", *methods[1:]] + (["rms over bounds"] if bounded else [])
     heads += (["NEES / dof"] if honest else []) + ["refused"]
     lines = [
         f"Seeds {seeds.start} to {seeds.stop - 1}; errors: median / worst"
@@ -230,12 +236,14 @@ def effects_table(results: dict[str, list[dict]], seeds: range, quantities: dict
         cells, accepted = [name], [run for run in runs if not run["refusals"]]
         for key in quantities:
             digits = 4 if key.endswith("deg") else 2
-            for method in ("ours", "published"):
-                values = [run[method][key] for run in runs]
+            for method in methods:
+                values = [run["errors"][method][key] for run in runs]
                 cells.append(f"{np.median(values):.{digits}f} / {np.max(values):.{digits}f}")
             if bounded:
-                squares = sum(run["ours"][key] ** 2 for run in accepted)
-                ratios = [np.sqrt(squares / sum(run["bounds"][k][key] ** 2 for run in accepted)) for k in (0, 1) if accepted]
+                squares = sum(run["errors"]["ours"][key] ** 2 for run in accepted)
+                ratios = [
+                    np.sqrt(squares / sum(run["bounds"][k][key] ** 2 for run in accepted)) for k in (0, 1) if accepted
+                ]
                 cells.append(" / ".join(f"{ratio:.2f}" for ratio in ratios) or "-")
         if honest:
             cells.append(f"{np.mean([run['nees'] for run in accepted]):.2f}" if accepted else "-")

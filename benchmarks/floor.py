@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.floor.support_method import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.planes import Plane
@@ -175,29 +175,31 @@ def compare_under(effect: effects.Effect, seed: int) -> dict:
     recording = effects.Recording(effect, seed)
     simulator, sensor = recording.simulator, recording.sensor
     left, right = (simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
-    aligning = (
-        alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=sensor)),
-        alignment_method("published")(inverse(left) @ right, None),
-    )
-    (aligned, _), (published_aligned, _) = effects.solved(*aligning, recording.pairs(ALIGNMENT_FRAMES))
+    guess = inverse(left) @ right
+    aligning = {
+        "ours": alignment_method()(guess, AlignmentSettings(base_from_left=left, sensor=sensor)),
+        "published": alignment_method("published")(guess, None),
+    }
+    aligned = effects.solved(aligning, recording.pairs(ALIGNMENT_FRAMES))
+    aligned, published = aligned["ours"][0], aligned["published"][0]
     footprint_from_base = link_transform(parse_urdf(simulator.nominal_description), {}, "base_link", "base_footprint")
     settings = FloorSettings(
         sensor=sensor, right_to_left_covariance=aligned.covariance, observations=aligned.observations
     )
-    methods = (
-        SupportFloor(left, aligned.right_to_left, footprint_from_base, settings),
-        floor_method("published_code")(left, published_aligned.right_to_left, footprint_from_base, FloorSettings()),
-    )
-    (ours, seconds), (published, published_seconds) = effects.solved(
-        *methods, recording.pairs(FLOOR_FRAMES, ALIGNMENT_FRAMES)
-    )
+    methods = {
+        column: floor_method(name)(left, alignment.right_to_left, footprint_from_base, settings)
+        for (column, name), alignment in zip(METHODS.items(), (aligned, published, published), strict=True)
+    }
+    found = effects.solved(methods, recording.pairs(FLOOR_FRAMES, ALIGNMENT_FRAMES))
+    ours = found["ours"][0]
     truth = simulator.floor_in_base.moved(left @ inverse(simulator.base_from_lidar("left")))
     tilt = np.cross(ours.plane.normal, truth.normal)
     error = np.array([truth.offset - ours.plane.offset, tilt[0], tilt[1]])
     bounds = (floor_bound(recording, left, ALIGNMENT_FRAMES + FLOOR_FRAMES, whole) for whole in (False, True))
     run = {
-        "ours": errors(ours.plane, truth) | {"cpu_s": seconds},
-        "published": errors(published.plane, truth) | {"cpu_s": published_seconds},
+        "errors": {
+            column: errors(result.plane, truth) | {"cpu_s": seconds} for column, (result, seconds) in found.items()
+        },
         "bounds": [
             {
                 "height_mm": 1e3 * float(np.sqrt(bound[0, 0])),

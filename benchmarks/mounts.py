@@ -4,21 +4,29 @@
     python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1     # every link's surface misplaced at random
     python benchmarks/mounts.py --seeds 10 --bolts-mm 1 --bolts-deg 0.1     # every link bolted askew, with what it holds
     python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
+    python benchmarks/mounts.py --effects [WORDS] [--poses 4]               # lidars that err as real ones do (effects.py)
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
 node runs, and prints one line per seed and a summary. NEES: squared error in units of the covariance, 6 on average
 where that is honest. `optimum_rms`: what an estimate has that is told beforehand how far links are off in that trial;
-`said`: the standard deviations of the results, all axes together.
+`said`: the standard deviations of the results, all axes together. With effects the calibration is given what an alignment of
+20 pairs observed, and the larger of both lidars' errors counts.
 """
 
 import argparse
 import dataclasses
 import json
+import sys
 import time
+from pathlib import Path
 
+import effects
 import numpy as np
 
+from stretch_sim_cal import command
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, MountsResult, Tie, as_right_to_left, spread
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
@@ -39,6 +47,8 @@ POSES = [
     ]
 ]  # fmt: skip
 """Those of config/mounts.yaml, the most telling ones first."""
+EFFECT_LABELS = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
+ALIGNMENT_FRAMES = 20
 ALIGNMENT_POSITION, ALIGNMENT_ANGLE = 3e-4, np.radians(0.01)  # one sigma per axis of a usual alignment
 
 
@@ -155,6 +165,49 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     )  # fmt: skip
 
 
+def compare_under(effect: effects.Effect, seed: int, args: argparse.Namespace) -> dict:
+    """Return the errors on one recording of lidars with an effect: an alignment, then the mounts with what it observed."""
+    recording = effects.Recording(effect, seed)
+    simulator, sensor = recording.simulator, recording.sensor
+    robot = MountedRobot(load_model(nominal_description()))
+    left, right = (robot.nominal[side] for side in SIDES)
+    alignment = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=sensor))
+    aligned, _ = effects.solved({"ours": alignment}, recording.pairs(ALIGNMENT_FRAMES))["ours"]
+    samples = []
+    for index, pose in enumerate(POSES[: args.poses]):
+        simulator.joints.place(pose)
+        pairs = list(recording.pairs(args.frames, ALIGNMENT_FRAMES + args.frames * index))
+        clouds = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+        columns = (
+            np.column_stack([cloud[name] for name in ("x", "y", "z", "ring", "intensity")]).astype(float) for cloud in clouds
+        )  # fmt: skip
+        samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), *columns, OFFSET_JOINTS))
+    settings = mount_settings(
+        sensor.range_noise, args.uncertainty_mm, args.uncertainty_deg, sensor=sensor, observations=aligned.observations
+    )
+    began = time.process_time()
+    result = calibrate_mounts(
+        robot.surfaces, samples, robot.nominal, Tie(aligned.right_to_left, aligned.covariance), settings
+    )
+    seconds = time.process_time() - began
+    truth = {side: simulator.base_from_lidar(side) for side in SIDES}
+    found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
+    twists = {side: log(truth[side] @ inverse(result.base_from_lidar[side])) for side in SIDES}
+    nees = [float(twist @ np.linalg.solve(result.covariance_of(side), twist)) / 6 for side, twist in twists.items()]
+    return {
+        "errors": {
+            "ours": {
+                "translation_mm": 1e3 * max(distance for distance, _ in found),
+                "rotation_deg": float(np.degrees(max(angle for _, angle in found))),
+                "cpu_s": seconds,
+            }
+        },
+        "nees": float(np.mean(nees)),
+        "standard_deviations": [result.spread_of(side) for side in SIDES],
+        "refusals": aligned.refusals + result.refusals,
+    }
+
+
 def summary(trials: list[Trial]) -> dict[str, float]:
     """Return what the trials say together, both lidars counted alike."""
     translations, rotations, nees = (
@@ -175,7 +228,7 @@ def summary(trials: list[Trial]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def main() -> None:
+def main() -> int:
     """Run the trials and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
@@ -206,7 +259,16 @@ def main() -> None:
     )
     parser.add_argument("--tie", action="store_true", help="give the calibration an alignment of usual quality")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks"), help="for the table of --effects")
+    effects.add_options(parser)
     args = parser.parse_args()
+    if args.effects is not None:
+        seeds = range(args.first_seed, args.first_seed + args.seeds)
+        effects.run_effects(
+            lambda effect, seed: compare_under(effect, seed, args), effects.chosen(args.effects), seeds, EFFECT_LABELS,
+            args.out, "mounts_effects",
+        )  # fmt: skip
+        return 0
     trials = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         trials.append(trial := run_trial(seed, args))
@@ -220,7 +282,8 @@ def main() -> None:
             )  # fmt: skip
     found = summary(trials)
     print(json.dumps(found) if args.json else "  ".join(f"{key} {value:.4g}" for key, value in found.items()))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command.run(main))
