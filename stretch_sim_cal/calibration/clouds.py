@@ -327,7 +327,7 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
     """
     names = getattr(getattr(array, "dtype", None), "names", None)
     if names is None:
-        if np.ndim(array) == 2 and np.shape(array)[1] == 5:
+        if isinstance(array, np.ndarray) and array.ndim == 2 and array.shape[1] == 5:
             return Cloud(checked_points(array[:, :3], name), array[:, 3].astype(np.int64), array[:, 4])
         return Cloud(checked_points(array, name))
     missing = [field for field in "xyz" if field not in names]

@@ -51,7 +51,7 @@ class LeftMountCheck:
             return result, f"the left mount was not checked against the robot's own returns: {lacking}"
         try:
             robot = MountedRobot(parse_urdf(description, "/robot_description"))
-            settings = mount_settings(sensor=self._sensor, observations=result.observations)
+            settings = mount_settings(sensor=self._sensor)
             clouds = (_finite(np.concatenate([pair[side] for pair in self._pairs])) for side in (0, 1))
             positions = joint_positions(robot.model, joints)
             sample = robot.sample("alignment", positions, *clouds, settings.joint_offsets)

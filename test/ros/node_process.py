@@ -39,6 +39,13 @@ class Ended:
         return lines[0]
 
 
+def of_tests(module: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: no table's for
+    the fake ones, the sparse sensor's for the simulator."""
+    sensor = {"align_node": "unknown", "floor_node": "unknown", "mounts_node": "jt128_sparse"}.get(module)
+    return arguments if sensor is None else ("--sensor", sensor, *arguments)
+
+
 class Graph:
     """A ROS graph (domain) with a folder for the robot's files."""
 
@@ -56,7 +63,7 @@ class Graph:
 
     def start(self, module: str, *arguments: str) -> subprocess.Popen:
         """Start a node by the name of its module in `stretch_sim_cal.ros`."""
-        command = [sys.executable, "-m", f"stretch_sim_cal.ros.{module}", *arguments]
+        command = [sys.executable, "-m", f"stretch_sim_cal.ros.{module}", *of_tests(module, arguments)]
         return self._popen(command)
 
     def run(self, module: str, *arguments: str, timeout: float = 5 * PATIENCE) -> Ended:
@@ -73,7 +80,7 @@ class Graph:
         node = importlib.import_module(f"stretch_sim_cal.ros.{module}")
         with mock.patch.dict(os.environ, self.environment), contextlib.chdir(self.folder), captured() as read:
             try:
-                code = node.main(arguments)
+                code = node.main(of_tests(module, arguments))
             except SystemExit as ended:  # argparse
                 code = ended.code
             return Ended(code, *read())

@@ -19,6 +19,7 @@ from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, LIDAR_LINKS, nominal_description
+from stretch_sim_cal.sensor.sensor import load_sensor
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -56,7 +57,7 @@ def base_from() -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def alignment(pairs, base_from):
     left, right = (base_from[link] for link in LIDAR_LINKS)
-    method = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left))
+    method = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=load_sensor("jt128_ideal")))
     for pair in pairs:
         method.add(*pair)
     return method.solve()
@@ -73,7 +74,8 @@ def test_the_floor_is_found_where_gazebo_had_it(alignment, pairs, truth, base_fr
     # With the left lidar's true pose: what is judged is the floor in the physical base_link.
     base_from_left = np.array(truth["base_link_from_lidar_left"])
     method = floor_method()(
-        base_from_left, alignment.right_to_left, inverse(base_from[FOOTPRINT_LINK]), FloorSettings()
+        base_from_left, alignment.right_to_left, inverse(base_from[FOOTPRINT_LINK]),
+        FloorSettings(sensor=load_sensor("jt128_ideal")),
     )
     for pair in pairs:
         method.add(*pair)

@@ -8,7 +8,7 @@ import pytest
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, load_sensor
-from stretch_sim_cal.sensor.unit import directions
+from stretch_sim_cal.sensor.unit import directions, weak_echo
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.gazebo.units import incidence_cosines, published
 from stretch_sim_cal.simulation.lidar import Lidar
@@ -51,7 +51,7 @@ def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
     assert len(scan) == 230_400 and kept.sum() == 115_200
     assert scan["timestamp"].min() == 5.0 and scan["timestamp"].max() < 5.1
     model = lidar.model
-    returns = model.returns(xyz[kept].astype(float), scan["ring"][kept].astype(int), scan["intensity"][kept])
+    returns = model.returns(xyz[kept].astype(float), scan["ring"][kept].astype(int), weak_echo(scan["intensity"][kept]))
     off = np.linalg.norm(xyz[kept] - points, axis=1)
     left = np.linalg.norm(model.corrected(returns, incidence_cosines(points, 128), lidar.unit.values) - points, axis=1)
     assert np.median(off) > (0.002 if driver.distance_correction else 0.01)

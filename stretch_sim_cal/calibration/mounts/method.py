@@ -65,12 +65,13 @@ def calibrate_mounts(
     offsets = dict.fromkeys(settings.joint_offsets, 0.0)
     models = posed(list(samples), surfaces, offsets)
     units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
-    if settings.observations is not None and settings.observations.fits((units.model, units.model)):
+    if not units.known_exactly and settings.observations is not None and settings.observations.fits((units.model,) * 2):
         units.start_at(settings.observations.units)
         known = Tie(settings.observations.result, np.diag([TIED_POSITION**2] * 3 + [TIED_ANGLE**2] * 3))
         found = search(models, dict(nominal), known if tie is None else tie, settings, units)
     else:
-        found = search(models, dict(nominal), _loose(tie), settings, units)
+        loose = _loose(tie) if np.any(units.model.optical_centre) else tie
+        found = search(models, dict(nominal), loose, settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
     for step in range(FINE_STEPS):
@@ -201,7 +202,7 @@ def _system(
     state = np.zeros(unknowns.size)
     state[unknowns.first_joint :] = list(offsets.values())
     add_priors(information, gradient, unknowns, state, poses, nominal, settings)
-    if settings.observations is not None and settings.observations.fits((units.model, units.model)):
+    if not units.known_exactly and settings.observations is not None and settings.observations.fits((units.model,) * 2):
         coupled.add_observations(settings.observations, poses, information, gradient)
     elif tie is not None:
         add_tie(information, gradient, poses, tie)

@@ -66,6 +66,11 @@ class Units:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
         return self._grid.row_of(self._grid.cell_of(points, ranges))
 
+    @property
+    def known_exactly(self) -> bool:
+        """Whether the sensor file says that units do not differ: then the alignment's covariance says all."""
+        return not self._root.shape[1]
+
     def of_side(self, side: str) -> slice:
         start = self.model.size * SIDES.index(side)
         return slice(start, start + self.model.size)
