@@ -3,9 +3,8 @@
     minimise over x   sum_blocks |J x + r|^2_W + |x - prior|^2
 
 The unknowns x are small changes of a `State`: a twist of each lidar in base_link, the floor's plane and curvature, the
-parameters of each lidar's error model (`sensor/unit.py`), and what further blocks need (the robot model's errors).
-A residual block (`room.py`: patches of the room and of the floor; `robot_returns`: the robot's own surfaces) adds its
-normal equations; planes of the room are eliminated patch by patch before that (Schur complement). `solve` adds the priors
+and the parameters of each lidar's error model (`sensor/unit.py`).
+A residual block (`room.py`: patches of the room and of the floor) adds its normal equations; planes of the room are eliminated patch by patch before that (Schur complement). `solve` adds the priors
 and gives the changes with their marginal covariance.
 
 The parameters of a unit are solved for in units of their prior (x = L z with z ~ N(0, 1)), so that a prior may be
@@ -82,14 +81,13 @@ def first_units(models: tuple[ErrorModel, ErrorModel], known: tuple[np.ndarray, 
 
 
 class Unknowns:
-    """Which column of the problem is what: twists of both lidars, floor, curvature, the units' parameters, then others."""
+    """Which column of the problem is what: twists of both lidars, floor, curvature, the units' parameters."""
 
-    def __init__(self, models: tuple[ErrorModel, ErrorModel], num_others: int = 0):
+    def __init__(self, models: tuple[ErrorModel, ErrorModel]):
         self.models = models
         first = FIRST_UNIT + models[0].size
         self.units = (slice(FIRST_UNIT, first), slice(first, first + models[1].size))
-        self.others = slice(self.units[1].stop, self.units[1].stop + num_others)
-        self.size = self.others.stop
+        self.size = self.units[1].stop
 
     def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
         """Return the columns (N, 17) of a lidar's scalars and of the three parameters of channels (N,)."""
@@ -111,7 +109,7 @@ class Unknowns:
         )  # fmt: skip
 
     def difference(self, state: State, before: State) -> np.ndarray:
-        """Return the change (n,) that leads from one state to another; of the others, none."""
+        """Return the change (n,) that leads from one state to another."""
         change = np.zeros(self.size)
         for own, after, pose in zip(POSES, state.base_from_lidar, before.base_from_lidar, strict=True):
             change[own] = log(after @ inverse(pose))
@@ -229,18 +227,14 @@ class Solver:
         self.spreads = tuple(dict.fromkeys(set(roots) - {"scalars"}, 1.0) for roots in self._roots)
 
     def solve(
-        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None,
-        others: NormalEquations | None = None,
-    ) -> Solution:  # fmt: skip
+        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None
+    ) -> Solution:
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
         `by_chance` (6, 6) is information about the right lidar's pose that noise alone brings (see room.py): it is taken
-        from the covariance. `others` holds the priors of the unknowns beyond the units, over all n columns.
+        from the covariance.
         """
-        information, gradient = equations.information, equations.gradient
-        if others is not None:
-            information, gradient = information + others.information, gradient + others.gradient
-        information, gradient, fixed = self._with_pose_priors(information, gradient, state)
+        information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         if by_chance is not None:
             # Directions that noise alone seems to hold stay as they were guessed.
             information[RIGHT, RIGHT] += by_chance
@@ -315,7 +309,6 @@ class Solver:
         which of the k (slice) are channels' errors, before their spreads."""
         size = self.unknowns.size
         free = np.flatnonzero(~fixed[:FIRST_UNIT])
-        own = np.arange(self.unknowns.others.start, size)
         parts, prior, kinds = [np.eye(size)[:, free]], [np.zeros(len(free))], {}
         count = len(free)
         for side, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
@@ -330,8 +323,6 @@ class Solver:
                 if kind in self.spreads[side]:
                     kinds[side, kind] = slice(count, count + block.shape[1])
                 count += block.shape[1]
-        parts.append(np.eye(size)[:, own])
-        prior.append(np.zeros(len(own)))
         return np.hstack(parts), np.concatenate(prior), kinds
 
     def _present(self, basis: np.ndarray, scale: np.ndarray, prior: np.ndarray, state: State) -> np.ndarray:

@@ -72,8 +72,8 @@ class RoomBlock:
 
     `surface` is what both lidars see there; `flat` patches, members and fits before the selection; `members` with their
     `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and `patch_weights` (P,) of all
-    patches; every cell is in one patch of each of the `grids`. `floor_patches` (F,) are of the floor, their heights over
-    it `floor_residuals` (F,), trusted by `floor_weights` (F,).
+    patches; every cell is in one patch of each of the `grids`. `floor_patches` (F,) are of the floor, trusted by
+    `floor_weights` (F,).
     """
 
     state: State
@@ -89,7 +89,6 @@ class RoomBlock:
     spots: np.ndarray
     patch_weights: np.ndarray
     floor_patches: np.ndarray
-    floor_residuals: np.ndarray
     floor_weights: np.ndarray
     unevenness: float
 
@@ -139,9 +138,7 @@ class RoomBlock:
         rows = [_sparse(jacobian, columns, unknowns.size)]
         residuals, groups, designs, all_weights = [members.heights], [group], [design], [weights]
         if len(self.floor_patches):
-            spot = patches.centres[self.floor_patches] + np.einsum(
-                "pa,pai->pi", self.spots[self.floor_patches], patches.axes[self.floor_patches]
-            )
+            spot = _places(patches, self.spots, self.floor_patches)
             floor_columns = np.concatenate([np.arange(18)[FLOOR], np.arange(18)[CURVATURE]])
             over_floor = floor_rows(self.state.floor, spot)
             rows.append(_sparse(-over_floor, np.broadcast_to(floor_columns, over_floor.shape), unknowns.size))
@@ -179,6 +176,11 @@ class RoomBlock:
             jacobian[own, 6:] = np.hstack([scalars, channels])
             first += len(seen.surface.points)
         return jacobian, columns
+
+
+def _places(patches: Patches, spots: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Return where the spots (P, 2) of the chosen patches (F,) are, (F, 3)."""
+    return patches.centres[chosen] + np.einsum("pa,pai->pi", spots[chosen], patches.axes[chosen])
 
 
 def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_array:
@@ -251,7 +253,7 @@ def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, 
     nothing = np.zeros(0)
     if floor is None:
         return {
-            "floor_patches": nothing.astype(int), "floor_residuals": nothing, "floor_weights": nothing, "unevenness": 1.0
+            "floor_patches": nothing.astype(int), "floor_weights": nothing, "unevenness": 1.0
         }  # fmt: skip
     heights = state.floor.distance(patches.centres) - state.rises(patches.centres)
     trust = np.where(np.abs(heights) < floor.gate + slack, floor.trust(patches.centres), 0.0)
@@ -263,14 +265,14 @@ def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, 
     patch_weights[alone] = 1.0
     chosen = np.flatnonzero(is_floor & (patch_weights > 0))
     at_spot = fits.coefficients[chosen, 0] + np.einsum("pa,pa->p", fits.coefficients[chosen, 1:], spots[chosen])
-    where = patches.centres[chosen] + np.einsum("pa,pai->pi", spots[chosen], patches.axes[chosen])
+    where = _places(patches, spots, chosen)
     residuals = state.floor.distance(where) - state.rises(where) + at_spot
     width = TUKEY * np.sqrt(floor.unevenness**2 + fits.covariances[chosen, 0, 0] + slack**2)
     ratio = residuals / width
     weights = np.where(np.abs(ratio) < 1.0, (1.0 - ratio**2) ** 2, 0.0) * trust[chosen]
     kept = weights > 0
     return {
-        "floor_patches": chosen[kept], "floor_residuals": residuals[kept], "floor_weights": weights[kept],
+        "floor_patches": chosen[kept], "floor_weights": weights[kept],
         "unevenness": float(np.hypot(floor.unevenness, slack)),
     }  # fmt: skip
 
