@@ -28,7 +28,7 @@ from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
@@ -97,7 +97,7 @@ def main() -> int:
         return 0
     if args.effects is not None:
         seeds = range(args.first_seed, args.first_seed + (args.seeds or 5))
-        run_effects([EFFECTS_TABLE], chosen(args.effects), seeds, args.out)
+        run_effects([EFFECTS_TABLE], chosen(args.effects, args.sparse), seeds, args.out)
         return 0
     names = args.row or (QUICK if args.quick else names)
     rows = [row for row in ROWS if row.name in names]

@@ -65,7 +65,7 @@ def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
 def compare_under(effect: effects.Effect, seed: int) -> dict:
     """Return protrusion and area of both fits to what lidars with an effect see of the robot."""
     simulator = effects.Recording(effect, seed, world="empty_hall").simulator
-    found = figures(simulator, "random", np.random.default_rng(seed), frames=1)
+    found = figures(simulator, "random", np.random.default_rng(seed))
     errors = {
         name: {"protrusion_mm": found[f"{name}_mm"], "area_ratio": found[f"{name}_ratio"]}
         for name in ("ours", "published") if f"{name}_mm" in found
@@ -80,7 +80,7 @@ EFFECTS_LABELS = {"protrusion_mm": "sticks out, mm", "area_ratio": "area ratio"}
 EFFECTS_TABLE = effects.Comparison("body_shape_effects", compare_under, EFFECTS_LABELS)
 
 
-def figures(simulator: EmbeddedSimulator, kind: str, random: np.random.Generator, frames: int = 3) -> dict:
+def figures(simulator: EmbeddedSimulator, kind: str, random: np.random.Generator) -> dict:
     """Return the figures of one dataset: protrusions in mm, area ratios, seconds, and what the fit says. A method without
     a result has none."""
     recorder = BodyDatasetRecorder(simulator)
@@ -88,7 +88,7 @@ def figures(simulator: EmbeddedSimulator, kind: str, random: np.random.Generator
     with tempfile.TemporaryDirectory() as folder:
         directory, file = Path(folder) / "data", Path(folder) / "model.yaml"
         recorder.record(
-            directory, [(lift, arm, yaw, 0.0, 0.0) for lift in lifts for arm in arms for yaw in yaws], frames
+            directory, [(lift, arm, yaw, 0.0, 0.0) for lift in lifts for arm in arms for yaw in yaws], frames=3
         )
         started = time.process_time()
         said, refused = io.StringIO(), io.StringIO()
@@ -142,7 +142,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.effects is not None:
         seeds = range(args.first_seed, args.first_seed + args.seeds)
-        effects.run_effects([EFFECTS_TABLE], effects.chosen(args.effects), seeds, args.out)
+        effects.run_effects([EFFECTS_TABLE], effects.chosen(args.effects, args.sparse), seeds, args.out)
         return 0
     results = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):

@@ -31,6 +31,7 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
 REAL, IDEAL = "jt128", "jt128_ideal"
+SPARSE = {REAL: "jt128_sparse_real", IDEAL: "jt128_sparse"}  # the same with a sixth of the rays
 ALIGNMENT_FRAMES = 20
 CORRECTED = {"distance_correction": True, "firing_time_correction": True}
 # Puts an effect into the parameters (n,) of a unit: (values, model, 0 for left and 1 for right, random numbers).
@@ -199,15 +200,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--effects", nargs="*", metavar="WORDS", help="only errors of real lidars, one by one: all of them, or those with "
         "one of these words in their name; all benchmarks at once: effects_sweep.py",
     )  # fmt: skip
+    parser.add_argument("--sparse", action="store_true", help="with --effects: lidars with a sixth of the rays")
 
 
-def chosen(words: Sequence[str]) -> list[Effect]:
-    """Return the effects with one of the words in their name, all without words."""
+def chosen(words: Sequence[str], sparse: bool = False) -> list[Effect]:
+    """Return the effects with one of the words in their name, all without words, of full or `sparse` lidars."""
     found = [effect for effect in EFFECTS if not words or any(word in effect.name for word in words)]
     if not found:
         raise InputError(
             f"--effects {' '.join(words)}: no such effect; there are: {'; '.join(e.name for e in EFFECTS)}"
         )
+    if sparse:
+        found = [replace(effect, simulated=SPARSE[effect.simulated], like=SPARSE[effect.like]) for effect in found]
     return found
 
 
@@ -292,6 +296,4 @@ def effects_table(results: dict[str, list[dict]], quantities: dict[str, str]) ->
         (name, method, sentence.split(":")[0].split(";")[0])
         for name, runs in results.items() for run in runs for method in judging for sentence in run["refusals"][method]
     })  # fmt: skip
-    return "\n".join(
-        lines + [""] * bool(said) + [f"- {name}; {method}: {sentence}" for name, method, sentence in said]
-    )
+    return "\n".join(lines + [""] * bool(said) + [f"- {name}; {method}: {sentence}" for name, method, sentence in said])

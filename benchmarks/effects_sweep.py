@@ -32,7 +32,7 @@ def main() -> int:
     effects.add_options(parser)
     args = parser.parse_args()
     effects.run_effects(
-        [TABLES[name] for name in args.tables], effects.chosen(args.effects or []),
+        [TABLES[name] for name in args.tables], effects.chosen(args.effects or [], args.sparse),
         range(args.first_seed, args.first_seed + args.seeds), args.out, args.resume,
     )  # fmt: skip
     return 0

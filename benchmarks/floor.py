@@ -34,7 +34,7 @@ from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -93,7 +93,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.effects is not None:
         seeds = range(args.first_seed, args.first_seed + (args.seeds or 5))
-        effects.run_effects([EFFECTS_TABLE], effects.chosen(args.effects), seeds, args.out)
+        effects.run_effects([EFFECTS_TABLE], effects.chosen(args.effects, args.sparse), seeds, args.out)
         return 0
     seeds = range(args.first_seed, args.first_seed + (args.seeds or 20))
     chosen = [row for row in ROWS if not args.row or row.name in args.row]
@@ -208,9 +208,7 @@ def compare_under(effect: effects.Effect, seed: int) -> dict:
     }  # fmt: skip
 
 
-EFFECTS_TABLE = effects.Comparison(
-    "floor_effects", compare_under, {"height_mm": "height, mm", "tilt_deg": "tilt, deg"}
-)
+EFFECTS_TABLE = effects.Comparison("floor_effects", compare_under, {"height_mm": "height, mm", "tilt_deg": "tilt, deg"})
 
 
 def normalised_error_squared(result: FloorResult, truth: Plane) -> float:

@@ -247,11 +247,15 @@ def main() -> int:
         help="whether that is one sigma of each axis, or what every link is off by in all (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--uncertainty-mm", type=float, default=MODEL_ERRORS[0],
+        "--uncertainty-mm",
+        type=float,
+        default=MODEL_ERRORS[0],
         help="what the calibration is told of that (default: %(default)s)",
     )
     parser.add_argument(
-        "--uncertainty-deg", type=float, default=MODEL_ERRORS[1],
+        "--uncertainty-deg",
+        type=float,
+        default=MODEL_ERRORS[1],
         help="what the calibration is told of that (default: %(default)s)",
     )
     parser.add_argument("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
@@ -268,7 +272,7 @@ def main() -> int:
         uncertainty = args.uncertainty_mm, args.uncertainty_deg
         compare = functools.partial(compare_under, poses=args.poses, frames=args.frames, uncertainty=uncertainty)
         table = dataclasses.replace(EFFECTS_TABLE, compare=compare)
-        effects.run_effects([table], effects.chosen(args.effects), seeds, args.out)
+        effects.run_effects([table], effects.chosen(args.effects, args.sparse), seeds, args.out)
         return 0
     trials = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
