@@ -19,7 +19,7 @@ from stretch_sim_cal.calibration.body.shape import (
 )
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.enclosing import capsule
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, TaperedCapsule
 
 BASE = TaperedCapsule(0.0, 0.0, 0.21, -0.02, 0.0, 0.2).outline(60)
