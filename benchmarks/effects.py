@@ -22,9 +22,9 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import DEVICES, Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import ECHO, HARMONICS, INCIDENCE, NEAR, OFFSET, SCALE, ErrorModel
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -117,7 +117,7 @@ class Recording:
         random = np.random.default_rng(seed)
         off = (
             PoseError(tuple(random.uniform(-0.005, 0.005, 3)), tuple(np.radians(random.uniform(-1, 1, 3))))
-            for _ in DEVICES
+            for _ in SIDES
         )
         base = BaseError(random.uniform(-0.005, 0.005), *np.radians(random.uniform(-0.5, 0.5, 2)))
         self.effect, self.seed = effect, seed
@@ -130,13 +130,13 @@ class Recording:
     def pairs(self, count: int, first: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the returns, as the readers of recordings give them, of so many pairs of scans."""
         for tick in range(first, first + count):
-            scans = (self.simulator.scan(device, tick) for device in DEVICES)
+            scans = (self.simulator.scan(device, tick) for device in SIDES)
             yield tuple(scan[are_returns(coordinates(scan))] for scan in scans)
 
     @property
     def right_to_left(self) -> np.ndarray:
         """The true transform (4, 4)."""
-        left, right = (self.simulator.base_from_lidar(device) for device in DEVICES)
+        left, right = (self.simulator.base_from_lidar(device) for device in SIDES)
         return inverse(left) @ right
 
 
@@ -152,7 +152,7 @@ def _unit_files(effect: Effect, random: np.random.Generator, folder: Path) -> di
         return {}
     model = sensor_named(effect.simulated).error_model()
     files = {}
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         values = np.zeros(model.size)
         effect.errors(values, model, side, random)
         said = values_to_mapping(model, values)
@@ -167,7 +167,7 @@ def aligned(effect: Effect, seed: int) -> dict[str, tuple[Any, float]]:
     """Return what ours and the published method answer to the first pairs of a recording, as `solved` has it. All that
     comes after the alignment starts from these."""
     recording = Recording(effect, seed)
-    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
+    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
     settings = {"ours": AlignmentSettings(base_from_left=left, sensor=recording.sensor), "published": None}
     names = {"ours": "planes", "published": "published"}
     methods = {key: alignment_method(names[key])(inverse(left) @ right, settings[key]) for key in names}

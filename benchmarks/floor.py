@@ -29,7 +29,7 @@ from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.floor.support_method import FloorSettings
 from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.planes import Plane, floor_error
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -228,11 +228,8 @@ def timed(method, pairs):
 
 def errors(plane: Plane, truth: Plane) -> dict[str, float]:
     """Return the height error at base_link's origin in mm and the angle between the normals in deg."""
-    sine = np.linalg.norm(np.cross(plane.normal, truth.normal))
-    return {
-        "height_mm": abs(plane.offset - truth.offset) * 1e3,
-        "tilt_deg": float(np.degrees(np.arctan2(sine, plane.normal @ truth.normal))),
-    }
+    height, tilt = floor_error(truth, plane)
+    return {"height_mm": 1e3 * height, "tilt_deg": float(np.degrees(tilt))}
 
 
 def format_table(results: dict[str, list[dict]], seeds: range) -> str:
