@@ -1,0 +1,241 @@
+"""Campaigns on Dask: nothing is lost or counted twice, whatever is killed; failures are results of their kind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from dask.distributed import Client, LocalCluster
+
+from stretch_sim_cal.campaign import engine
+from stretch_sim_cal.campaign.plan import Campaign
+from stretch_sim_cal.errors import InputError
+
+SAID = {
+    "name": "tiny", "sensor": "jt128_sparse", "stages": ["alignment"], "seed": 3,
+    "inputs": {"recording.alignment_frames": 1, "room.furniture": 2, "room.yaw_deg": {"uniform": [-180, 180]}},
+    "limits": {"alignment.translation_mm": 50}, "share": 0.1,
+}  # fmt: skip
+PROGRAM = str(Path(sys.executable).with_name("stretch-sim-cal"))
+
+
+def campaign(**changed) -> Campaign:
+    return Campaign.from_mapping(SAID | changed, "tiny.yaml")
+
+
+def counted(folder: Path):
+    """Return work that is done at once and leaves a file per time that it was done."""
+
+    def work(data: dict, index: int) -> dict:
+        (folder / f"{index}_{time.time_ns()}").touch()
+        time.sleep(0.02)
+        return {"index": index, "status": "done", "alignment.accepted": True, "alignment.translation_mm": float(index)}
+
+    return work
+
+
+@pytest.fixture(scope="module")
+def client():
+    with LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster, Client(cluster) as client:
+        yield client
+
+
+def run(client, folder: Path, count: int, work, tell=lambda record: None) -> pa.Table:
+    results = engine.Results(folder, campaign())
+    try:
+        engine.run(campaign(), count, results, client, tell, work)
+    finally:
+        results.close()
+    return engine.read_table(folder)
+
+
+def test_every_case_is_computed_once_and_a_longer_campaign_adds_to_a_shorter_one(client, tmp_path):
+    (tmp_path / "done").mkdir()
+    work = counted(tmp_path / "done")
+    run(client, tmp_path / "out", 30, work)
+    table = run(client, tmp_path / "out", 100, work)
+    assert table["index"].to_pylist() == list(range(100))
+    assert table["alignment.translation_mm"].to_pylist() == [float(index) for index in range(100)]
+    assert len(list((tmp_path / "done").iterdir())) == 100
+
+
+def test_a_client_that_ends_in_the_middle_goes_on_where_it_was(client, tmp_path):
+    (tmp_path / "done").mkdir()
+    seen = []
+
+    def stop_after_ten(record):
+        seen.append(record)
+        if len(seen) == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(client, tmp_path / "out", 40, counted(tmp_path / "done"), stop_after_ten)
+    kept = len(engine.read_table(tmp_path / "out"))
+    assert kept >= 10
+    (tmp_path / "again").mkdir()
+    assert run(client, tmp_path / "out", 40, counted(tmp_path / "again"))["index"].to_pylist() == list(range(40))
+    assert len(list((tmp_path / "again").iterdir())) == 40 - kept
+
+
+def test_many_parts_become_one(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "FLUSH", 0.0)
+    monkeypatch.setattr(engine, "MAX_PARTS", 5)
+    (tmp_path / "done").mkdir()
+    assert len(run(client, tmp_path / "out", 60, counted(tmp_path / "done"))) == 60
+    assert len(list((tmp_path / "out" / "cases").glob("*.parquet"))) <= 6
+
+
+def test_a_case_that_a_kill_left_in_two_parts_counts_once(tmp_path):
+    results = engine.Results(tmp_path, campaign())
+    for _ in range(2):
+        results.add({"index": 7, "status": "done"})
+        results.flush()
+    results.close()
+    assert engine.read_table(tmp_path)["index"].to_pylist() == [7]
+
+
+def test_a_folder_belongs_to_one_campaign_and_one_process(tmp_path):
+    results = engine.Results(tmp_path, campaign())
+    with pytest.raises(InputError, match="another process runs this campaign"):
+        engine.Results(tmp_path, campaign())
+    results.close()
+    with pytest.raises(InputError, match="holds cases of campaign 'tiny' that this one does not have"):
+        engine.Results(tmp_path, campaign(seed=4))
+    engine.Results(tmp_path, campaign(share=0.5)).close()
+
+
+@pytest.fixture
+def calls(tmp_path):
+    """A method of another package that crashes, hangs, or takes all memory, by the case's number."""
+    folder = tmp_path / "plugin"
+    (folder / "bad_method-1.dist-info").mkdir(parents=True)
+    (folder / "bad_method-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-method\nVersion: 1\n")
+    (folder / "bad_method-1.dist-info" / "entry_points.txt").write_text(
+        "[stretch_sim_cal.alignment_methods]\nbad = bad_method:Bad\n"
+    )
+    (folder / "bad_method.py").write_text(
+        "import os, time\nimport numpy as np\n"
+        "class Bad:\n"
+        "    def __init__(self, guess, settings): pass\n"
+        "    def add(self, left, right): pass\n"
+        "    def solve(self):\n"
+        "        kind = os.environ['BAD_METHOD']\n"
+        "        print('a method may print')\n"
+        "        if kind == 'raises': raise ValueError('no such patch')\n"
+        "        if kind == 'dies': os.kill(os.getpid(), 11)\n"
+        "        if kind == 'hangs': time.sleep(1000)\n"
+        "        if kind == 'grows': np.ones(2**34)\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    "kind, status, message",
+    [
+        ("raises", "crashed", "ValueError('no such patch')"),
+        ("dies", "crashed", "its process ended with signal 11"),
+        ("grows", "crashed", "out of memory"),
+        ("hangs", "timeout", "took longer than 20 s"),
+    ],
+)
+def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(calls, monkeypatch, kind, status, message):
+    monkeypatch.setenv("PYTHONPATH", str(calls))
+    monkeypatch.syspath_prepend(str(calls))
+    monkeypatch.setenv("BAD_METHOD", kind)
+    bad = campaign(methods={"alignment": "bad"}, time_limit=20.0 if kind == "hangs" else 300.0)
+    process = engine.CaseProcess()
+    record = process.run(bad, 4)
+    assert (record["index"], record["status"], record["message"]) == (4, status, message)
+    if kind in ("dies", "raises"):
+        assert process.run(campaign(), 1)["status"] == "done"
+
+
+def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
+    tables = []
+    for workers in (1, 2):
+        with LocalCluster(workers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+            with Client(cluster) as client:
+                tables.append(run(client, tmp_path / str(workers), 4, engine.compute).drop_columns(["seconds"]))
+    assert tables[0].equals(tables[1])
+    assert set(tables[0]["status"].to_pylist()) == {"done"}
+
+
+def start(*arguments: str, **options) -> subprocess.Popen:
+    return subprocess.Popen([*arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def wait_for(condition, what: str, seconds: float = 300.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def processes():
+    started: list[subprocess.Popen] = []
+    yield started
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def scheduler_at(folder: Path, processes) -> str:
+    file = folder / "scheduler.json"
+    file.unlink(missing_ok=True)
+    processes.append(start(sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
+                           "--no-dashboard", "--scheduler-file", str(file)))  # fmt: skip
+    text = wait_for(lambda: file.exists() and file.read_text(), "no scheduler")
+    return engine.json.loads(text)["address"]
+
+
+def worker_of(address: str, processes) -> subprocess.Popen:
+    processes.append(start(sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
+                           "--no-dashboard"))  # fmt: skip
+    return processes[-1]
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    file = folder / "tiny.yaml"
+    file.write_text(engine.json.dumps(SAID))
+    return [PROGRAM, "campaign", str(file), "--cases", "6", "--out", str(folder / "out"), *arguments]
+
+
+def some_are_done(folder: Path):
+    return lambda: list((folder / "out" / "cases").glob("*.parquet"))
+
+
+@pytest.mark.parametrize("victim", ["worker", "scheduler", "client"])
+def test_whoever_is_killed_no_case_is_lost(tmp_path, processes, victim):
+    address = scheduler_at(tmp_path, processes)
+    scheduler, worker = processes[0], worker_of(address, processes)
+    first = start(*command(tmp_path, "--cluster", address))
+    processes.append(first)
+    wait_for(some_are_done(tmp_path), "no case was computed")
+    os.kill({"worker": worker, "scheduler": scheduler, "client": first}[victim].pid, signal.SIGKILL)
+    if victim == "worker":
+        worker_of(address, processes)
+    said, _ = first.communicate(timeout=600)
+    if victim == "scheduler":
+        assert first.returncode == 3 and "the scheduler is gone" in said and "run the same command again" in said
+        address = scheduler_at(tmp_path, processes)
+        worker_of(address, processes)
+    if victim != "worker":
+        done = subprocess.run(command(tmp_path, "--cluster", address), capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+    else:
+        assert first.returncode == 0, said
+    assert engine.read_table(tmp_path / "out")["index"].to_pylist() == list(range(6))
+    assert set(engine.read_table(tmp_path / "out")["status"].to_pylist()) == {"done"}
+
+
+def test_no_scheduler_at_an_address_is_told(tmp_path):
+    done = subprocess.run(command(tmp_path, "--cluster", "tcp://127.0.0.1:9"), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "--cluster tcp://127.0.0.1:9: there is no Dask scheduler" in done.stderr and "Traceback" not in done.stderr
