@@ -18,8 +18,8 @@ from stretch_sim_cal.calibration.body.shape import (
     fit_body_shape,
 )
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.enclosing import capsule
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry import enclosing
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, TaperedCapsule
 
 BASE = TaperedCapsule(0.0, 0.0, 0.21, -0.02, 0.0, 0.2).outline(60)
@@ -98,7 +98,7 @@ def test_the_model_does_not_depend_on_the_last_bits(monkeypatch, method):
         return found
 
     before = fit_body_shape(samples(arms, yaws), settings, outlines_at).model
-    monkeypatch.setattr(capsule, "minimize", minimize)
+    monkeypatch.setattr(enclosing, "minimize", minimize)
     evidence = [replace(sample, points=shaken(sample.points)) for sample in samples(arms, yaws)]
     after = fit_body_shape(evidence, settings, lambda sets: [shaken(hull) for hull in outlines_at(sets)]).model
     assert (after.arm_extensions, after.wrist_yaws) == (before.arm_extensions, before.wrist_yaws)

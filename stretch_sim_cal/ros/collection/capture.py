@@ -7,8 +7,8 @@ import numpy as np
 
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import RunFailure
+from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
-from stretch_sim_cal.geometry.voxels import voxel_keys
 from stretch_sim_cal.ros.collection.motion_state import ArmState
 from stretch_sim_cal.ros.collection.settings import CollectionSettings
 from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
