@@ -25,13 +25,13 @@ from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import apply, error, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.simulated import PayloadBox
 from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import DEVICES, Driver, load_sensor
+from stretch_sim_cal.sensor.sensor import Driver, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -57,7 +57,7 @@ class SimulatedCase:
         for tick in range(first, first + count):
             if stage == "alignment" and self.numbers["recording.moved_mm"] and tick == count // 2:
                 self.simulator.move_base(from_xyz_rpy((1e-3 * self.numbers["recording.moved_mm"], 0, 0), (0, 0, 0)))
-            scans = (self.simulator.scan(device, tick) for device in DEVICES)
+            scans = (self.simulator.scan(device, tick) for device in SIDES)
             yield tuple(scan[are_returns(coordinates(scan))] for scan in scans)
 
 
@@ -81,8 +81,8 @@ def run_numbers(
 def _solved(case: SimulatedCase) -> dict[str, Any]:
     """Return what the campaign's methods make of a case, stage by stage."""
     campaign, simulator = case.campaign, case.simulator
-    left, right = (simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
-    true_left, true_right = (simulator.base_from_lidar(device) for device in DEVICES)
+    left, right = (simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+    true_left, true_right = (simulator.base_from_lidar(device) for device in SIDES)
     truth = inverse(true_left) @ true_right
     method = alignment_method(campaign.methods["alignment"])(
         inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=case.sensor)
@@ -145,13 +145,13 @@ def _setup(
     yaw = np.radians(room.pop("yaw_deg"))
     room |= {name: int(room[name]) for name in ("furniture", "people")}
     mounts = [_pose_error(random, 1e-3 * numbers["mount.translation_mm"], np.radians(numbers["mount.rotation_deg"]))
-              for _ in DEVICES]  # fmt: skip
+              for _ in SIDES]  # fmt: skip
     way, tilt = random.uniform(-np.pi, np.pi), np.radians(numbers["base.tilt_deg"])
     base = BaseError(1e-3 * numbers["base.height_mm"], tilt * np.cos(way), tilt * np.sin(way))
     sensor, model = load_sensor(campaign.sensor), load_sensor(campaign.sensor).error_model()
     driver = dict.fromkeys(Driver.__dataclass_fields__, True) if numbers["lidar.driver_corrects"] else {}
     units = {}
-    for device in DEVICES:
+    for device in SIDES:
         values = values_to_mapping(model, numbers["lidar.unit"] * model.draw(random))
         del values["optical_centre_share"], values["firing_time_share"]  # the driver's matter
         units[device] = folder / f"unit_{device}.yaml"
@@ -173,7 +173,7 @@ def draw_case(campaign: Campaign, index: int, folder: Path) -> list[Path]:
     from stretch_sim_cal.harness.plots import clouds_before_and_after
 
     case = SimulatedCase(campaign, campaign.numbers(index), (campaign.seed, index), folder)
-    left, right = (case.simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
+    left, right = (case.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
     settings = AlignmentSettings(base_from_left=left, sensor=case.sensor)
     method = alignment_method(campaign.methods["alignment"])(inverse(left) @ right, settings)
     pairs = list(case.pairs("alignment"))

@@ -11,6 +11,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,7 @@ LOOK_AT_WORKERS = 5.0
 # So many workers may die under one case until the case is taken for the cause.
 ALLOWED_DEATHS = 3
 SCHEDULER_SILENT = "30s"
+MOST_TOLD = 4000  # characters of what a process that crashed said last
 
 
 class ClusterLost(StretchSimCalError):
@@ -53,6 +55,7 @@ class CaseProcess:
 
     def __init__(self):
         self._process: subprocess.Popen | None = None
+        self._log = tempfile.TemporaryFile("w+")
         self._answers: queue.SimpleQueue = queue.SimpleQueue()
 
     def run(
@@ -78,13 +81,16 @@ class CaseProcess:
         code = process.wait()
         self._end()
         cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return {"index": index, "status": "crashed", "message": f"its process ended with {cause}"}
+        self._log.seek(0)
+        said = self._log.read()[-MOST_TOLD:]
+        return {"index": index, "status": "crashed", "message": f"its process ended with {cause}", "traceback": said}
 
     def _start(self) -> None:
+        self._log.truncate(0)
         environment = os.environ | dict.fromkeys(THREADS, "1")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "stretch_sim_cal.campaign.case"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, env=environment,
+            stderr=self._log, text=True, env=environment,
         )  # fmt: skip
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(self._process.stdout, self._answers), daemon=True).start()

@@ -1,5 +1,6 @@
 """Campaigns on Dask: nothing is lost or counted twice, whatever is killed; failures are results of their kind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -108,29 +109,51 @@ def test_a_folder_belongs_to_one_campaign_and_one_process(tmp_path):
     engine.Results(tmp_path, campaign(share=0.5)).close()
 
 
+METHODS = """
+import os, time
+import numpy as np
+
+
+class Quick:
+    "Answers the description's transform, at once or after some time."
+
+    refusals, covariance = (), np.eye(6)
+
+    def __init__(self, guess, settings):
+        self.right_to_left = guess
+
+    def add(self, left, right):
+        pass
+
+    def solve(self):
+        print("a method may print")
+        kind = os.environ.get("KIND")
+        if kind == "slow":
+            time.sleep(0.5)
+        if kind == "raises":
+            raise ValueError("no such patch")
+        if kind == "dies":
+            os.kill(os.getpid(), 11)
+        if kind == "hangs":
+            time.sleep(1000)
+        if kind == "grows":
+            np.ones(2**34)
+        return self
+"""
+
+
 @pytest.fixture
-def calls(tmp_path):
-    """A method of another package that crashes, hangs, or takes all memory, by the case's number."""
+def methods(tmp_path, monkeypatch):
+    """Another package's method, `quick`, which fails as $KIND says."""
     folder = tmp_path / "plugin"
-    (folder / "bad_method-1.dist-info").mkdir(parents=True)
-    (folder / "bad_method-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-method\nVersion: 1\n")
-    (folder / "bad_method-1.dist-info" / "entry_points.txt").write_text(
-        "[stretch_sim_cal.alignment_methods]\nbad = bad_method:Bad\n"
+    (folder / "quick-1.dist-info").mkdir(parents=True)
+    (folder / "quick-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: quick\nVersion: 1\n")
+    (folder / "quick-1.dist-info" / "entry_points.txt").write_text(
+        "[stretch_sim_cal.alignment_methods]\nquick = quick:Quick\n"
     )
-    (folder / "bad_method.py").write_text(
-        "import os, time\nimport numpy as np\n"
-        "class Bad:\n"
-        "    def __init__(self, guess, settings): pass\n"
-        "    def add(self, left, right): pass\n"
-        "    def solve(self):\n"
-        "        kind = os.environ['BAD_METHOD']\n"
-        "        print('a method may print')\n"
-        "        if kind == 'raises': raise ValueError('no such patch')\n"
-        "        if kind == 'dies': os.kill(os.getpid(), 11)\n"
-        "        if kind == 'hangs': time.sleep(1000)\n"
-        "        if kind == 'grows': np.ones(2**34)\n"
-    )
-    return folder
+    (folder / "quick.py").write_text(METHODS)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -139,19 +162,22 @@ def calls(tmp_path):
         ("raises", "crashed", "ValueError('no such patch')"),
         ("dies", "crashed", "its process ended with signal 11"),
         ("grows", "crashed", "out of memory"),
-        ("hangs", "timeout", "took longer than 20 s"),
+        ("hangs", "timeout", "took longer than 10 s"),
     ],
 )
-def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(calls, monkeypatch, kind, status, message):
-    monkeypatch.setenv("PYTHONPATH", str(calls))
-    monkeypatch.syspath_prepend(str(calls))
-    monkeypatch.setenv("BAD_METHOD", kind)
-    bad = campaign(methods={"alignment": "bad"}, time_limit=20.0 if kind == "hangs" else 300.0)
-    process = engine.CaseProcess()
-    record = process.run(bad, 4)
+def test_a_method_that_fails_is_a_result(methods, monkeypatch, kind, status, message):
+    monkeypatch.setenv("KIND", kind)
+    failing = campaign(methods={"alignment": "quick"}, time_limit=10.0 if kind == "hangs" else 1000.0)
+    record = engine.CaseProcess().run(failing, 4)
     assert (record["index"], record["status"], record["message"]) == (4, status, message)
-    if kind in ("dies", "raises"):
-        assert process.run(campaign(), 1)["status"] == "done"
+
+
+def test_after_a_crash_the_next_case_is_computed(methods, monkeypatch):
+    process, quick = engine.CaseProcess(), campaign(methods={"alignment": "quick"}, time_limit=1000.0)
+    monkeypatch.setenv("KIND", "dies")
+    assert process.run(quick, 0)["status"] == "crashed"
+    monkeypatch.delenv("KIND")
+    assert [process.run(quick, index)["status"] for index in (1, 2)] == ["done", "done"]
 
 
 def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
@@ -159,7 +185,7 @@ def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
     for workers in (1, 2):
         with LocalCluster(workers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
             with Client(cluster) as client:
-                tables.append(run(client, tmp_path / str(workers), 4, engine.compute).drop_columns(["seconds"]))
+                tables.append(run(client, tmp_path / str(workers), 3, engine.compute).drop_columns(["seconds"]))
     assert tables[0].equals(tables[1])
     assert set(tables[0]["status"].to_pylist()) == {"done"}
 
@@ -192,7 +218,7 @@ def scheduler_at(folder: Path, processes) -> str:
     processes.append(start(sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
                            "--no-dashboard", "--scheduler-file", str(file)))  # fmt: skip
     text = wait_for(lambda: file.exists() and file.read_text(), "no scheduler")
-    return engine.json.loads(text)["address"]
+    return json.loads(text)["address"]
 
 
 def worker_of(address: str, processes) -> subprocess.Popen:
@@ -203,7 +229,7 @@ def worker_of(address: str, processes) -> subprocess.Popen:
 
 def command(folder: Path, *arguments: str) -> list[str]:
     file = folder / "tiny.yaml"
-    file.write_text(engine.json.dumps(SAID))
+    file.write_text(json.dumps(SAID | {"methods": {"alignment": "quick"}, "time_limit": 1000}))
     return [PROGRAM, "campaign", str(file), "--cases", "6", "--out", str(folder / "out"), *arguments]
 
 
@@ -212,7 +238,8 @@ def some_are_done(folder: Path):
 
 
 @pytest.mark.parametrize("victim", ["worker", "scheduler", "client"])
-def test_whoever_is_killed_no_case_is_lost(tmp_path, processes, victim):
+def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, monkeypatch, processes, victim):
+    monkeypatch.setenv("KIND", "slow")
     address = scheduler_at(tmp_path, processes)
     scheduler, worker = processes[0], worker_of(address, processes)
     first = start(*command(tmp_path, "--cluster", address))
@@ -235,7 +262,7 @@ def test_whoever_is_killed_no_case_is_lost(tmp_path, processes, victim):
     assert set(engine.read_table(tmp_path / "out")["status"].to_pylist()) == {"done"}
 
 
-def test_no_scheduler_at_an_address_is_told(tmp_path):
+def test_no_scheduler_at_an_address_is_told(tmp_path, methods):
     done = subprocess.run(command(tmp_path, "--cluster", "tcp://127.0.0.1:9"), capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "--cluster tcp://127.0.0.1:9: there is no Dask scheduler" in done.stderr and "Traceback" not in done.stderr
