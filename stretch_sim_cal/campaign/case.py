@@ -203,6 +203,7 @@ def serve() -> int:
 
     threading.Thread(target=listen, daemon=True).start()
     campaigns: dict[str, Campaign] = {}
+    answers.write("ready\n")
     while True:
         with arrived:
             arrived.wait_for(lambda: asked)

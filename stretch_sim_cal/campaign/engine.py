@@ -49,13 +49,19 @@ class ClusterLost(StretchSimCalError):
     exit_code = 3
 
 
+class CannotCompute(StretchSimCalError):
+    """No case can be computed, whichever it is: the package on a worker is incomplete, say."""
+
+    exit_code = 3
+
+
 class CaseProcess:
     """The process that computes cases for one worker, started when it is needed, and anew after each that it did not
     survive."""
 
     def __init__(self):
         self._process: subprocess.Popen | None = None
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("a+")
         self._answers: queue.SimpleQueue = queue.SimpleQueue()
 
     def run(
@@ -81,9 +87,9 @@ class CaseProcess:
         code = process.wait()
         self._end()
         cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-        self._log.seek(0)
-        said = self._log.read()[-MOST_TOLD:]
-        return {"index": index, "status": "crashed", "message": f"its process ended with {cause}", "traceback": said}
+        return {
+            "index": index, "status": "crashed", "message": f"its process ended with {cause}", "traceback": self._said(),
+        }  # fmt: skip
 
     def _start(self) -> None:
         self._log.truncate(0)
@@ -94,6 +100,12 @@ class CaseProcess:
         )  # fmt: skip
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(self._process.stdout, self._answers), daemon=True).start()
+        if not self._answers.get():  # it says so when it is ready
+            raise CannotCompute(f"the process that computes cases does not start: {self._said().strip().splitlines()[-1:]}")
+
+    def _said(self) -> str:
+        self._log.seek(0)
+        return self._log.read()[-MOST_TOLD:]
 
     @staticmethod
     def _listen(stream, answers: queue.SimpleQueue) -> None:
@@ -264,6 +276,8 @@ def run(
         if future.status == "finished":
             return future.result()
         if future.status == "error":
+            if isinstance(future.exception(), StretchSimCalError):
+                raise future.exception()
             return {"index": index, "status": "crashed", "message": f"on its worker: {future.exception()!r}"}
         raise ClusterLost(
             f"the scheduler is gone ({future.status}); finished cases are kept: run the same command again"
