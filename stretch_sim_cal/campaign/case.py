@@ -28,8 +28,7 @@ from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK
+from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, PayloadBox
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_to_mapping

@@ -101,7 +101,9 @@ class CaseProcess:
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._listen, args=(self._process.stdout, self._answers), daemon=True).start()
         if not self._answers.get():  # it says so when it is ready
-            raise CannotCompute(f"the process that computes cases does not start: {self._said().strip().splitlines()[-1:]}")
+            raise CannotCompute(
+                f"the process that computes cases does not start: {self._said().strip().splitlines()[-1:]}"
+            )
 
     def _said(self) -> str:
         self._log.seek(0)

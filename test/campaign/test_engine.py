@@ -42,7 +42,10 @@ def counted(folder: Path):
 
 @pytest.fixture(scope="module")
 def client():
-    with LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
         yield client
 
 
@@ -210,7 +213,8 @@ def processes():
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate()
+            process.wait()
+        process.stdout.close()
 
 
 def scheduler_at(folder: Path, processes) -> str:
@@ -271,6 +275,8 @@ def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, monkeypatch, proce
 
 
 def test_no_scheduler_at_an_address_is_told(tmp_path, methods):
-    done = subprocess.run(command(tmp_path, "--cluster", "tcp://127.0.0.1:9"), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command(tmp_path, "--cluster", "tcp://127.0.0.1:9"), capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 2
     assert "--cluster tcp://127.0.0.1:9: there is no Dask scheduler" in done.stderr and "Traceback" not in done.stderr
