@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "recording": {"geometry", "sensor"},
     "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording"},
     "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
-    "campaign": {"geometry", "sensor", "robot", "calibration", "simulation", "harness"},
+    "campaign": {"geometry", "sensor", "robot", "calibration", "simulation", "harness", "programs"},
     "commands": {
         "geometry",
         "sensor",
