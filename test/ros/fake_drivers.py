@@ -97,6 +97,7 @@ class Drivers:
     stamp_offset: float = 0.01  # of the right lidar against the left one, in s
     reliable: bool = True
     invalid_share: float = 0.05  # of the points: NaN and infinite ones
+    scans: int = 4  # different ones, by turns
     empty: list = field(default_factory=list)  # sides whose every third cloud is empty
     organised: bool = False
     tilt_deg: list = field(default_factory=lambda: [0.0, 0.0])  # of the base on the floor: roll, pitch
@@ -168,10 +169,10 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
         for side in drivers.sides
     }
     room = EMPTY_PLAIN if drivers.one_plane else ROOM
-    scans = {side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(4)] for side in drivers.sides}
+    scans = {side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(drivers.scans)] for side in drivers.sides}
 
     def cloud(side: str, tick: int, stamp: float):
-        points = scans[side][tick % 4].copy()
+        points = scans[side][tick % drivers.scans].copy()
         bad = np.random.default_rng(tick).random(len(points)) < drivers.invalid_share
         points[bad] = np.where(np.arange(bad.sum()) % 2, np.nan, np.inf)[:, None]
         if side in drivers.empty and tick % 3 == 0:

@@ -1,12 +1,15 @@
 """Nodes as real processes or in the test's own, and drivers, in a ROS graph of their own, for tests."""
 
+import concurrent.futures
 import contextlib
 import importlib
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +97,46 @@ class Graph:
             yield process
         finally:
             stop(process)
+
+    @contextlib.contextmanager
+    def simulator(self, *arguments: str) -> Iterator[Path]:
+        """Run the simulator in a thread of this process, which needs no seconds to start as one of its own does; yield
+        the file with its truth."""
+        import rclpy
+        from rclpy.context import Context
+        from rclpy.executors import SingleThreadedExecutor
+        from rclpy.node import Node
+
+        from stretch_sim_cal.ros import simulator_node
+        from stretch_sim_cal.ros.node_commands import SIMULATOR
+        from stretch_sim_cal.ros.node_main import NodeContext
+        from stretch_sim_cal.ros.parameters import read_parameters
+        from stretch_sim_cal.ros.simulator import simulated_robot
+
+        context, stopped, truth = Context(), [], self.folder / "truth.json"
+        rclpy.init(context=context, domain_id=int(self.environment["ROS_DOMAIN_ID"]))
+        node = Node(SIMULATOR.node_name, context=context, automatically_declare_parameters_from_overrides=True)
+        executor = SingleThreadedExecutor(context=context)
+        executor.add_node(node)
+        parsed, _ = SIMULATOR.parse([*arguments, "--truth", str(truth)])
+        options = read_parameters(node, SIMULATOR.options, parsed)
+        # Its progress would stand in what a node of this process prints meanwhile.
+        quiet = mock.patch.object(simulated_robot, "REPORT_EVERY", math.inf)
+        with quiet, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            running = pool.submit(
+                simulated_robot.run_simulation, NodeContext(node, executor, options, parsed),
+                simulator_node.simulation_setup(options), lambda: contextlib.nullcontext(stopped),
+            )  # fmt: skip
+            try:
+                while not (truth.exists() or running.done()):
+                    time.sleep(0.02)
+                yield truth
+            finally:
+                stopped.append(signal.SIGINT)
+                running.result(timeout=PATIENCE)
+                executor.shutdown()
+                node.destroy_node()
+                context.try_shutdown()
 
     def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:
         """Run the fake drivers; `faults` are fields of `Drivers`."""

@@ -1,4 +1,4 @@
-"""ros_calibrate_lidar_mounts as a process against the simulated robot, whose left lidar is not where it should be."""
+"""ros_calibrate_lidar_mounts against the simulated robot, whose left lidar is not where it should be."""
 
 import json
 
@@ -36,16 +36,12 @@ def domain():
 def graph(domain, tmp_path_factory):
     """A graph with a simulated robot in it."""
     graph = Graph(domain, tmp_path_factory.mktemp("mounts"))
-    with graph.running("simulator_node", *ROBOT, "--truth", str(graph.folder / "truth.json"), ready="simulator ready"):
+    with graph.simulator(*ROBOT):
         yield graph
 
 
-def run(graph, *arguments):
-    return graph.run("mounts_node", *arguments, *SIMULATED_TIME)
-
-
 def test_nothing_moves_before_the_calibration_is_in_tf(graph):
-    ended = run(graph, str(graph.folder / "early"), *QUICK, "--timeout", "5")
+    ended = graph.run("mounts_node", str(graph.folder / "early"), *QUICK, "--timeout", "5", *SIMULATED_TIME)
     assert ended.code == 1 and "ros_broadcast_calibration" in ended.err
     assert not (graph.folder / "early").exists()
 
@@ -57,7 +53,10 @@ def calibrate(graph, domain, frames, *arguments):
         publisher = client.node.create_publisher(TFMessage, "/tf_static", profile)
         publisher.publish(transforms_message(frames, 0))
         out = str(graph.folder / "cal.yaml")
-        ended = run(graph, str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json")
+        ended = graph.call(
+            "mounts_node", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json",
+            *SIMULATED_TIME,
+        )  # fmt: skip
     assert ended.code == 0, ended.err
     return ended, CalibrationFile.load(out)
 

@@ -24,7 +24,7 @@ def bag(request, tmp_path_factory):
     """A recording of five simulated seconds, with the truth beside it."""
     folder = tmp_path_factory.mktemp("recorded")
     with own_domain() as domain:
-        ended = Graph(domain, folder).run(
+        ended = Graph(domain, folder).call(
             "simulator_node", *ROBOT, "--record", str(folder / "bag"), "--storage", request.param, "--duration", "5"
         )
     assert ended.code == 0, ended.err

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +112,34 @@ def _stowing(stow: Mapping[str, float]) -> list[dict[str, float]]:
     return [first, {name: value for name, value in stow.items() if name not in first | last}, last]
 
 
-def run_simulation(context: NodeContext, setup: SimulationSetup) -> int:
-    """Simulate `setup` with the node's options until a signal comes, or the duration asked for is over."""
+@contextlib.contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """Yield a list that SIGINT and SIGTERM are put into: a step, or a recording, is finished and not torn."""
+    received: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield received
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def run_simulation(
+    context: NodeContext, setup: SimulationSetup,
+    stopping: Callable[[], contextlib.AbstractContextManager[Sequence]] = stop_signals,
+) -> int:  # fmt: skip
+    """Simulate `setup` with the node's options until the duration asked for is over, or until it is to stop.
+
+    `stopping` is entered once the simulation has started; it yields a list that is empty until it is to stop.
+    """
     options = context.options
     faults = Faults.from_texts([text for text in options.fault.split(",") if text.strip()])
     with contextlib.ExitStack() as stack:
         simulation = _simulation(options, setup, stack)  # a signal while it starts ends it at once
-        stopped = stack.enter_context(_stop_signals())
+        stopped = stack.enter_context(stopping())
         for warning in simulation.warnings:
             context.log.warning(warning)
         recording = None
@@ -142,7 +163,7 @@ def run_simulation(context: NodeContext, setup: SimulationSetup) -> int:
 
 
 def _let_time_pass(
-    context: NodeContext, robot: SimulatedRobot, factor: float, stopped: list, meter: FactorMeter
+    context: NodeContext, robot: SimulatedRobot, factor: float, stopped: Sequence, meter: FactorMeter
 ) -> None:
     pace = Pace()
     looked = 0.0
@@ -209,18 +230,3 @@ def _end_gazebo(simulation: Any) -> None:
     simulation.close()
     for note in simulation.notes:
         print(f"note: {note}", flush=True)
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Yield a list that SIGINT and SIGTERM are put into: a step, or a recording, is finished and not torn."""
-    received: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _frame: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield received
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
