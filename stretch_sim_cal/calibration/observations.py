@@ -14,11 +14,10 @@ import numpy as np
 from stretch_sim_cal.calibration.problem import FLOOR, LEFT, RIGHT, NormalEquations, Solution, State, Unknowns
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import adjoint, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, inverse
 from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
-SIDES = ("left", "right")
 TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length")
 
 

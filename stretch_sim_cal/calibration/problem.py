@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve, lapack
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import exp, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, SCALARS, ErrorModel
 
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
@@ -187,7 +187,7 @@ def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict
     the standard deviation of the channels' errors from channel to channel."""
     deviations = np.sqrt(np.maximum(np.diag(solution.covariance), 0.0))
     numbers = {}
-    for side, name in enumerate(("left", "right")):
+    for side, name in enumerate(SIDES):
         model, own = unknowns.models[side], unknowns.units[side]
         for index, scalar in enumerate(SCALARS):
             if deviations[own][index] > 0 or state.units[side][index]:  # a share that is decided has no deviation

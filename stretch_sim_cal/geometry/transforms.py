@@ -11,6 +11,9 @@ from scipy.spatial.transform import RigidTransform, Rotation
 
 from stretch_sim_cal.errors import InputError
 
+SIDES = ("left", "right")
+"""The two lidars, in the order of every pair of clouds and poses."""
+
 
 def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
     """Return the 4x4 transform of a 3x3 rotation and a translation (3,)."""
@@ -86,6 +89,11 @@ def skew(vector: np.ndarray) -> np.ndarray:
 def rotation_angle(transform: np.ndarray) -> float:
     """Return the angle in rad, 0 to pi, that a 4x4 (or 3x3) transform turns by."""
     return float(Rotation.from_matrix(transform[:3, :3]).magnitude())
+
+
+def angle_between(first: np.ndarray, second: np.ndarray) -> float:
+    """Return the angle in rad, 0 to pi, between two vectors (3,) of any length but zero, exact also for small ones."""
+    return float(np.arctan2(np.linalg.norm(np.cross(first, second)), np.dot(first, second)))
 
 
 def error(truth: np.ndarray, estimate: np.ndarray) -> tuple[float, float]:

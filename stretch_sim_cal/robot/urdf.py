@@ -6,7 +6,7 @@ file is opened. Format: the URDF specification (http://wiki.ros.org/urdf/XML), w
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 from xml.etree.ElementTree import Element, ParseError
@@ -20,6 +20,7 @@ from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, Limit, Link, Mimic, RobotModel, robot_model
 
 URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
+PACKAGE_SCHEMES = ("package", "model")
 MeshFolders = Mapping[str, str | os.PathLike]
 
 
@@ -214,7 +215,7 @@ def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFold
     None where its package or the folder that it is relative to is not known. The file need not exist.
     """
     url = urlparse(filename)
-    if url.scheme in ("package", "model"):
+    if url.scheme in PACKAGE_SCHEMES:
         folder = package_folder(url.netloc, mesh_folders)
         return folder / unquote(url.path).lstrip("/") if folder is not None else None
     if url.scheme == "file":
@@ -228,10 +229,16 @@ def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFold
     return base_directory / path if base_directory is not None else None
 
 
+def mesh_packages(filenames: Iterable[str]) -> set[str]:
+    """Return the packages that mesh names of a URDF begin with."""
+    urls = map(urlparse, filenames)
+    return {url.netloc for url in urls if url.scheme in PACKAGE_SCHEMES}
+
+
 def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
     """Return the folder of a package: from `mesh_folders`, else the ament index, else `ROS_PACKAGE_PATH`; or None."""
     if package in mesh_folders:
-        return Path(mesh_folders[package])
+        return Path(mesh_folders[package]).expanduser().absolute()
     for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep):
         if prefix and (Path(prefix) / "share" / package).is_dir():
             return Path(prefix) / "share" / package

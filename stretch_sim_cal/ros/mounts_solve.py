@@ -14,12 +14,12 @@ from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts
 from stretch_sim_cal.calibration.mounts.misfit import residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, Residuals
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.calibration.summaries import listed
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import error, inverse, log, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log, to_xyz_rpy
 from stretch_sim_cal.recording.dataset import Dataset, read_dataset
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import RobotModel, load_model

@@ -10,9 +10,9 @@ from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_mounts
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import SIDES, Tie, as_right_to_left
+from stretch_sim_cal.calibration.mounts.result import Tie, as_right_to_left
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import error, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.simulated import PayloadBox
