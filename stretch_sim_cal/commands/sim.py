@@ -3,7 +3,7 @@
 import argparse
 
 from stretch_sim_cal.ros.node_commands import SIMULATOR
-from stretch_sim_cal.ros.parameters import add_to_parser
+from stretch_sim_cal.ros.node_main import add_to_parser
 
 EXAMPLE = "stretch-sim-cal sim --world furnished_room --real-time-factor 1 --record my_bag --duration 20"
 

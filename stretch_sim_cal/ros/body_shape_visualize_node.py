@@ -5,22 +5,20 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
+from stretch_sim_cal.calibration.body.identity import description_hash, robot_identity
 from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
 from stretch_sim_cal.calibration.body.settings_file import find_settings, own_settings_path, save_zones, zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import circumscribed_polygon
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
-from stretch_sim_cal.ros.display.calibrated_clouds import placement, warn_without_broadcast, xyz
-from stretch_sim_cal.ros.identity import description_hash, robot_identity
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.listening.joints import JointListener
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
+from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, warn_without_broadcast, xyz
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
-from stretch_sim_cal.ros.parameters import declare, follow_changes
+from stretch_sim_cal.ros.node_main import NodeContext, declare, follow_changes, run_node
+from stretch_sim_cal.ros.subscription import JointListener
+from stretch_sim_cal.ros.watchdog import Watchdog
 
 DRAW_EVERY = 0.1
 # Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
@@ -152,8 +150,7 @@ class BodyShapeVisualizer:
         self._draws += 1
         if zones is None or (self._key(zones) == self._drawn and self._draws % REPEAT):
             return
-        from stretch_sim_cal.ros.display.markers import marker_array, polygon
-        from stretch_sim_cal.ros.display.zone_markers import zone_markers
+        from stretch_sim_cal.ros.messages import marker_array, polygon, zone_markers
 
         self._drawn = self._key(zones)
         stamp = self._context.node.get_clock().now().nanoseconds

@@ -13,8 +13,8 @@ import numpy as np
 
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
-from stretch_sim_cal.ros.listening.frames import FrameListener
+from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch
+from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import BROADCAST
 from stretch_sim_cal.ros.node_main import NodeContext, run_node
 

@@ -17,19 +17,18 @@ from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
+from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import FLOOR, MODES, PUBLISHED_FIT
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
-from stretch_sim_cal.ros.outcome import finish
-from stretch_sim_cal.ros.parameters import either
-from stretch_sim_cal.ros.values import (
+from stretch_sim_cal.ros.node_main import NodeContext, either, run_node
+from stretch_sim_cal.ros.outcome import (
+    finish,
     lidar_joints,
     record,
     roll_back,
     values_path_of,
 )
+from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import sensor_called
 
 

@@ -22,7 +22,7 @@ def calibrate(context: NodeContext) -> int:
     from stretch_sim_cal.calibration.calibration_file import CalibrationFile
     from stretch_sim_cal.calibration.mounts.file import with_mounts
     from stretch_sim_cal.calibration.observations import load_beside, path_beside
-    from stretch_sim_cal.ros.collection.flow import collect
+    from stretch_sim_cal.ros.collect_node import collect
     from stretch_sim_cal.ros.mounts_solve import (
         mount_joints,
         mount_lines,
@@ -31,8 +31,7 @@ def calibrate(context: NodeContext) -> int:
         proposed,
         solve_mounts,
     )
-    from stretch_sim_cal.ros.outcome import finish
-    from stretch_sim_cal.ros.values import record, roll_back, values_path_of
+    from stretch_sim_cal.ros.outcome import finish, record, roll_back, values_path_of
     from stretch_sim_cal.sensor.sensor import sensor_called
 
     options, arguments = context.options, context.arguments
@@ -71,7 +70,7 @@ def calibrate(context: NodeContext) -> int:
 
 def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
     """Wait until TF has the mount: what is collected next is to be seen from there. Warns where it does not come."""
-    from stretch_sim_cal.ros.listening.frames import FrameListener
+    from stretch_sim_cal.ros.frame_listener import FrameListener
 
     options, frames = context.options, FrameListener(context)
 

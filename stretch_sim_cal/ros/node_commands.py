@@ -9,8 +9,7 @@ from pathlib import Path
 from stretch_sim_cal.calibration.body import SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.recording import JOINTS
-from stretch_sim_cal.ros.node_main import NodeCommand
-from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.node_main import NodeCommand, Option
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 CLOUD_OPTIONS = (
@@ -22,7 +21,9 @@ CLOUD_OPTIONS = (
     Option("max_time_difference", 0.05, "how far apart in s the stamps of a pair may be", minimum=0.0, maximum=10.0),
 )
 SENSOR_OPTION = Option(
-    "sensor", "jt128", "kind of the lidars: a name in config/ (jt128, jt128_ideal, ...), or a sensor file; unknown for others"
+    "sensor",
+    "jt128",
+    "kind of the lidars: a name in config/ (jt128, jt128_ideal, ...), or a sensor file; unknown for others",
 )
 TIMEOUT_OPTION = Option("timeout", 60.0, "give up (exit code 3) after so many s without data", minimum=0.1)
 FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
-from stretch_sim_cal.ros.display.calibrated_clouds import placement, warn_without_broadcast
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
+from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, warn_without_broadcast
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import VISUALIZE
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
-from stretch_sim_cal.ros.parameters import follow_changes
+from stretch_sim_cal.ros.node_main import NodeContext, follow_changes, run_node
+from stretch_sim_cal.ros.watchdog import Watchdog
 
 
 class Visualizer:

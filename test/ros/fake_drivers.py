@@ -169,7 +169,10 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
         for side in drivers.sides
     }
     room = EMPTY_PLAIN if drivers.one_plane else ROOM
-    scans = {side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(drivers.scans)] for side in drivers.sides}
+    scans = {
+        side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(drivers.scans)]
+        for side in drivers.sides
+    }
 
     def cloud(side: str, tick: int, stamp: float):
         points = scans[side][tick % drivers.scans].copy()

@@ -109,9 +109,7 @@ class Graph:
 
         from stretch_sim_cal.ros import simulator_node
         from stretch_sim_cal.ros.node_commands import SIMULATOR
-        from stretch_sim_cal.ros.node_main import NodeContext
-        from stretch_sim_cal.ros.parameters import read_parameters
-        from stretch_sim_cal.ros.simulator import simulated_robot
+        from stretch_sim_cal.ros.node_main import NodeContext, read_parameters
 
         context, stopped, truth = Context(), [], self.folder / "truth.json"
         rclpy.init(context=context, domain_id=int(self.environment["ROS_DOMAIN_ID"]))
@@ -121,10 +119,10 @@ class Graph:
         parsed, _ = SIMULATOR.parse([*arguments, "--truth", str(truth)])
         options = read_parameters(node, SIMULATOR.options, parsed)
         # Its progress would stand in what a node of this process prints meanwhile.
-        quiet = mock.patch.object(simulated_robot, "REPORT_EVERY", math.inf)
+        quiet = mock.patch.object(simulator_node, "REPORT_EVERY", math.inf)
         with quiet, concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(
-                simulated_robot.run_simulation, NodeContext(node, executor, options, parsed),
+                simulator_node.run_simulation, NodeContext(node, executor, options, parsed),
                 simulator_node.simulation_setup(options), lambda: contextlib.nullcontext(stopped),
             )  # fmt: skip
             try:

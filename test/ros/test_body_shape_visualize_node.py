@@ -11,9 +11,9 @@ from stretch_sim_cal.calibration.body.settings_file import zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule
 from stretch_sim_cal.recording.clouds import points_from_message
+from stretch_sim_cal.recording.joint_states import commanded_joints
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros import body_shape_visualize_node
-from stretch_sim_cal.ros.listening.joints import commanded_joints
 from stretch_sim_cal.ros.messages import joint_state_message
 
 pytestmark = pytest.mark.graph
@@ -87,7 +87,9 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
 
         sorted_out = {"obstacles_positive", "body_points", "stop_zone_occupied", "stop_zone_distance"}
         assert ros.context.spin_until(lambda: sorted_out <= set(heard), timeout=PATIENCE)
-        assert ros.context.spin_until(lambda: abs(heard["stop_zone_distance"].data - nearest()) < 1e-4, timeout=PATIENCE)
+        assert ros.context.spin_until(
+            lambda: abs(heard["stop_zone_distance"].data - nearest()) < 1e-4, timeout=PATIENCE
+        )
         obstacles = points_from_message(heard["obstacles_positive"])
         assert len(obstacles) > 500
         assert obstacles[:, 2].min() >= 0.06 and obstacles[:, 2].max() <= 1.6
@@ -185,7 +187,7 @@ def test_joints_are_known_by_newer_and_older_names(positions, expected):
     ],
 )
 def test_the_drawn_stop_zone_lies_between_its_boundaries(shape):
-    from stretch_sim_cal.ros.display.zone_markers import zone_markers
+    from stretch_sim_cal.ros.messages import zone_markers
 
     zones = Zones.around(shape, ZoneSettings(0.05, 0.1, 0.06, 1.6, -0.06))
     band = next(marker for marker in zone_markers(zones) if marker.ns == "stop_zone")

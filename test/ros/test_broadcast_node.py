@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.ros import broadcast_node
-from stretch_sim_cal.ros.listening.frames import FrameListener
+from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.messages import transforms_message
 
 pytestmark = pytest.mark.graph

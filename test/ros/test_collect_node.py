@@ -14,13 +14,13 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import SetBool, Trigger
 from tf2_msgs.msg import TFMessage
 
+from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.domain import own_domain
 from stretch_sim_cal.harness.truth import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.ros.collection.clearance import Sweep
 from stretch_sim_cal.ros.messages import transforms_message
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
@@ -50,7 +50,7 @@ class Cell:
 
     def start(self, *arguments):
         """Start a slow collection as a process: what is done to it happens before its next sample, on any machine."""
-        return self.graph.start("collect_node", "--speed-factor", "0.2", *arguments, *GRID, *SIMULATED_TIME)
+        return self.graph.start("collect_node", "--speed-factor", "0.5", *arguments, *GRID, *SIMULATED_TIME)
 
     def positions(self):
         """Return the joints' positions now."""

@@ -5,16 +5,16 @@ import itertools
 import numpy as np
 import pytest
 
+from stretch_sim_cal.collection.clearance import Sweep
+from stretch_sim_cal.collection.plan import plan_collection, samples_between
+from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.ros.collection.capture import cropped
-from stretch_sim_cal.ros.collection.clearance import Sweep
-from stretch_sim_cal.ros.collection.plan import plan_collection, samples_between
-from stretch_sim_cal.ros.collection.settings import load_settings
+from stretch_sim_cal.ros.captures import cropped
 
 SPEEDS = (0.1, 0.15, 0.8, 0.8, 0.8)
 MARGIN = 0.01

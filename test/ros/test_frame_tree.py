@@ -6,7 +6,7 @@ from geometry_msgs.msg import Transform
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
-from stretch_sim_cal.ros.listening.frames import FrameTree, transform_of_message, tree_of_description
+from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message, tree_of_description
 
 HEAD = from_xyz_rpy((0.1, 0.0, 1.4), (0.0, 0.1, 0.3))
 LEFT = from_xyz_rpy((0.0, 0.12, 0.1), (2.0, 0.5, -0.3))

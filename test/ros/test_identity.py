@@ -1,11 +1,11 @@
 """Files of another robot or tool are noticed: what a robot calls itself, and the hash of its description."""
 
+from stretch_sim_cal.calibration.body.identity import description_hash, robot_identity
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
 from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.geometry.shapes import Circle
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.ros.identity import description_hash, robot_identity
 
 
 def test_the_fleet_folder_names_robot_and_tool_the_users_file_first(tmp_path):

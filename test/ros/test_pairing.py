@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretch_sim_cal.ros.listening.pairing import MILLISECOND, StampPairing
+from stretch_sim_cal.recording.pairing import MILLISECOND, StampPairing
 
 PERIOD = 100
 

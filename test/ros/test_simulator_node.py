@@ -24,8 +24,8 @@ from stretch_sim_cal.recording.clouds import (
     message_bytes,
     points_from_message,
 )
+from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.robot import stretch
-from stretch_sim_cal.ros.listening.frames import FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 

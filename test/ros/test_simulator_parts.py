@@ -8,12 +8,17 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros.node_commands import SIMULATOR
-from stretch_sim_cal.ros.simulator.faults import Faults
-from stretch_sim_cal.ros.simulator.following import Following, Progress
-from stretch_sim_cal.ros.simulator.goals import INVALID_GOAL, INVALID_JOINTS, GoalRefused, read_waypoints
-from stretch_sim_cal.ros.simulator.pacing import FactorMeter, Pace
-from stretch_sim_cal.ros.simulator_node import simulation_setup
+from stretch_sim_cal.ros.simulator_node import FactorMeter, Pace, simulation_setup
+from stretch_sim_cal.simulation.faults import Faults
 from stretch_sim_cal.simulation.joints import Joints
+from stretch_sim_cal.simulation.trajectory import (
+    INVALID_GOAL,
+    INVALID_JOINTS,
+    Following,
+    GoalRefused,
+    Arrival,
+    read_waypoints,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def follow(joints, *points, names=("lift_joint", "arm_joint"), until=60.0):
         joints.step(0.01)
         track.append(dict(joints.positions))
         progress = following.update(0.01 * step)
-        if progress is not Progress.MOVING:
+        if progress is not Arrival.MOVING:
             return progress, 0.01 * step, track
     return progress, until, track
 
@@ -72,7 +77,7 @@ def test_goals_that_cannot_be_followed_are_refused(joints, names, points, code, 
 
 def test_joints_move_at_their_own_limits_unless_told_otherwise(joints):
     progress, seconds, _ = follow(joints, ([1.0, 0.52],))
-    assert progress is Progress.ARRIVED
+    assert progress is Arrival.ARRIVED
     assert seconds == pytest.approx(1.0 / joints.ranges["lift_joint"].velocity, abs=0.011)
     progress, seconds, _ = follow(joints, ([0.0, 0.52], [0.1, 0.1]))
     assert seconds == pytest.approx(10.0, abs=0.011)
@@ -85,7 +90,7 @@ def test_a_velocity_beyond_the_limit_is_not_reached(joints):
 
 def test_with_time_to_spare_joints_arrive_together(joints):
     progress, seconds, track = follow(joints, ([1.0, 0.4], (), 8.0))
-    assert progress is Progress.ARRIVED
+    assert progress is Arrival.ARRIVED
     assert seconds == pytest.approx(8.0, abs=0.011)
     half = track[399]
     assert half["lift_joint"] == pytest.approx(0.5, abs=0.01)
@@ -94,7 +99,7 @@ def test_with_time_to_spare_joints_arrive_together(joints):
 
 def test_waypoints_are_visited_one_after_the_other(joints):
     progress, _, track = follow(joints, ([0.6, 0.0],), ([0.1, 0.3],))
-    assert progress is Progress.ARRIVED
+    assert progress is Arrival.ARRIVED
     assert max(positions["lift_joint"] for positions in track) == pytest.approx(0.6)
     assert track[-1]["lift_joint"] == pytest.approx(0.1)
     assert track[-1]["arm_joint"] == pytest.approx(0.3)
@@ -103,7 +108,7 @@ def test_waypoints_are_visited_one_after_the_other(joints):
 def test_a_joint_that_does_not_arrive_is_late(joints):
     joints.stick(["arm_joint"])
     progress, _, track = follow(joints, ([0.5, 0.3],))
-    assert progress is Progress.LATE
+    assert progress is Arrival.LATE
     assert track[-1]["lift_joint"] == pytest.approx(0.5)
     assert track[-1]["arm_joint"] == 0.0
 

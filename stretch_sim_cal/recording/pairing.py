@@ -1,11 +1,11 @@
-"""Pairs two streams of stamped items, left and right, by time. Pure Python: knows no messages.
+"""Stamps, and two streams of stamped items, left and right, paired by them.
 
 Two lidars are synchronised only to within tens of milliseconds, so frames are paired by their stamps, within a bound.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from stretch_sim_cal.geometry.transforms import SIDES
 
@@ -14,6 +14,11 @@ Payload = TypeVar("Payload")
 MILLISECOND = 1_000_000
 # A stamp this far behind the last one is no late message but a stream that began anew: a bag that loops, a restart.
 RESTART = 1_000 * MILLISECOND
+
+
+def stamp_of(message: Any) -> int:
+    """Return the stamp in a message's header, in ns."""
+    return message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
 
 
 class Pair(NamedTuple, Generic[Payload]):

@@ -1,4 +1,5 @@
-"""Subscriptions whose quality of service follows the publishers that are there, and words for why a topic is silent.
+"""Subscriptions whose quality of service follows the publishers that are there, words for why a topic is silent, and the
+joints of /joint_states.
 
 A fixed profile is deaf to some driver: a reliable subscription never hears a best-effort publisher, a best-effort one
 loses big clouds of a reliable publisher, a latched (transient local) one never hears a volatile publisher.
@@ -7,7 +8,8 @@ loses big clouds of a reliable publisher, a latched (transient local) one never 
 from collections.abc import Callable
 from typing import Any
 
-from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+from stretch_sim_cal.recording.joint_states import commanded_joints
+from stretch_sim_cal.recording.topics import JOINT_STATES
 
 LOOK_EVERY = 0.25
 
@@ -48,6 +50,8 @@ class MatchedSubscription:
 
     def refresh(self) -> None:
         """Look at the graph, and subscribe anew where the profiles there call for it."""
+        from rclpy.qos import HistoryPolicy, QoSProfile
+
         wanted = self._profiles()
         if not wanted:  # keep listening: a publisher that went away may come back as it was
             return
@@ -71,6 +75,8 @@ class MatchedSubscription:
 
     def _profiles(self) -> set[tuple]:
         """Return the (reliability, durability) pairs that together hear every publisher."""
+        from rclpy.qos import DurabilityPolicy
+
         publishers = [info for info in _publishers(self._node, self.topic) if info.topic_type == type_name(self._type)]
         if not publishers:
             return set()
@@ -87,6 +93,33 @@ class MatchedSubscription:
     def diagnose(self) -> str:
         """Return why nothing may be heard on the topic, as part of a sentence."""
         return describe_topic(self._node, self.topic, self._type)
+
+
+class JointListener:
+    """Keeps the latest `positions` (m, rad) of all joints by their names; several publishers may each send a part of them.
+
+    `watchdog`, if there is one, counts the topic's silence.
+    """
+
+    def __init__(self, context, watchdog=None):
+        from sensor_msgs.msg import JointState
+
+        self.positions: dict[str, float] = {}
+        self._watchdog = watchdog
+        self._silence = f"no messages on {JOINT_STATES}"
+        subscription = MatchedSubscription(context, JointState, JOINT_STATES, self._take)
+        if watchdog:
+            watchdog.watch(self._silence, subscription.diagnose)
+
+    @property
+    def commanded(self) -> dict[str, float]:
+        """The joints of a dataset that are known so far (see `commanded_joints`)."""
+        return commanded_joints(self.positions)
+
+    def _take(self, message: Any) -> None:
+        if self._watchdog:
+            self._watchdog.seen(self._silence)
+        self.positions |= zip(message.name, message.position, strict=False)
 
 
 def describe_topic(node, topic: str, message_type: type) -> str:
@@ -112,7 +145,9 @@ def _publishers(node, topic: str) -> list:
     return [info for info in node.get_publishers_info_by_topic(topic) if info.node_name != node.get_name()]
 
 
-def _weakest_reliability(publishers) -> ReliabilityPolicy:
+def _weakest_reliability(publishers) -> Any:
+    from rclpy.qos import ReliabilityPolicy
+
     best_effort = any(info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT for info in publishers)
     return ReliabilityPolicy.BEST_EFFORT if best_effort else ReliabilityPolicy.RELIABLE
 

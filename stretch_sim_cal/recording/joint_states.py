@@ -1,6 +1,7 @@
-"""Arm poses in a recording: the stretches of time in which all joints stand still, and the returns scanned within them.
+"""The joints of /joint_states, and the arm poses in a recording: the stretches of time in which all joints stand still,
+and the returns scanned within them.
 
-Needs no ROS. Joint states and clouds are compared by the stamps in their headers, as on the robot.
+Joint states and clouds are compared by the stamps in their headers, as on the robot.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,17 +11,42 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.pairing import RESTART, stamp_of
 from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedPairs
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.stretch import COMMANDED_NAMES, commanded_limits, commanded_positions, joint_positions
-from stretch_sim_cal.ros.listening.joints import JOINT_STATES, STILL_WITHIN
-from stretch_sim_cal.ros.listening.pairing import RESTART
-from stretch_sim_cal.ros.listening.recorded import RecordedPairs
+from stretch_sim_cal.robot.stretch import (
+    ARM_JOINT,
+    ARM_SEGMENTS,
+    COMMANDED_NAMES,
+    commanded_limits,
+    commanded_positions,
+    joint_positions,
+)
 
+# Changes up to this (m or rad) are noise of an encoder, not motion.
+STILL_WITHIN = {joint: 0.001 if joint in ("lift", "arm") else 0.01 for joint in JOINTS}
 JOINT_STATE_TYPE = "sensor_msgs/msg/JointState"
 SETTLE_TIME = 300_000_000  # ns that all joints stand still before a scan counts, as when poses are collected
 TOLERANCES = {COMMANDED_NAMES[joint]: within for joint, within in STILL_WITHIN.items()}
+
+
+def commanded_joints(positions: dict[str, float]) -> dict[str, float]:
+    """Return the values (m, rad) of the joints that the positions (by the description's names) determine.
+
+    The arm's extension is that of `arm_joint` where a driver publishes it, else the sum of the four segments. Older
+    drivers put the word joint in front.
+    """
+    result = {}
+    for joint in JOINTS:
+        for name in (f"{joint}_joint", f"joint_{joint}"):
+            if name in positions:
+                result[joint] = positions[name]
+    if ARM_JOINT not in positions and all(name in positions for name in ARM_SEGMENTS):
+        result["arm"] = sum(positions[name] for name in ARM_SEGMENTS)
+    return result
 
 
 @dataclass(frozen=True)
@@ -78,7 +104,7 @@ def still_poses(recording: Recording, model: RobotModel) -> list[StillPose]:
     stretch: _Stretch | None = None
     before = 0
     for _, message in recording.messages([JOINT_STATES]):
-        stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+        stamp = stamp_of(message)
         if stamp < before - RESTART:
             raise _unusable(recording, "jump back")
         before = max(before, stamp)

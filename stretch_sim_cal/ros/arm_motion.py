@@ -1,15 +1,20 @@
-"""Moving the arm through the driver's action /follow_joint_trajectory, one joint at a time, and stopping it for sure."""
+"""Where the arm is, and moving it through the driver's action /follow_joint_trajectory, one joint at a time, with a stop
+that is confirmed."""
 
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stretch_sim_cal.collection.plan import Pose, describe
 from stretch_sim_cal.errors import Refused, RunFailure
 from stretch_sim_cal.recording.dataset import JOINTS
+from stretch_sim_cal.recording.joint_states import STILL_WITHIN
+from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
-from stretch_sim_cal.ros.collection.motion_state import ArmState
-from stretch_sim_cal.ros.collection.plan import Pose, describe
+from stretch_sim_cal.ros.subscription import JointListener
 
 ACTION = "/follow_joint_trajectory"
 STOP_SERVICE = "/stop_the_robot"
@@ -20,6 +25,43 @@ PATIENCE = 5.0
 # Wall time in which the driver has to answer at all, and to confirm a stop.
 ANSWER = 10.0
 STOPPING = 3.0
+
+
+class ArmState(JointListener):
+    """The arm's joints, and since when they stand still. The watchdog is ticked by whoever waits."""
+
+    def __init__(self, context: Any, model: RobotModel, watchdog: Any):
+        self._context = context
+        self._model = model
+        self.stamp = 0
+        self._still_at: dict[str, float] = {}
+        self._still_since: dict[str, int] = {}
+        super().__init__(context, watchdog)
+
+    @property
+    def arm(self) -> dict[str, float]:
+        """The values (m, rad) of the joints of a dataset that have been heard of."""
+        commanded = stretch.commanded_positions(self._model, self.positions)
+        return {joint: float(commanded[name]) for joint, name in COMMANDED_NAMES.items() if name in commanded}
+
+    @property
+    def still_since(self) -> int:
+        """The stamp (ns) from which on no joint of the arm has moved."""
+        return max(self._still_since.values(), default=self.stamp)
+
+    def wait_until_known(self) -> None:
+        """Wait for all joints of a dataset. Raises `RunFailure` (watchdog) if nothing comes."""
+        while len(self.arm) < len(JOINTS):
+            self._context.spin_once()
+            self._watchdog.tick()
+
+    def _take(self, message: Any) -> None:
+        super()._take(message)
+        self.stamp = stamp_of(message) or self._context.node.get_clock().now().nanoseconds  # some drivers do not stamp
+        for joint, value in self.arm.items():
+            if abs(value - self._still_at.get(joint, float("inf"))) > STILL_WITHIN[joint]:
+                self._still_at[joint] = value
+                self._still_since[joint] = self.stamp
 
 
 class ArmMotion:

@@ -11,9 +11,10 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
-from stretch_sim_cal.ros.listening.frames import complaint_about_frame
-from stretch_sim_cal.ros.listening.pairing import MILLISECOND, Pair, StampPairing
-from stretch_sim_cal.ros.listening.watchdog import Progress, Watchdog
+from stretch_sim_cal.recording.frame_tree import complaint_about_frame
+from stretch_sim_cal.recording.pairing import MILLISECOND, Pair, StampPairing, stamp_of
+from stretch_sim_cal.ros.subscription import MatchedSubscription
+from stretch_sim_cal.ros.watchdog import Progress, Watchdog
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,6 @@ class CloudPairs:
     def __init__(self, context, options, watchdog: Watchdog | None = None, depth: int = 5,
                  on_pair: Callable[[CloudPair], None] | None = None):  # fmt: skip
         from sensor_msgs.msg import PointCloud2
-
-        from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
 
         self._context = context
         self._watchdog = watchdog
@@ -112,8 +111,7 @@ class CloudPairs:
             if all(self._pairing.counts.received.values()):
                 self._watchdog.watch(self._no_pairs, self._why_no_pairs)
         self._check_frame(side, message.header.frame_id)
-        stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
-        for pair in self._pairing.add(side, stamp, message):
+        for pair in self._pairing.add(side, stamp_of(message), message):
             self._offer(pair)
 
     def _offer(self, pair: Pair) -> None:

@@ -10,21 +10,21 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message, scan_from_message
-from stretch_sim_cal.recording.reader import Recording
-from stretch_sim_cal.ros.listening.frames import (
+from stretch_sim_cal.recording.frame_tree import (
     FrameTree,
     complaint_about_frame,
     transform_of_message,
     tree_of_description,
 )
-from stretch_sim_cal.ros.listening.joints import JOINT_STATES
-from stretch_sim_cal.ros.listening.pairing import Pair, PairingCounts, StampPairing
+from stretch_sim_cal.recording.pairing import Pair, PairingCounts, StampPairing, stamp_of
+from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
 
 CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 TF_TYPE = "tf2_msgs/msg/TFMessage"
 DESCRIPTION_TOPIC = "/robot_description"
+JOINT_STATES = "/joint_states"
 JOINT_MESSAGES = 20  # several nodes may share the topic, each with joints of its own
 
 
@@ -112,7 +112,7 @@ def recorded_signatures(
     for topic, message in recording.messages(list(side_of)):
         observer = observers[side_of[topic]]
         if observer.num_scans < scans:
-            observer.add(scan_from_message(message), message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec)
+            observer.add(scan_from_message(message), 1e-9 * stamp_of(message))
         elif all(other.num_scans >= scans for other in observers.values()):
             break
     found: dict[str, Signature | InputError] = {}
@@ -187,8 +187,7 @@ class RecordedPairs:
             if complaint not in complaints:
                 complaints.add(complaint)
                 self._warn(complaint)
-            stamp = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
-            yield from pairing.add(self._side_of[topic], stamp, message)
+            yield from pairing.add(self._side_of[topic], stamp_of(message), message)
 
     def _complaint(self, topic: str, frame: str) -> str:
         side = self._side_of[topic]

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
+from stretch_sim_cal.collection.plan import Pose, samples_between
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
 from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
-from stretch_sim_cal.ros.collection.plan import Pose, samples_between
 
 # Distance in m from the robot as it stands within which points belong to it.
 ROBOT_WITHIN = 0.25
