@@ -1,7 +1,5 @@
 """`ros_align_dual_lidar`: the transform between the two lidars, from their clouds, into the calibration file."""
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +14,7 @@ from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_num
 from stretch_sim_cal.ros.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.left_mount import LeftMountCheck
-from stretch_sim_cal.ros.node_commands import ALIGN
-from stretch_sim_cal.ros.node_main import NodeContext, either, run_node
+from stretch_sim_cal.ros.node_main import NodeContext, either
 from stretch_sim_cal.ros.outcome import finish, lidar_joints, record, roll_back, values_path_of
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.ros.watchdog import Watchdog
@@ -75,12 +72,3 @@ def _settings(options, sensor: Sensor | None, base_from_left: np.ndarray) -> Ali
     }
     given = {name: value for name, value in given.items() if value is not None}
     return AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(ALIGN, align, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,9 +5,7 @@ It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_cal
 `base_footprint` is added only where nobody else speaks of that frame.
 """
 
-import sys
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,8 +13,7 @@ from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.node_commands import BROADCAST
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.ros.node_main import NodeContext
 
 # Wall time that others have, after base_link was first heard, to speak of the footprint frame.
 OTHERS_SPEAK_FIRST = 3.0
@@ -97,12 +94,3 @@ def broadcast(context: NodeContext) -> None:
     """Publish the calibration's frames until a signal ends the node."""
     Broadcaster(context).publish()
     context.spin()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(BROADCAST, broadcast, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

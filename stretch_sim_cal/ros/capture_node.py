@@ -1,9 +1,6 @@
 """A few pairs of clouds of a running robot or simulator: into an .npz file (`ros_capture_clouds FILE`), for pictures and
 for trying things by hand, or as arrays, with the frames of the description."""
 
-import sys
-from collections.abc import Sequence
-
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
@@ -11,8 +8,8 @@ from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.node_commands import CAPTURE, CLOUD_OPTIONS, TIMEOUT_OPTION
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node, run_node
+from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
 from stretch_sim_cal.ros.watchdog import Watchdog
 
 VERIFY = NodeCommand(
@@ -63,12 +60,3 @@ def live_clouds(
         f"--right-lidar-frame={right_frame}", f"--max-time-difference={max_time_difference}",
     ]  # fmt: skip
     return in_node(VERIFY, listen, arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(CAPTURE, capture, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,7 +14,7 @@ from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.geometry.voxels import voxel_keys
-from stretch_sim_cal.recording.topics import JOINT_STATES
+from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.ros.arm_motion import ACTION, ArmState
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
@@ -171,7 +171,7 @@ def calibrated_poses(options: Any, frames: FrameListener, watchdog: Any) -> Cali
 
 def robot_description(context: Any, frames: FrameListener, watchdog: Any) -> str:
     """Return the URDF text on /robot_description. Raises `RunFailure` (watchdog) where there is none."""
-    silence = f"no message on {frames.DESCRIPTION_TOPIC}"
+    silence = f"no message on {DESCRIPTION_TOPIC}"
     watchdog.watch(silence, lambda: "the poses are planned on it; does the robot's driver run?")
     while frames.description is None:
         context.spin_once()

@@ -8,7 +8,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +27,7 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses, check_driver, robot_description
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.node_commands import COLLECT
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.watchdog import Watchdog
 
 # Seconds of the robot's time per pair of clouds, and per sample beside moving and settling.
@@ -219,12 +218,3 @@ def _print_json(
         "seconds": round(_time_needed(plan, settings), 1),
     }
     print(json.dumps(outcome), flush=True)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(COLLECT, collect, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ reads.
 import contextlib
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +17,8 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.writer import RecordingWriter
-from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.ros.node_commands import STORAGES
+from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.sensor.sensor import Driver
 from stretch_sim_cal.simulation.faults import Faults
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -271,12 +270,3 @@ def simulate(context: NodeContext) -> int:
     if options.storage != STORAGES[0] and not options.record:
         raise InputError("parameter storage is of a recording; add --record DIR")
     return run_simulation(context, simulation_setup(options))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the simulator's command line and return its exit code."""
-    return run_node(SIMULATOR, simulate, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import importlib
 import math
 import os
 import signal
@@ -17,6 +16,7 @@ from unittest import mock
 
 import fake_drivers
 
+from stretch_sim_cal import programs
 from stretch_sim_cal.harness.domain import isolated_environment
 
 HERE = Path(__file__).resolve().parent
@@ -42,10 +42,14 @@ class Ended:
         return lines[0]
 
 
-def of_tests(module: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+def of_tests(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: no table's for
     the fake ones, the sparse sensor's for the simulator."""
-    sensor = {"align_node": "unknown", "floor_node": "unknown", "mounts_node": "jt128_sparse"}.get(module)
+    sensor = {
+        "ros_align_dual_lidar": "unknown",
+        "ros_find_floor_calibration": "unknown",
+        "ros_calibrate_lidar_mounts": "jt128_sparse",
+    }.get(program)
     return arguments if sensor is None else ("--sensor", sensor, *arguments)
 
 
@@ -64,34 +68,34 @@ class Graph:
     def calibration_file(self) -> Path:
         return self.folder / "fleet" / "stretch-test" / "calibration_dual_lidar" / "dual_lidar_calibration.yaml"
 
-    def start(self, module: str, *arguments: str) -> subprocess.Popen:
-        """Start a node by the name of its module in `stretch_sim_cal.ros`."""
-        command = [sys.executable, "-m", f"stretch_sim_cal.ros.{module}", *of_tests(module, arguments)]
+    def start(self, program: str, *arguments: str) -> subprocess.Popen:
+        """Start a program as a process."""
+        script = f"import sys; from stretch_sim_cal import programs; sys.exit(programs.{program}())"
+        command = [sys.executable, "-c", script, *of_tests(program, arguments)]
         return self._popen(command)
 
-    def run(self, module: str, *arguments: str, timeout: float = 5 * PATIENCE) -> Ended:
+    def run(self, program: str, *arguments: str, timeout: float = 5 * PATIENCE) -> Ended:
         """Run a node to its end."""
-        process = self.start(module, *arguments)
+        process = self.start(program, *arguments)
         try:
             out, err = process.communicate(timeout=timeout)
         finally:
             stop(process)
         return Ended(process.returncode, out, err)
 
-    def call(self, module: str, *arguments: str) -> Ended:
+    def call(self, program: str, *arguments: str) -> Ended:
         """Run a node to its end in this process, which needs no seconds to start as one of its own does."""
-        node = importlib.import_module(f"stretch_sim_cal.ros.{module}")
         with mock.patch.dict(os.environ, self.environment), contextlib.chdir(self.folder), captured() as read:
             try:
-                code = node.main(of_tests(module, arguments))
+                code = programs.main(program, of_tests(program, arguments))
             except SystemExit as ended:  # argparse
                 code = ended.code
             return Ended(code, *read())
 
     @contextlib.contextmanager
-    def running(self, module: str, *arguments: str, ready: str) -> Iterator[subprocess.Popen]:
+    def running(self, program: str, *arguments: str, ready: str) -> Iterator[subprocess.Popen]:
         """Run a node beside the test, from the line `ready` in its output on, until the end of the context."""
-        process = self.start(module, *arguments)
+        process = self.start(program, *arguments)
         try:
             wait_for_line(process, ready)
             yield process

@@ -5,6 +5,7 @@ import pytest
 from node_process import PATIENCE, stop
 from test_broadcast_node import write_calibration
 
+from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
 from stretch_sim_cal.calibration.body.model_file import save_body_shape_model
 from stretch_sim_cal.calibration.body.settings_file import zone_settings
@@ -13,7 +14,6 @@ from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, Tape
 from stretch_sim_cal.recording.clouds import points_from_message
 from stretch_sim_cal.recording.joint_states import commanded_joints
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros import body_shape_visualize_node
 from stretch_sim_cal.ros.messages import joint_state_message
 
 pytestmark = pytest.mark.graph
@@ -75,7 +75,7 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
     arguments = [str(shared.folder / "model.yaml"), "--stop-zone", "3"]
     # All pairs of clouds are the same, so what is published of one fits what is published of another.
     drivers = shared.drivers(description=nominal_description(), scans=1, invalid_share=0.0)
-    with drivers, shared.running("body_shape_visualize_node", *arguments, ready="visualizing") as process:
+    with drivers, shared.running("ros_visualize_body_shape_calibration", *arguments, ready="visualizing") as process:
         assert move_to(0.1)
         assert move_to(0.45)
         assert heard["body_outline"].header.frame_id == "floor_plane"
@@ -146,7 +146,7 @@ def test_zones_come_from_the_settings_file_and_parameters_go_first(ros, shared):
     )
     arguments = [str(shared.folder / "model.yaml"), "--settings", str(settings), "--stop-zone", "0.5"]
     drivers = shared.drivers(description=nominal_description())
-    with drivers, shared.running("body_shape_visualize_node", *arguments, ready="visualizing"):
+    with drivers, shared.running("ros_visualize_body_shape_calibration", *arguments, ready="visualizing"):
         assert ros.context.spin_until(lambda: "outer_boundary" in heard, timeout=PATIENCE)
         radii = [max(point.x for point in heard[name].points) for name in ("inner_boundary", "outer_boundary")]
         assert radii == pytest.approx([0.5, 1.0], abs=1e-3)
@@ -202,5 +202,5 @@ def test_a_model_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_p
     path = tmp_path / "model.yaml"
     if content is not None:
         path.write_text(content)
-    assert body_shape_visualize_node.main([str(path)]) == 2
+    assert programs.main("ros_visualize_body_shape_calibration", [str(path)]) == 2
     assert named in capfd.readouterr().err

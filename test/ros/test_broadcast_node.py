@@ -8,10 +8,10 @@ import yaml
 from fake_drivers import true_right_to_left
 from node_process import PATIENCE, stop, wait_for_line
 
+from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
-from stretch_sim_cal.ros import broadcast_node
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.messages import transforms_message
 
@@ -54,7 +54,7 @@ def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_
     base_from_floor = write_calibration(shared.calibration_file, 0.03)
     publish_robot(ros.drivers, footprint=True)
     frames = FrameListener(ros.context)
-    with shared.running("broadcast_node", ready="broadcasting") as process:
+    with shared.running("ros_broadcast_calibration", ready="broadcasting") as process:
         tree = frames.tree
         assert ros.context.spin_until(
             lambda: tree.known("floor_plane") and tree.known("base_footprint"), timeout=PATIENCE
@@ -82,7 +82,7 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
     base_from_floor = write_calibration(shared.calibration_file, 0.03)
     publish_robot(ros.drivers, footprint=False)
     frames = FrameListener(ros.context)
-    with shared.running("broadcast_node", ready="base_link -> base_footprint") as process:
+    with shared.running("ros_broadcast_calibration", ready="base_link -> base_footprint") as process:
         assert ros.context.spin_until(lambda: frames.tree.known("base_footprint"), timeout=PATIENCE)
         assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
         publish_robot(ros.drivers, footprint=True)
@@ -104,5 +104,5 @@ def test_a_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_path, c
         content = yaml.safe_dump(data)
     if content is not None:
         path.write_text(content)
-    assert broadcast_node.main(["--calibration-file", str(path)]) == 2
+    assert programs.main("ros_broadcast_calibration", ["--calibration-file", str(path)]) == 2
     assert named in capfd.readouterr().err

@@ -46,11 +46,15 @@ class Cell:
         self._tf.publish(transforms_message(frames, 0))
 
     def collect(self, *arguments):
-        return self.graph.call("collect_node", "--speed-factor", "10", *arguments, *GRID, *SIMULATED_TIME)
+        return self.graph.call(
+            "ros_collect_body_shape_data", "--speed-factor", "10", *arguments, *GRID, *SIMULATED_TIME
+        )
 
     def start(self, *arguments):
         """Start a slow collection as a process: what is done to it happens before its next sample, on any machine."""
-        return self.graph.start("collect_node", "--speed-factor", "0.5", *arguments, *GRID, *SIMULATED_TIME)
+        return self.graph.start(
+            "ros_collect_body_shape_data", "--speed-factor", "0.5", *arguments, *GRID, *SIMULATED_TIME
+        )
 
     def positions(self):
         """Return the joints' positions now."""
@@ -210,7 +214,7 @@ def test_a_silent_lidar_is_named(graph):
 
 def process(graph, *arguments):
     return graph.running(
-        "simulator_node", *arguments, "--truth", str(graph.folder / "truth.json"), ready="simulator ready"
+        "stretch_simulator", *arguments, "--truth", str(graph.folder / "truth.json"), ready="simulator ready"
     )
 
 

@@ -41,7 +41,9 @@ def graph(domain, tmp_path_factory):
 
 
 def test_nothing_moves_before_the_calibration_is_in_tf(graph):
-    ended = graph.run("mounts_node", str(graph.folder / "early"), *QUICK, "--timeout", "5", *SIMULATED_TIME)
+    ended = graph.run(
+        "ros_calibrate_lidar_mounts", str(graph.folder / "early"), *QUICK, "--timeout", "5", *SIMULATED_TIME
+    )
     assert ended.code == 1 and "ros_broadcast_calibration" in ended.err
     assert not (graph.folder / "early").exists()
 
@@ -54,7 +56,7 @@ def calibrate(graph, domain, frames, *arguments):
         publisher.publish(transforms_message(frames, 0))
         out = str(graph.folder / "cal.yaml")
         ended = graph.call(
-            "mounts_node", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json",
+            "ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json",
             *SIMULATED_TIME,
         )  # fmt: skip
     assert ended.code == 0, ended.err

@@ -25,7 +25,7 @@ def bag(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded")
     with own_domain() as domain:
         ended = Graph(domain, folder).call(
-            "simulator_node", *ROBOT, "--record", str(folder / "bag"), "--storage", request.param, "--duration", "5"
+            "stretch_simulator", *ROBOT, "--record", str(folder / "bag"), "--storage", request.param, "--duration", "5"
         )
     assert ended.code == 0, ended.err
     return folder / "bag"

@@ -250,7 +250,7 @@ def test_a_recording_is_whole_and_the_same_at_any_speed(graph):
     ways = ((graph.call, "fast"), (graph.run, "slow", "--real-time-factor", "3", "--storage", "sqlite3"))
     for run, name, *arguments in ways:
         folder = graph.folder / name
-        ended = run("simulator_node", *ARGUMENTS, "--record", str(folder), "--duration", "0.5", *arguments)
+        ended = run("stretch_simulator", *ARGUMENTS, "--record", str(folder), "--duration", "0.5", *arguments)
         assert ended.code == 0, ended.err
         assert "real-time factor" in ended.out
         truth = load_truth(graph.folder / f"{name}.truth.json")
@@ -266,13 +266,13 @@ def test_a_recording_is_whole_and_the_same_at_any_speed(graph):
 
 
 def test_scans_that_nobody_takes_are_not_cast(graph):
-    ended = graph.call("simulator_node", *ARGUMENTS, "--duration", "2")
+    ended = graph.call("stretch_simulator", *ARGUMENTS, "--duration", "2")
     assert ended.code == 0
     assert "0 left and 0 right clouds" in ended.out
 
 
 def test_a_signal_ends_it_cleanly_with_its_recording(graph):
-    process = graph.start("simulator_node", *ARGUMENTS, "--record", str(graph.folder / "bag"))
+    process = graph.start("stretch_simulator", *ARGUMENTS, "--record", str(graph.folder / "bag"))
     wait_for_line(process, "simulator ready")
     assert stop(process, signal.SIGTERM) == 0
     assert "Traceback" not in process.stderr.read()
@@ -283,7 +283,7 @@ def test_a_signal_ends_it_cleanly_with_its_recording(graph):
 def test_faults_show_in_what_is_published(graph):
     faults = "silent_left,drop_half_right,stamp_offset:0.25,push:6"
     ended = graph.call(
-        "simulator_node", *ARGUMENTS, "--fault", faults, "--record", str(graph.folder / "bag"), "--duration", "1.3"
+        "stretch_simulator", *ARGUMENTS, "--fault", faults, "--record", str(graph.folder / "bag"), "--duration", "1.3"
     )
     assert ended.code == 0, ended.err
     assert recorded_clouds(graph.folder / "bag", "left") == {}
@@ -311,7 +311,7 @@ def test_a_stuck_joint_and_an_unhomed_robot_refuse(graph):
 
 
 def test_a_crash_is_a_crash(graph):
-    ended = graph.run("simulator_node", *ARGUMENTS, "--fault", "crash:0.5")
+    ended = graph.run("stretch_simulator", *ARGUMENTS, "--fault", "crash:0.5")
     assert ended.code == 70
 
 
@@ -324,6 +324,6 @@ def test_a_crash_is_a_crash(graph):
     ],
 )
 def test_bad_input_gets_one_line(graph, arguments, says):
-    ended = graph.call("simulator_node", *arguments)
+    ended = graph.call("stretch_simulator", *arguments)
     assert ended.code == 2
     assert says in ended.error

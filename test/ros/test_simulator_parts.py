@@ -14,9 +14,9 @@ from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.trajectory import (
     INVALID_GOAL,
     INVALID_JOINTS,
+    Arrival,
     Following,
     GoalRefused,
-    Arrival,
     read_waypoints,
 )
 
