@@ -90,7 +90,7 @@ def plan_collection(
     `is_free` tells whether nothing is nearer than `margin` (m) to anything in a pose, `explain` what is where it is
     not, `done` which poses are captured already, `is_touching` whether parts touch outright: a robot that stands with
     parts nearer than the margin (stowed, say) may leave that pose without it.
-    Raises `Refused` where the present pose touches, or no pose of the grid can be reached from it.
+    Raises `Refused` if the present pose touches, or no pose of the grid can be reached from it.
     """
     cramped = not is_free(start)
     if cramped and is_touching(start):
@@ -192,7 +192,7 @@ class _Graph:
         return self._edges[key]
 
     def path_to_nearest(self, start: tuple[int, ...], targets: set) -> list[tuple[int, ...]] | None:
-        """Return the quickest path (nodes, `start` first) to whichever target is nearest; None where none is reached."""
+        """Return the quickest path (nodes, `start` first) to whichever target is nearest; None if none is reached."""
         best = {start: 0.0}
         came_from: dict = {start: None}
         queue = [(0.0, start)]

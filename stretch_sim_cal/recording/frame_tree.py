@@ -27,7 +27,7 @@ def complaint_about_frame(
     """Return what is odd about the frame that clouds of a lidar come in, or "".
 
     `expected` holds the frames by side, `options` what the user calls the two "topics" and the "frame" of this side.
-    Raises `InputError` where it is the other lidar's.
+    Raises `InputError` if it is the other lidar's.
     """
     frame, own = frame.lstrip("/"), expected[side]
     other = "right" if side == "left" else "left"
@@ -84,7 +84,7 @@ class FrameTree:
     def lookup(self, target: str, source: str) -> np.ndarray:
         """Return `target_from_source` (4, 4).
 
-        Raises `InputError` where a frame is unknown, the two are not connected (naming the missing link), or the
+        Raises `InputError` if a frame is unknown, the two are not connected (naming the missing link), or the
         tree has a loop.
         """
         target, source = self.resolve(target), self.resolve(source)
@@ -138,7 +138,7 @@ def tree_of_description(text: str) -> FrameTree:
 
 
 def transform_of_message(message) -> np.ndarray:
-    """Return the 4x4 of a geometry_msgs/Transform. Raises `InputError` where it is not finite or has no rotation."""
+    """Return the 4x4 of a geometry_msgs/Transform. Raises `InputError` if it is not finite or has no rotation."""
     t, q = message.translation, message.rotation
     numbers = (t.x, t.y, t.z, q.x, q.y, q.z, q.w)
     if not all(map(math.isfinite, numbers)) or math.hypot(*numbers[3:]) < 1e-6:

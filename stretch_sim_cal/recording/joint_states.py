@@ -36,7 +36,7 @@ TOLERANCES = {COMMANDED_NAMES[joint]: within for joint, within in STILL_WITHIN.i
 def commanded_joints(positions: dict[str, float]) -> dict[str, float]:
     """Return the values (m, rad) of the joints that the positions (by the description's names) determine.
 
-    The arm's extension is that of `arm_joint` where a driver publishes it, else the sum of the four segments. Older
+    The arm's extension is that of `arm_joint` if a driver publishes it, else the sum of the four segments. Older
     drivers put the word joint in front.
     """
     result = {}

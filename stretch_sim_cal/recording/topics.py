@@ -63,14 +63,14 @@ def recorded_frames(
 
 
 def recorded_description(recording: Recording) -> str | None:
-    """Return the text of the first /robot_description, None where there is none."""
+    """Return the text of the first /robot_description, None if there is none."""
     if recording.topics.get(DESCRIPTION_TOPIC) != "std_msgs/msg/String":
         return None
     return next((message.data for _, message in recording.messages([DESCRIPTION_TOPIC])), None)
 
 
 def recorded_joints(recording: Recording) -> dict[str, float]:
-    """Return the first position (m, rad) of every joint on /joint_states, by its name; empty where there is none."""
+    """Return the first position (m, rad) of every joint on /joint_states, by its name; empty if there is none."""
     positions: dict[str, float] = {}
     if recording.topics.get(JOINT_STATES) == "sensor_msgs/msg/JointState":
         for _, message in itertools.islice(recording.messages([JOINT_STATES]), JOINT_MESSAGES):
@@ -104,7 +104,7 @@ def recorded_signatures(
 ) -> dict[str, Signature | InputError]:
     """Return what the first scans of each lidar say of sensor and driver, or why they say nothing.
 
-    Raises `InputError` where a topic is missing.
+    Raises `InputError` if a topic is missing.
     """
     for side in SIDES:
         recording.require(topics[side], CLOUD_TYPE)
@@ -141,7 +141,7 @@ class RecordedPairs:
 
     `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of others.
     `bound` (s) is how far apart the stamps of a pair may be, `limit`
-    the most pairs to yield, `read` what makes a cloud of a message. Raises `InputError` where a topic is missing, holds the
+    the most pairs to yield, `read` what makes a cloud of a message. Raises `InputError` if a topic is missing, holds the
     other lidar's clouds, or no pair is found at all. `messages` gives all pairs as messages with their stamps.
     """
 

@@ -83,7 +83,7 @@ class ArmMotion:
         self._handle: Any = None
 
     def wait_for_driver(self) -> None:
-        """Wait for the action's server. Raises `RunFailure` where there is none."""
+        """Wait for the action's server. Raises `RunFailure` if there is none."""
         if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
             raise RunFailure(f"nobody offers the action {ACTION}; does the robot's driver run?")
 
@@ -99,7 +99,7 @@ class ArmMotion:
     def move(self, target: Pose) -> None:
         """Move to `target` and return when /joint_states says that the arm is there.
 
-        Raises `Refused` where the driver rejects the move, and `RunFailure` where it gives up, a joint does not
+        Raises `Refused` if the driver rejects the move, and `RunFailure` if it gives up, a joint does not
         arrive, or nothing is heard.
         """
         goal, needed = self._goal(target)

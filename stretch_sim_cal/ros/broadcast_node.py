@@ -1,8 +1,8 @@
 """`ros_broadcast_calibration`: the calibration as frames in TF.
 
-It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated` and, where the file has mounts,
+It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated` and, if the file has mounts,
 `base_link` -> `lidar_left_calibrated`. The frames of the robot's own description stay its own: `base_link` ->
-`base_footprint` is added only where nobody else speaks of that frame.
+`base_footprint` is added only if nobody else publishes that frame.
 """
 
 import time

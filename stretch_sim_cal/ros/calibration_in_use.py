@@ -24,7 +24,7 @@ DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity"
 def usable_calibration(path: str | Path) -> CalibrationFile:
     """Read a calibration file that can be put to use.
 
-    Raises `InputError` where it is missing, broken, contradicts itself or holds no calibration.
+    Raises `InputError` if it is missing, broken, contradicts itself or holds no calibration.
     """
     if not Path(path).exists():
         raise InputError(f"{path}: there is no calibration yet; {CALIBRATE}")
@@ -114,7 +114,7 @@ def _intensity(message) -> np.ndarray | float:
 def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> Placement:
     """Return where the clouds belong by the calibration file, with TF in place of what the file does not hold.
 
-    Without a floor in the file the frame is the described footprint, else `floor_frame`. Raises `InputError` where a
+    Without a floor in the file the frame is the described footprint, else `floor_frame`. Raises `InputError` if a
     frame is unknown, or the file's mounts cannot be this robot's.
     """
     file = calibration.file
@@ -136,6 +136,6 @@ def xyz(records: np.ndarray) -> np.ndarray:
 
 
 def warn_without_broadcast(context, frames: FrameListener, frame: str) -> None:
-    """Say so where TF does not have `frame` a while after the start: RViz would show nothing."""
+    """Warn if TF does not have `frame` a while after the start: RViz would show nothing."""
     if not context.spin_until(lambda: frames.tree.known(frame), timeout=BROADCAST_GRACE):
         context.log.warning(f"frame '{frame}' is not in TF, so RViz shows nothing; run ros_broadcast_calibration")

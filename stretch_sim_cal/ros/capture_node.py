@@ -40,7 +40,7 @@ def live_clouds(
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:  # fmt: skip
     """Return `count` pairs (left, right) of points (N, 3), base_from_left and the nominal footprint_from_base (4, 4).
 
-    Raises `RunFailure` where a topic stays silent, `InputError` where frames are missing or ROS 2 is not there.
+    Raises `RunFailure` if a topic stays silent, `InputError` if frames are missing or ROS 2 is not there.
     """
 
     def listen(context: NodeContext):

@@ -73,7 +73,7 @@ class Captures:
         self._settings = settings
 
     def take(self, poses: CalibratedPoses) -> Capture:
-        """Wait until the arm stands still, and capture. Raises `RunFailure` (watchdog) where no clouds come."""
+        """Wait until the arm stands still, and capture. Raises `RunFailure` (watchdog) if no clouds come."""
         self._wait_until_settled()
         pairs: list[CloudPair] = []
         clouds = CloudPairs(self._context, self._options, self._watchdog, on_pair=pairs.append)
@@ -144,9 +144,9 @@ def _one_per_cell(points: np.ndarray, cell: float) -> np.ndarray:
 
 
 def calibrated_poses(options: Any, frames: FrameListener, watchdog: Any) -> CalibratedPoses:
-    """Return where the calibration in TF has the lidars, the left one by its mount where that was found.
+    """Return where the calibration in TF has the lidars, the left one by its mount if that was found.
 
-    Raises `Refused` where nobody broadcasts a calibration.
+    Raises `Refused` if nobody broadcasts a calibration.
     """
     frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
     try:
@@ -170,7 +170,7 @@ def calibrated_poses(options: Any, frames: FrameListener, watchdog: Any) -> Cali
 
 
 def robot_description(context: Any, frames: FrameListener, watchdog: Any) -> str:
-    """Return the URDF text on /robot_description. Raises `RunFailure` (watchdog) where there is none."""
+    """Return the URDF text on /robot_description. Raises `RunFailure` (watchdog) if there is none."""
     silence = f"no message on {DESCRIPTION_TOPIC}"
     watchdog.watch(silence, lambda: "the poses are planned on it; does the robot's driver run?")
     while frames.description is None:
@@ -181,7 +181,7 @@ def robot_description(context: Any, frames: FrameListener, watchdog: Any) -> str
 
 
 def check_driver(context: Any) -> None:
-    """Raise `Refused` where the driver would not, or should not, move. What it does not tell is a warning."""
+    """Raise `Refused` if the driver would not, or should not, move. What it does not tell is a warning."""
     mode = _driver_mode(context)
     if mode is None:
         context.log.warning("the driver does not tell its mode; position or navigation is needed")
@@ -202,7 +202,7 @@ def check_driver(context: Any) -> None:
 
 
 def _driver_name(context: Any) -> str | None:
-    """Return the full name of the node that offers the action, None where there is none."""
+    """Return the full name of the node that offers the action, None if there is none."""
     infos = context.node.get_publishers_info_by_topic(f"{ACTION}/_action/feedback")
     return next((f"{info.node_namespace.rstrip('/')}/{info.node_name}" for info in infos), None)
 
@@ -227,7 +227,7 @@ def _driver_mode(context: Any) -> str | None:
 
 
 def _flag(context: Any, topic: str) -> bool | None:
-    """Return what the driver says on a status topic; None where it has none, or says nothing."""
+    """Return what the driver says on a status topic; None if it has none, or says nothing."""
     from std_msgs.msg import Bool
 
     if not context.node.get_publishers_info_by_topic(topic):

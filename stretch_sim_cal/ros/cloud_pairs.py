@@ -81,7 +81,7 @@ class CloudPairs:
         return self._pairing.counts
 
     def take(self, count: int, label: str) -> Iterator[CloudPair]:
-        """Yield `count` pairs as they arrive, showing progress. Raises `RunFailure` (watchdog) where none come."""
+        """Yield `count` pairs as they arrive, showing progress. Raises `RunFailure` (watchdog) if none come."""
         with Progress(label, count) as progress:
             while progress.count < count:
                 self._context.spin_until(self._has_pair)

@@ -164,7 +164,7 @@ def _skipped_entry(skipped: Skipped) -> dict:
 def _check_room(
     points: np.ndarray, model: RobotModel, plan: Plan, joints: Mapping[str, float], settings: CollectionSettings
 ) -> None:
-    """Raise `Refused` where anything but the robot is near to where its arm is going to be."""
+    """Raise `Refused` if anything but the robot is near to where its arm is going to be."""
     others = {name: value for name, value in joints.items() if name in model.joints}
     found = Sweep(model).obstacle(points, plan.tour, others, settings.clearance)
     if found is not None:
@@ -176,7 +176,7 @@ def _check_room(
 
 
 def _ask(yes: bool, poses: int) -> None:
-    """Return when the user agrees. Raises `Refused` where not."""
+    """Return when the user agrees. Raises `Refused` if not."""
     if yes:
         return
     answer = input(f"The arm is going to move through {poses} poses. Is the room around it clear? [yes/no] ")

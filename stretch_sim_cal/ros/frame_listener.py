@@ -60,8 +60,8 @@ class FrameListener:
     def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
         """Return `target_from_source` of each (target, source), waiting until all are known.
 
-        Raises `InputError` where a frame is still missing `GRACE` s after all that publish frames have been heard, and
-        `RunFailure` (from the watchdog) where one of them says nothing.
+        Raises `InputError` if a frame is still missing `GRACE` s after all that publish frames have been heard, and
+        `RunFailure` (from the watchdog) if one of them says nothing.
         """
         silence = f"no frames from {self.TF_TOPICS[0]} or {DESCRIPTION_TOPIC}"
         watchdog.watch(silence, self._why_silent)

@@ -67,7 +67,7 @@ def calibrate(context: NodeContext) -> int:
 
 
 def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
-    """Wait until TF has the mount: what is collected next is to be seen from there. Warns where it does not come."""
+    """Wait until TF has the mount: what is collected next is to be seen from there. Warns if it does not come."""
     options, frames = context.options, FrameListener(context)
 
     def taken_over() -> bool:

@@ -11,6 +11,7 @@ import argparse
 import difflib
 import itertools
 import math
+import os
 import signal
 import sys
 import time
@@ -24,6 +25,8 @@ from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError
 
 TERMINATED = 143
+LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
+"""Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970."""
 STEP = 0.1
 # Parameters that rclpy itself understands on every node.
 ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")
@@ -34,7 +37,7 @@ class Option:
     """One parameter: `--num-samples 20` on the command line, `--ros-args -p num_samples:=20` in ROS.
 
     `kind` (bool, int, float or str) follows from `default` unless that is None, which stands for "not set".
-    Numbers have to lie in `minimum` .. `maximum`, both included, strings in `choices` where there are any. A `live`
+    Numbers have to lie in `minimum` .. `maximum`, both included, strings in `choices` if there are any. A `live`
     parameter can be changed while the node runs.
     """
 
@@ -168,7 +171,7 @@ class NodeContext:
         return True
 
     def every(self, seconds: float, action: Callable[[], object]) -> Any:
-        """Call `action` every so many seconds of wall time, also where /clock stands still; return the timer."""
+        """Call `action` every so many seconds of wall time, also if /clock stands still; return the timer."""
         from rclpy.clock import Clock, ClockType
 
         return self.node.create_timer(seconds, action, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -251,6 +254,7 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
     except ImportError as error:
         raise InputError(f"{description.executable}: needs ROS 2 ({error}); run 'make env' or source ROS 2") from error
 
+    os.environ.setdefault("RCUTILS_CONSOLE_OUTPUT_FORMAT", LOG_FORMAT)
     try:
         rclpy.init(args=[description.executable, *for_ros], signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:  # the base of rcl's own classes, one for every way an argument can be malformed

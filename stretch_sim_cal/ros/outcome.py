@@ -22,7 +22,7 @@ def finish(
     context, result, what: str, lines: Sequence[str], numbers: dict[str, Any],
     updated: Callable[[], CalibrationFile], path: str | Path,
 ) -> int:  # fmt: skip
-    """Print `result` (as `lines`, or `numbers` as JSON), write it to `path` where it is accepted, return the exit code.
+    """Print `result` (as `lines`, or `numbers` as JSON), write it to `path` if it is accepted, return the exit code.
 
     `updated` returns the calibration file's new content. It reads the file only now, so that nothing is lost which
     another calibration wrote in the meantime. A refusal prints each reason in a line of its own and writes nothing.
@@ -50,7 +50,7 @@ def finish(
 
 
 def roll_back(context, path: str | Path, values_path: Path | None) -> int:
-    """Bring back both files as they were before their last write. Raises `InputError` where there is no backup."""
+    """Bring back both files as they were before their last write. Raises `InputError` if there is no backup."""
     for file in filter(None, (Path(path), values_path if values_path and values_path.exists() else None)):
         backup = backups.rollback(file)
         context.log.info(
@@ -60,7 +60,7 @@ def roll_back(context, path: str | Path, values_path: Path | None) -> int:
 
 
 def values_path_of(context) -> Path | None:
-    """Return the file for calibrated joints, None where there is none. Raises `InputError` where it cannot be updated."""
+    """Return the file for calibrated joints, None if there is none. Raises `InputError` if it cannot be updated."""
     options = context.options
     if options.values_file:
         path = Path(options.values_file).expanduser()
@@ -79,7 +79,7 @@ def values_path_of(context) -> Path | None:
 
 def lidar_joints(context, frames, file: CalibrationFile) -> list[values_file.JointOrigin]:
     """Return where both lidars are on the head: the left one by the file's mounts, else as described, and the right one
-    as the file's alignment puts it; none, with a warning, where TF does not have the head."""
+    as the file's alignment puts it; none, with a warning, if TF does not have the head."""
     options = context.options
     try:
         base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))

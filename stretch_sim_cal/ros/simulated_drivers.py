@@ -1,8 +1,7 @@
-"""The robot's drivers over a simulation: publishers, lidars, joint states and frames, put together as one robot."""
+"""What the simulated robot's drivers publish: description, joints and frames, and both lidars' clouds, to DDS and into a
+recording."""
 
-import json
 import math
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,36 +12,24 @@ from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.serialization import serialize_message
-from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState, PointCloud2
 from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
-from stretch_sim_cal.geometry.transforms import SIDES, from_rotation_translation, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, from_rotation_translation
 from stretch_sim_cal.recording.writer import RecordingWriter
-from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import local_motion
 from stretch_sim_cal.robot.model import Joint
-from stretch_sim_cal.ros.driver_control import DriverServices, DriverState, TrajectoryServer
-from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, time_message, transforms_message
-from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
 from stretch_sim_cal.ros.subscription import type_name
-from stretch_sim_cal.simulation.faults import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
+from stretch_sim_cal.simulation.faults import Faults
 
-STEP = 25_000_000  # ns: joints, frames and /clock at 40 Hz, four steps to a scan
-STATUS_EVERY = 1_000_000_000  # ns
-# "As fast as possible" is bounded, because messages beyond what a consumer written in Python can take are lost work:
-# with clouds (paired, decoded, used), and while joints move (states, frames and clock only). While nobody waits for
-# anything but time, more than the simulation's `idle_factor` would only take the processor from those who compute.
-BOUND_WITH_CLOUDS = 3.0
-BOUND_MOVING = 20.0
-CLOCK_RATE = 100.0  # per second of wall time, at most
 STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
 
 
 class Publisher:
-    """Publishes one topic and, where there is a recording, writes it there as well.
+    """Publishes one topic and, if there is a recording, writes it there as well.
 
     Not more than `rate` messages per second of wall time are sent, however fast simulated time passes: every message
     that a node written in Python takes costs it up to a millisecond. A recording gets all of them.
@@ -202,76 +189,3 @@ class LidarDrivers:
         message = cloud_message(scan, self._frames[driver.side], round((start + offset) * 1e9))
         driver.publisher.publish(message, round((start + self._simulation.period) * 1e9))
         driver.published += 1
-
-
-class SimulatedRobot:
-    """The robot's drivers over a simulation: every `step` lets `STEP` ns of simulated time pass and publishes it."""
-
-    def __init__(self, context: NodeContext, simulation: Any, faults: Faults, recording: RecordingWriter | None):
-        node = context.node
-        publishers = Publishers(node, recording)
-        self._simulation = simulation
-        self._faults = faults
-        self._state = DriverState(context.options.mode, homed=not faults.not_homed)
-        self._truth = publishers.create(String, "~/ground_truth", depth=1, latched=True, recorded=False)
-        self._truth.publish(String(data=json.dumps(simulation.ground_truth())), 0)
-        self._clock = publishers.create(Clock, "/clock", recorded=False, rate=CLOCK_RATE)
-        self._robot = RobotState(publishers, simulation.nominal_description)
-        frames = dict(zip(SIDES, stretch.LIDAR_LINKS))
-        self.lidars = LidarDrivers(publishers, simulation, frames, faults)
-        self._trajectories = TrajectoryServer(node, simulation.joints, self._state.refusal)
-        known = simulation.joints.ranges
-        poses = {
-            name: [{joint: value for joint, value in pose.items() if joint in known} for pose in way]
-            for name, way in (("stow", _stowing(stretch.STOW)), ("home", [stretch.HOME]))
-        }
-        self._services = DriverServices(node, self._state, self._trajectories, publishers, **poses)
-        simulation.joints.stick(faults.stuck)
-        self._pushed = False
-        self._now = 0
-        self._robot.publish_once(self._now)
-        self._publish()
-
-    @property
-    def now(self) -> float:
-        """Simulated time in s."""
-        return self._now * 1e-9
-
-    @property
-    def bound(self) -> float:
-        """How fast simulated time may pass at present where no factor is asked for."""
-        if self.lidars.are_heard:
-            return BOUND_WITH_CLOUDS
-        return BOUND_MOVING if self._trajectories.is_moving else self._simulation.idle_factor
-
-    def step(self) -> None:
-        """Let one step of simulated time pass."""
-        self._now += STEP
-        if self._faults.crash is not None and self.now >= self._faults.crash:
-            os._exit(CRASH_EXIT_CODE)
-        if self._faults.push is not None and not self._pushed:
-            self._push_when_due(self._faults.push)
-        self.lidars.listen()
-        self._simulation.joints.step(STEP * 1e-9)
-        self._trajectories.step(self.now)
-        self._publish()
-        self.lidars.step(self.now)
-
-    def _push_when_due(self, tick: int) -> None:
-        if self.now >= self._simulation.start_time("left", tick):
-            self._simulation.move_base(from_xyz_rpy((PUSH_DISTANCE, 0.0, 0.0), (0.0, 0.0, PUSH_ANGLE)))
-            self._pushed = True
-
-    def _publish(self) -> None:
-        self._clock.publish(Clock(clock=time_message(self._now)), self._now)
-        joints = self._simulation.joints
-        self._robot.publish(joints.joint_positions, joints.joint_velocities, self._now)
-        if self._now % STATUS_EVERY == 0:
-            self._services.publish(self._now)
-
-
-def _stowing(stow: Mapping[str, float]) -> list[dict[str, float]]:
-    """Return the way to the stowed pose: the arm in first, then the hand over the base, then down."""
-    first = {stretch.ARM_JOINT: stow[stretch.ARM_JOINT]}
-    last = {"lift_joint": stow["lift_joint"]}
-    return [first, {name: value for name, value in stow.items() if name not in first | last}, last]

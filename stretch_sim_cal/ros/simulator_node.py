@@ -164,7 +164,7 @@ def run_simulation(
 
     `stopping` is entered once the simulation has started; it yields a list that is empty until it is to stop.
     """
-    from stretch_sim_cal.ros.simulated_drivers import SimulatedRobot
+    from stretch_sim_cal.ros.simulated_robot import SimulatedRobot
 
     options = context.options
     faults = Faults.from_texts([text for text in options.fault.split(",") if text.strip()])
@@ -221,7 +221,7 @@ def _serve(context: NodeContext, seconds: float) -> None:
 def _look(executor: Any) -> bool:
     """Run all callbacks that are ready, and say whether any took something in (and may have left more to do).
 
-    With one and the same timeout (none): where that differs from call to call, rclpy's executor looks at coroutines
+    With one and the same timeout (none): if that differs from call to call, rclpy's executor looks at coroutines
     that wait, and never at what has come in.
     """
     from rclpy.executors import TimeoutException

@@ -49,7 +49,7 @@ class MatchedSubscription:
             self._node.destroy_subscription(self._subscriptions.popitem()[1])
 
     def refresh(self) -> None:
-        """Look at the graph, and subscribe anew where the profiles there call for it."""
+        """Look at the graph, and subscribe anew if the profiles there call for it."""
         from rclpy.qos import HistoryPolicy, QoSProfile
 
         wanted = self._profiles()

@@ -1,6 +1,6 @@
 """Says which topic is silent, and gives up after a while; and shows progress while data is collected.
 
-Liveness is measured with the steady clock: it must work also where /clock stands still.
+Liveness is measured with the steady clock: it must work also if /clock stands still.
 """
 
 import math
@@ -56,7 +56,7 @@ class Watchdog:
             self._watched[name].warned = False
 
     def tick(self) -> None:
-        """Count the time since the last tick, up to `LONGEST_TICK`. Raises `RunFailure` where a silence is too long."""
+        """Count the time since the last tick, up to `LONGEST_TICK`. Raises `RunFailure` if a silence is too long."""
         now = self._now()
         elapsed = min(now - self._last_tick, LONGEST_TICK)
         self._last_tick = now

@@ -111,7 +111,7 @@ class Arrival(Enum):
 class Following:
     """Leads `joints` through `waypoints`, one after another; call `update` at every step of simulated time (s).
 
-    A joint moves at the speed asked for, at most at its own; where a waypoint's time allows more than that needs, the
+    A joint moves at the speed asked for, at most at its own; if a waypoint's time allows more than that needs, the
     joints move slower, so that they arrive at that time together. Between waypoints the joints stop.
     """
 
@@ -128,7 +128,7 @@ class Following:
         return self._waypoints[self._index]
 
     def update(self, now: float) -> Arrival:
-        """Go on to the next waypoint where the present one is reached, and say how it stands."""
+        """Go on to the next waypoint if the present one is reached, and say how it stands."""
         while not self.missing() and now >= self._earliest:
             if self._index + 1 == len(self._waypoints):
                 return Arrival.ARRIVED

@@ -1,10 +1,13 @@
-"""How the robot's driver is commanded: the action /follow_joint_trajectory, its services, its `mode` parameter, and the
-topics that say how it is."""
+"""The simulated robot: commanded as the robot's driver is, by the action /follow_joint_trajectory, services and the `mode`
+parameter, and put together with what its drivers publish."""
 
+import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from control_msgs.action import FollowJointTrajectory
 from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
@@ -13,24 +16,38 @@ from rclpy.action.server import ServerGoalHandle
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.task import Future
+from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
+from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.ros.messages import time_message
-from stretch_sim_cal.ros.simulated_drivers import Publishers
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publishers, RobotState
+from stretch_sim_cal.simulation.faults import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.trajectory import (
     GOAL_TOLERANCE_VIOLATED,
     INVALID_GOAL,
     PATH_TOLERANCE_VIOLATED,
     SUCCESSFUL,
+    Arrival,
     Following,
     GoalRefused,
-    Progress,
     Waypoint,
     read_waypoints,
 )
 
+STEP = 25_000_000  # ns: joints, frames and /clock at 40 Hz, four steps to a scan
+STATUS_EVERY = 1_000_000_000  # ns
+# "As fast as possible" is bounded, because messages beyond what a consumer written in Python can take are lost work:
+# with clouds (paired, decoded, used), and while joints move (states, frames and clock only). While nobody waits for
+# anything but time, more than the simulation's `idle_factor` would only take the processor from those who compute.
+BOUND_WITH_CLOUDS = 3.0
+BOUND_MOVING = 20.0
+CLOCK_RATE = 100.0  # per second of wall time, at most
 ACTION = "/follow_joint_trajectory"
 FEEDBACK_EVERY = 0.05  # s of wall time: however fast simulated time passes, somebody has to take it
 MOVING_MODES = ("position", "navigation")
@@ -89,9 +106,9 @@ class TrajectoryServer:
         if active.handle is not None and time.monotonic() >= active.next_feedback:
             active.next_feedback = time.monotonic() + FEEDBACK_EVERY
             active.handle.publish_feedback(self._feedback(active.following))
-        if progress is Progress.ARRIVED:
+        if progress is Arrival.ARRIVED:
             self._finish("succeed", SUCCESSFUL, "")
-        elif progress is Progress.LATE:
+        elif progress is Arrival.LATE:
             missing = ", ".join(f"{name} by {gap:+.4f}" for name, gap in active.following.missing().items())
             self._joints.hold()
             self._finish("abort", GOAL_TOLERANCE_VIOLATED, f"did not arrive: {missing}")
@@ -155,7 +172,7 @@ class DriverState:
         self.homed = homed
 
     def refusal(self) -> str | None:
-        """Return why the robot may not move, None where it may."""
+        """Return why the robot may not move, None if it may."""
         if self.runstopped:
             return "the runstop is on; switch it off with /runstop"
         if not self.homed:
@@ -244,3 +261,76 @@ class DriverServices:
             if parameter.value not in MOVING_MODES:
                 self._trajectories.abort(f"the driver's mode was set to '{parameter.value}'")
         return SetParametersResult(successful=True)
+
+
+class SimulatedRobot:
+    """The robot's drivers over a simulation: every `step` lets `STEP` ns of simulated time pass and publishes it."""
+
+    def __init__(self, context: NodeContext, simulation: Any, faults: Faults, recording: RecordingWriter | None):
+        node = context.node
+        publishers = Publishers(node, recording)
+        self._simulation = simulation
+        self._faults = faults
+        self._state = DriverState(context.options.mode, homed=not faults.not_homed)
+        self._truth = publishers.create(String, "~/ground_truth", depth=1, latched=True, recorded=False)
+        self._truth.publish(String(data=json.dumps(simulation.ground_truth())), 0)
+        self._clock = publishers.create(Clock, "/clock", recorded=False, rate=CLOCK_RATE)
+        self._robot = RobotState(publishers, simulation.nominal_description)
+        frames = dict(zip(SIDES, stretch.LIDAR_LINKS))
+        self.lidars = LidarDrivers(publishers, simulation, frames, faults)
+        self._trajectories = TrajectoryServer(node, simulation.joints, self._state.refusal)
+        known = simulation.joints.ranges
+        poses = {
+            name: [{joint: value for joint, value in pose.items() if joint in known} for pose in way]
+            for name, way in (("stow", _stowing(stretch.STOW)), ("home", [stretch.HOME]))
+        }
+        self._services = DriverServices(node, self._state, self._trajectories, publishers, **poses)
+        simulation.joints.stick(faults.stuck)
+        self._pushed = False
+        self._now = 0
+        self._robot.publish_once(self._now)
+        self._publish()
+
+    @property
+    def now(self) -> float:
+        """Simulated time in s."""
+        return self._now * 1e-9
+
+    @property
+    def bound(self) -> float:
+        """How fast simulated time may pass at present if no factor is asked for."""
+        if self.lidars.are_heard:
+            return BOUND_WITH_CLOUDS
+        return BOUND_MOVING if self._trajectories.is_moving else self._simulation.idle_factor
+
+    def step(self) -> None:
+        """Let one step of simulated time pass."""
+        self._now += STEP
+        if self._faults.crash is not None and self.now >= self._faults.crash:
+            os._exit(CRASH_EXIT_CODE)
+        if self._faults.push is not None and not self._pushed:
+            self._push_when_due(self._faults.push)
+        self.lidars.listen()
+        self._simulation.joints.step(STEP * 1e-9)
+        self._trajectories.step(self.now)
+        self._publish()
+        self.lidars.step(self.now)
+
+    def _push_when_due(self, tick: int) -> None:
+        if self.now >= self._simulation.start_time("left", tick):
+            self._simulation.move_base(from_xyz_rpy((PUSH_DISTANCE, 0.0, 0.0), (0.0, 0.0, PUSH_ANGLE)))
+            self._pushed = True
+
+    def _publish(self) -> None:
+        self._clock.publish(Clock(clock=time_message(self._now)), self._now)
+        joints = self._simulation.joints
+        self._robot.publish(joints.joint_positions, joints.joint_velocities, self._now)
+        if self._now % STATUS_EVERY == 0:
+            self._services.publish(self._now)
+
+
+def _stowing(stow: Mapping[str, float]) -> list[dict[str, float]]:
+    """Return the way to the stowed pose: the arm in first, then the hand over the base, then down."""
+    first = {stretch.ARM_JOINT: stow[stretch.ARM_JOINT]}
+    last = {"lift_joint": stow["lift_joint"]}
+    return [first, {name: value for name, value in stow.items() if name not in first | last}, last]
