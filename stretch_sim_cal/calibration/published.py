@@ -21,8 +21,8 @@ from stretch_sim_cal.calibration.clouds import checked_points
 from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint, footprint_from_base
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, from_rotation_translation, inverse, log
 

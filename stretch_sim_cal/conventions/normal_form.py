@@ -24,7 +24,8 @@ from stretch_sim_cal.conventions.stretch import renames as stretch_renames
 from stretch_sim_cal.conventions.stretch import turning as stretch_turning
 from stretch_sim_cal.conventions.stretch.names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import RobotModel, load_urdf_text, parse_urdf
+from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.urdf import MeshFolders, mesh_packages, mesh_path, parse_xml
 
 TOOL_SITE = "tool_attachment_site_link"

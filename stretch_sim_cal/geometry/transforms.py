@@ -105,7 +105,7 @@ def error(truth: np.ndarray, estimate: np.ndarray) -> tuple[float, float]:
 def check_rigid(transform, name: str = "transform", tolerance: float = 1e-4) -> np.ndarray:
     """Return `transform` as a float 4x4 array, its rotation made exactly orthonormal.
 
-    Raises `InputError` naming `name` where it is not 4x4, not finite, or further than `tolerance` from rigid.
+    Raises `InputError` naming `name` if it is not 4x4, not finite, or further than `tolerance` from rigid.
     """
     try:
         matrix = np.array(transform, dtype=float)

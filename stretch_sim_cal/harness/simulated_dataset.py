@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
-from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.planes import footprint_from_base
+from stretch_sim_cal.geometry.points import convex_hull, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
-from stretch_sim_cal.geometry.voxels import voxel_keys
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms

@@ -12,8 +12,8 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
-from stretch_sim_cal.geometry.voxels import voxel_keys
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.ros.arm_motion import ACTION, ArmState
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs

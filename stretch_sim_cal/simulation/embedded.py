@@ -17,8 +17,14 @@ from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
-from stretch_sim_cal.robot.stretch import BASE_LINK, LIDAR_LINKS, STOW, nominal_description
+from stretch_sim_cal.robot.stretch import (
+    BASE_LINK,
+    LIDAR_LINKS,
+    STOW,
+    TRUE_LIDAR_LINKS,
+    nominal_description,
+    simulated_description,
+)
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor

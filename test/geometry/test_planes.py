@@ -55,7 +55,9 @@ def test_weights_of_zero_leave_points_out():
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_error_of_a_floor_is_its_height_at_the_origin_and_the_angle_between_normals(angle, sign):
     tilted = Plane(sign * np.array([np.sin(angle), 0.0, np.cos(angle)]), sign * 0.03)
-    assert floor_error(Plane(np.array([0.0, 0.0, 1.0]), 0.028), tilted) == pytest.approx((0.002, angle), rel=1e-9, abs=1e-15)
+    assert floor_error(Plane(np.array([0.0, 0.0, 1.0]), 0.028), tilted) == pytest.approx(
+        (0.002, angle), rel=1e-9, abs=1e-15
+    )
 
 
 def test_the_footprint_lies_on_the_floor_below_base_link():

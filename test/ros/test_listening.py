@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_drivers import edge_transform, nominal_pose
+from fake_drivers import description, edge_transform, nominal_pose
 from node_process import PATIENCE
 
 from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.clouds import POINT_DTYPE
+from stretch_sim_cal.recording.frame_tree import tree_of_description
 from stretch_sim_cal.ros.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.messages import cloud_message, transforms_message
@@ -234,3 +236,12 @@ def test_a_latched_message_is_heard_however_late_one_comes(ros):
     publisher.publish(String(data="<robot/>"))
     MatchedSubscription(ros.context, String, "/robot_description", heard.append, latched=True)
     assert ros.context.spin_until(lambda: heard, timeout=PATIENCE)
+
+
+def test_the_description_knows_where_the_lidars_are():
+    poses = [nominal_pose("left"), nominal_pose("right")]
+    tree = tree_of_description(description(poses))
+    distance, angle = error(poses[1], tree.lookup("base_link", "lidar_right_link"))
+    assert distance < 1e-9 and angle < 1e-9
+    with pytest.raises(InputError, match="/robot_description has"):
+        tree.lookup("base_link", "camera")

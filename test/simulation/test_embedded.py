@@ -11,8 +11,7 @@ from stretch_sim_cal.files import write_yaml
 from stretch_sim_cal.geometry.transforms import SIDES, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.robot.stretch import STOW
+from stretch_sim_cal.robot.stretch import STOW, PayloadBox
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation import shapes

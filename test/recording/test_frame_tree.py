@@ -5,8 +5,8 @@ import pytest
 from geometry_msgs.msg import Transform
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
-from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message, tree_of_description
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message
 
 HEAD = from_xyz_rpy((0.1, 0.0, 1.4), (0.0, 0.1, 0.3))
 LEFT = from_xyz_rpy((0.0, 0.12, 0.1), (2.0, 0.5, -0.3))
@@ -74,14 +74,3 @@ def test_a_transform_without_a_rotation_is_refused(bad):
         setattr(message.rotation, name, value)
     with pytest.raises(InputError):
         transform_of_message(message)
-
-
-def test_the_description_knows_where_the_lidars_are():
-    from fake_drivers import description, nominal_pose
-
-    poses = [nominal_pose("left"), nominal_pose("right")]
-    tree = tree_of_description(description(poses))
-    distance, angle = error(poses[1], tree.lookup("base_link", "lidar_right_link"))
-    assert distance < 1e-9 and angle < 1e-9
-    with pytest.raises(InputError, match="/robot_description has"):
-        tree.lookup("base_link", "camera")
