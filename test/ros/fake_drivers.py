@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import yaml
 
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse, to_xyz_rpy
 
+NORMAL = np.array([0.01, -0.005, 1.0]) / np.linalg.norm([0.01, -0.005, 1.0])
 ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's frame; the first is seen from inside
     [(-3.0, -2.5, 0.0), (3.5, 2.0, 2.6)],
     [(1.5, -1.8, 0.0), (2.3, -0.9, 0.75)],
@@ -205,3 +209,37 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
             tick += 1
 
     return publish
+
+
+def write_calibration(
+    path, height: float, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
+) -> np.ndarray:
+    """Write a calibration file, with mounts where `base_from_left` is given; return its base_link_from_floor_plane."""
+    transform = footprint_from_base(Plane(normal, height))
+    entries = {
+        "right_to_left_transform": {"data": true_right_to_left().tolist()},
+        FOOTPRINT: {"data": transform.tolist()},
+        FLOOR: {"data": {"normal": normal.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
+    }
+    if base_from_left is not None:
+        poses = {"left": base_from_left.tolist(), "right": (base_from_left @ true_right_to_left()).tolist()}
+        entries["lidar_mounts"] = {"data": poses, "covariance": np.eye(12).tolist()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replacement = path.with_suffix(".new")
+    replacement.write_text(yaml.safe_dump(entries))
+    replacement.replace(path)
+    return inverse(transform)
+
+
+def publish_frames(node, transforms: dict, topic: str = "/tf_static", latched: bool = True):
+    """Publish {(parent, child): parent_from_child (4, 4)} once, and return the publisher, which serves late comers if
+    `latched`."""
+    from rclpy.qos import DurabilityPolicy, QoSProfile
+    from tf2_msgs.msg import TFMessage
+
+    from stretch_sim_cal.ros.messages import transforms_message
+
+    durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+    publisher = node.create_publisher(TFMessage, topic, QoSProfile(depth=5, durability=durability))
+    publisher.publish(transforms_message(transforms, 0))
+    return publisher

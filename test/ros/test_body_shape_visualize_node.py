@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from fake_drivers import write_calibration
 from node_process import PATIENCE, stop
-from test_broadcast_node import write_calibration
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.body.model import BodyShapeModel

@@ -5,49 +5,20 @@ import signal
 import numpy as np
 import pytest
 import yaml
-from fake_drivers import true_right_to_left
+from fake_drivers import publish_frames, true_right_to_left, write_calibration
 from node_process import PATIENCE, stop, wait_for_line
 
 from stretch_sim_cal import programs
-from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.calibration.calibration_file import FLOOR
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.messages import transforms_message
 
 pytestmark = pytest.mark.graph
 
-NORMAL = np.array([0.01, -0.005, 1.0]) / np.linalg.norm([0.01, -0.005, 1.0])
-
-
-def write_calibration(
-    path, height: float, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
-) -> np.ndarray:
-    """Write a calibration file, with mounts where `base_from_left` is given; return its base_link_from_floor_plane."""
-    transform = footprint_from_base(Plane(normal, height))
-    entries = {
-        "right_to_left_transform": {"data": true_right_to_left().tolist()},
-        FOOTPRINT: {"data": transform.tolist()},
-        FLOOR: {"data": {"normal": normal.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
-    }
-    if base_from_left is not None:
-        poses = {"left": base_from_left.tolist(), "right": (base_from_left @ true_right_to_left()).tolist()}
-        entries["lidar_mounts"] = {"data": poses, "covariance": np.eye(12).tolist()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replacement = path.with_suffix(".new")
-    replacement.write_text(yaml.safe_dump(entries))
-    replacement.replace(path)
-    return inverse(transform)
-
 
 def publish_robot(node, footprint: bool):
-    from rclpy.qos import DurabilityPolicy, QoSProfile
-    from tf2_msgs.msg import TFMessage
-
-    profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    publisher = node.create_publisher(TFMessage, "/tf_static", profile)
     edges = [("base_link", "link_lidar_left")] + [("base_footprint", "base_link")] * footprint
-    publisher.publish(transforms_message({edge: np.eye(4) for edge in edges}, 0))
+    publish_frames(node, {edge: np.eye(4) for edge in edges})
 
 
 def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_file(ros, shared):

@@ -6,13 +6,12 @@ import signal
 
 import numpy as np
 import pytest
+from fake_drivers import publish_frames
 from node_process import PATIENCE, Graph, stop, wait_for_line
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from robot_client import robot_client
 from scipy.spatial import cKDTree
 from sensor_msgs.msg import JointState
 from std_srvs.srv import SetBool, Trigger
-from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.geometry.planes import footprint_from_base
@@ -21,7 +20,6 @@ from stretch_sim_cal.harness.domain import own_domain
 from stretch_sim_cal.harness.truth import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.ros.messages import transforms_message
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -34,8 +32,6 @@ class Cell:
     def __init__(self, graph, client):
         self.graph, self.client = graph, client
         self.truth = load_truth(graph.folder / "truth.json")
-        profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        self._tf = client.node.create_publisher(TFMessage, "/tf_static", profile)
 
     def broadcast(self):
         """Say what ros_broadcast_calibration would of a perfect calibration."""
@@ -43,7 +39,7 @@ class Cell:
             ("base_link", "floor_plane"): inverse(footprint_from_base(self.truth.floor)),
             ("lidar_left_link", "lidar_right_calibrated"): self.truth.right_to_left,
         }
-        self._tf.publish(transforms_message(frames, 0))
+        publish_frames(self.client.node, frames)
 
     def collect(self, *arguments):
         return self.graph.call(

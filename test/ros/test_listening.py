@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_drivers import description, edge_transform, nominal_pose
+from fake_drivers import description, edge_transform, nominal_pose, publish_frames
 from node_process import PATIENCE
 
 from stretch_sim_cal.errors import InputError, RunFailure
@@ -179,19 +179,15 @@ def create(node, kind: str, topic: str):
     return node.create_publisher(getattr(sensor_msgs.msg, kind), topic, 10)
 
 
-def publish_frames(node, edges, topic="/tf_static", latched=True):
-    from tf2_msgs.msg import TFMessage
-
-    publisher = node.create_publisher(TFMessage, topic, profile(latched=latched))
-    publisher.publish(transforms_message({edge: edge_transform(*edge) for edge in edges}, 0))
-    return publisher
+def publish_edges(node, edges, topic="/tf_static", latched=True):
+    return publish_frames(node, {edge: edge_transform(*edge) for edge in edges}, topic, latched)
 
 
 def test_frames_of_several_publishers_latched_or_not_form_one_tree(ros):
     frames = FrameListener(ros.context)
-    publish_frames(ros.drivers, [("base_link", "head_link")])
-    publish_frames(ros.drivers, [("head_link", "lidar_left_link")])
-    late = publish_frames(ros.drivers, [], "/tf", latched=False)
+    publish_edges(ros.drivers, [("base_link", "head_link")])
+    publish_edges(ros.drivers, [("head_link", "lidar_left_link")])
+    late = publish_edges(ros.drivers, [], "/tf", latched=False)
 
     def keep_sending():
         late.publish(transforms_message({("head_link", "lidar_right_link"): nominal_pose("right")}, 0))
@@ -204,9 +200,9 @@ def test_frames_of_several_publishers_latched_or_not_form_one_tree(ros):
 
 def test_a_bad_transform_and_a_second_parent_are_warnings(ros, capfd):
     frames = FrameListener(ros.context)
-    publish_frames(ros.drivers, [("base_link", "lidar_left_link")])
+    publish_edges(ros.drivers, [("base_link", "lidar_left_link")])
     assert ros.context.spin_until(lambda: frames.tree.known("lidar_left_link"), timeout=PATIENCE)
-    publish_frames(ros.drivers, [("odom", "lidar_left_link")])
+    publish_edges(ros.drivers, [("odom", "lidar_left_link")])
     assert ros.context.spin_until(lambda: frames.tree.known("odom"), timeout=PATIENCE)
     assert "'lidar_left_link' has two parents" in capfd.readouterr().err
     message = transforms_message({("base_link", "imu"): np.eye(4)}, 0)
@@ -218,7 +214,7 @@ def test_a_bad_transform_and_a_second_parent_are_warnings(ros, capfd):
 
 def test_frames_that_stay_missing_are_an_error_that_says_what_there_is(ros, monkeypatch):
     monkeypatch.setattr(FrameListener, "GRACE", 0.3)
-    publish_frames(ros.drivers, [("base_link", "lidar_left_link")])
+    publish_edges(ros.drivers, [("base_link", "lidar_left_link")])
     with pytest.raises(InputError, match="'lidar_right_link' is unknown; TF has lidar_left_link, base_link"):
         FrameListener(ros.context).wait_for(("base_link", "lidar_right_link"), watchdog=Watchdog(PATIENCE, print))
 

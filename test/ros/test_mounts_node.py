@@ -4,10 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from fake_drivers import publish_frames
 from node_process import Graph
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from robot_client import robot_client
-from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
@@ -16,7 +15,6 @@ from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.domain import own_domain
 from stretch_sim_cal.harness.truth import load_truth
-from stretch_sim_cal.ros.messages import transforms_message
 
 ROBOT = (
     "--world", "empty_hall", "--sensor", "jt128_sparse",
@@ -51,9 +49,7 @@ def test_nothing_moves_before_the_calibration_is_in_tf(graph):
 def calibrate(graph, domain, frames, *arguments):
     """Run the node into the folder `poses`, with frames in TF as the broadcaster would have them."""
     with robot_client(domain) as client:
-        profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        publisher = client.node.create_publisher(TFMessage, "/tf_static", profile)
-        publisher.publish(transforms_message(frames, 0))
+        publish_frames(client.node, frames)
         out = str(graph.folder / "cal.yaml")
         ended = graph.call(
             "ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json",

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import yaml
-from fake_drivers import Drivers
+from fake_drivers import Drivers, write_calibration
 from node_process import PACKAGE_ROOT, PATIENCE, stop
-from test_broadcast_node import write_calibration
 
 from stretch_sim_cal.recording.clouds import fields_from_message, points_from_message
 
