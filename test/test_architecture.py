@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "collection": {"geometry", "robot", "calibration", "recording"},
     "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "collection"},
     "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
+    "campaign": {"geometry", "sensor", "robot", "calibration", "simulation", "harness", "programs"},
     "commands": {
         "geometry",
         "sensor",
@@ -35,6 +36,7 @@ MAY_IMPORT = {
         "recording",
         "ros",
         "harness",
+        "campaign",
     },
 }
 ROS_MODULES = ("rclpy", "sensor_msgs", "geometry_msgs", "tf2_msgs", "std_msgs", "control_msgs", "visualization_msgs")

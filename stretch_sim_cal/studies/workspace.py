@@ -63,7 +63,7 @@ FORMATS = (".png", ".svg", ".pdf")
 class Grid:
     """Cells of one size in the space that a point set spans: a line, a plane or all of space.
 
-    `axes` (dimension, 3) are the point set's principal directions, or x, y, z where it spans space. A cell is known by
+    `axes` (dimension, 3) are the point set's principal directions, or x, y, z if it spans space. A cell is known by
     one number, made of its indices.
     """
 
@@ -306,7 +306,7 @@ def workspace(
     All joints between the two move within their limits, unlimited turns through a whole turn; `fixed` holds the
     positions of joints that stay where they are (others are at 0). With `collision`, only configurations that it finds
     free count. `progress` is called with the samples and cells so far.
-    Raises `InputError` for unknown links and joints, joints without limits to their travel, and where no
+    Raises `InputError` for unknown links and joints, joints without limits to their travel, and if no
     configuration is free.
     """
     relative_to = model.checked_link(relative_to or model.root)
