@@ -12,6 +12,7 @@ import yaml
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse, to_xyz_rpy
+from stretch_sim_cal.sensor.points import POINT_DTYPE
 
 NORMAL = np.array([0.01, -0.005, 1.0]) / np.linalg.norm([0.01, -0.005, 1.0])
 ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's frame; the first is seen from inside
@@ -26,6 +27,8 @@ BASE_HEIGHT = 0.028
 LEFT_ERROR = from_xyz_rpy()
 RIGHT_ERROR = from_xyz_rpy((0.004, -0.003, 0.002), np.radians((0.4, -0.3, 0.5)))
 NOISE = 0.005
+DTYPE = np.dtype([field for field in POINT_DTYPE.descr if field[0] != "ring"])
+"""Points of a driver that does not say which channel measured them: the rays here are of no table."""
 
 
 def nominal_pose(side: str) -> np.ndarray:
@@ -156,7 +159,7 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
     from std_msgs.msg import String
     from tf2_msgs.msg import TFMessage
 
-    from stretch_sim_cal.recording.clouds import POINT_DTYPE, layout, message_bytes
+    from stretch_sim_cal.recording.clouds import layout, message_bytes
     from stretch_sim_cal.ros.messages import transforms_message
 
     latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -184,14 +187,14 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
         points[bad] = np.where(np.arange(bad.sum()) % 2, np.nan, np.inf)[:, None]
         if side in drivers.empty and tick % 3 == 0:
             points = points[:0]
-        records = np.zeros(len(points), POINT_DTYPE)
+        records = np.zeros(len(points), DTYPE)
         records["x"], records["y"], records["z"] = points.T
         records["intensity"] = 20.0
-        message = PointCloud2(height=1, width=len(points), point_step=POINT_DTYPE.itemsize, is_dense=False)
+        message = PointCloud2(height=1, width=len(points), point_step=DTYPE.itemsize, is_dense=False)
         if drivers.organised and len(points):
             message.height, message.width = 10, len(points) // 10
         message.row_step = message.width * message.point_step
-        message.fields = [PointField(name=n, offset=o, datatype=d, count=c) for n, o, d, c in layout(POINT_DTYPE)]
+        message.fields = [PointField(name=n, offset=o, datatype=d, count=c) for n, o, d, c in layout(DTYPE)]
         message.data = message_bytes(records)
         message.header.frame_id = drivers.frame_ids[side]
         message.header.stamp.sec = int(stamp)
