@@ -1,0 +1,301 @@
+"""The normalizer: scrambled robots come back as the same mechanism, rules kept; what would move anything is refused."""
+
+import dataclasses
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import yaml
+from described_robots import (
+    added,
+    arm_parts,
+    edited,
+    findings,
+    icub_text,
+    joint,
+    joint_set,
+    link,
+    renamed,
+    robot,
+    stretch_text,
+    without,
+)
+from hypothesis import given
+from hypothesis.strategies import floats
+from hypothesis.strategies import lists as hypothesis_lists
+from random_robots import scrambled, with_leader_and_follower
+
+from stretch_sim_cal.conventions import normalized_files
+from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
+from stretch_sim_cal.conventions.rewrite import numbers, roll_pitch_yaw
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transforms
+
+SG4, PG4, NIL = "eoa_wrist_dw4_tool_sg4", "eoa_wrist_dw4_tool_pg4", "eoa_wrist_dw4_tool_nil"
+
+
+def places(model, positions) -> dict[str, list[np.ndarray]]:
+    """Return the poses of each link's shapes and of its mass, in the root, with its inertia's tensor there."""
+    frames = link_transforms(model, positions)
+    result = {}
+    for name, body in model.links.items():
+        entries = [frames[name] @ shape.link_from_geometry for shape in (*body.visuals, *body.collisions)]
+        if body.inertial is not None:
+            pose = frames[name] @ body.inertial.link_from_inertial
+            rotation = pose[..., :3, :3]
+            entries += [pose[..., :3, 3], rotation @ body.inertial.inertia @ np.swapaxes(rotation, -1, -2)]
+        result[name] = entries
+    return result
+
+
+def assert_same_mechanism(original, other, links, joints, seed=3):
+    """Hold a robot against another: `links` are its names there, `joints` its (name, sign, offset) there."""
+    generator = np.random.default_rng(seed)
+    positions = {
+        each.name: generator.uniform(-2, 2, 5)
+        if each.limit is None
+        else generator.uniform(each.limit.lower, each.limit.upper, 5)
+        for each in original.moving_joints()
+    }
+    mapped = {joints[name][0]: joints[name][1] * value + joints[name][2] for name, value in positions.items()}
+    before, after = places(original, positions), places(other, mapped)
+    for name, entries in before.items():
+        assert len(entries) == len(after[links[name]])
+        for first, second in zip(entries, after[links[name]], strict=True):
+            np.testing.assert_allclose(second, first, rtol=0, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize(("tool", "seed"), [(SG4, 1), (SG4, 2), (PG4, 4)])
+def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
+    original = load_model(stretch_text(tool))
+    crooked, links, signs = scrambled(stretch_text(tool), seed)
+    assert findings(crooked, "stretch")
+
+    normal = normalized(description(crooked), Options())
+    (main, *_), departure = normalized_files.write(normal, tmp_path / "out")
+    restored = load_model(main)
+
+    assert departure <= 1e-9
+    assert not normal.remaining or all(each.level == "info" for each in normal.remaining)
+    assert findings(ElementTree.tostring(normal.root, encoding="unicode"), "stretch") == set()
+    # The parallel gripper has no fingertip frames, and those of its fingers are past telling.
+    added = {"fingertip_left_link", "fingertip_right_link"} if tool == PG4 else set()
+    assert set(restored.links) == set(original.links) | added
+    back = {
+        name: (normal.joints[there].name, sign * normal.joints[there].sign, 0.0)
+        for name, (there, sign) in signs.items()
+    }
+    assert_same_mechanism(original, restored, {name: normal.links[there] for name, there in links.items()}, back)
+    for name in ("lift_link", "arm_l3_link", "wrist_roll_link", "wheel_1_link", "camera_left_link",
+    "camera_center_optical_link",
+                 "lidar_left_link", "lidar_right_link", "line_sensor_3_link",
+                 "gripper_left_camera_color_optical_frame"):  # fmt: skip
+        np.testing.assert_allclose(
+            link_transforms(restored)[name], link_transforms(original)[name], atol=1e-9, err_msg=name
+        )
+
+
+def test_sensors_that_look_nowhere_the_rules_know_are_guessed_and_said_to_be():
+    crooked, links, signs = scrambled(stretch_text(NIL), 6, sensors_too=True)
+    normal = normalized(description(crooked), Options())
+    text = ElementTree.tostring(normal.root, encoding="unicode")
+    assert findings(text, "stretch") == set()
+    assert "measure it" in normal.reasons["camera_left_link"] and "measure it" in normal.reasons["lidar_left_link"]
+    assert normalized(description(text), Options()).unchanged
+
+
+@pytest.mark.parametrize("tool", [SG4, PG4, NIL])
+def test_the_vendors_model_stays_as_it_is(tool):
+    normal = normalized(description(stretch_text(tool)), Options())
+    assert normal.unchanged
+    assert ElementTree.canonicalize(ElementTree.tostring(normal.root), strip_text=True) == ElementTree.canonicalize(
+        ElementTree.tostring(description(stretch_text(tool)).root), strip_text=True
+    )
+
+
+def test_normalizing_its_own_output_changes_nothing(tmp_path):
+    crooked, _, _ = scrambled(stretch_text(SG4), 7)
+    first, _ = normalized_files.write(normalized(description(crooked), Options()), tmp_path / "first", "gripper")
+    again = normalized(read_description(first[0]), Options())
+    second, _ = normalized_files.write(again, tmp_path / "second", normalized_files.tool_in(first[0]))
+    assert again.unchanged
+    for one, other in zip(first[:2], second[:2], strict=True):
+        assert one.suffix == ".xacro" and one.read_text() == other.read_text()
+
+
+def test_the_xacro_takes_a_tool_a_prefix_and_a_folder_of_meshes(tmp_path):
+    (main, tool, *_), _ = normalized_files.write(
+        normalized(description(stretch_text()), Options()), tmp_path / "out", "sg4"
+    )
+    assert (main.name, tool.name) == ("stretch.urdf.xacro", "sg4.tool.xacro")
+    bare = load_model(main, {"tool": "none"})
+    assert "quick_connect_interface_link" not in bare.links and "tool_attachment_site_link" in bare.links
+    second = load_model(main, {"prefix": "second_", "mesh_dir": "file:///elsewhere"})
+    assert all(name.startswith("second_") for name in (*second.links, *second.joints))
+    assert str(second.links["second_mast_link"].visuals[0].path) == "/elsewhere/mast_link.STL"
+    assert second.links["second_gripper_finger_left_link"].visuals[0].path.is_file()
+
+
+def test_a_tool_is_attached(tmp_path):
+    part = link("claw_link", '<visual><geometry><mesh filename="meshes/claw.stl"/></geometry></visual>')
+    text = f'<robot name="claw">{link("quick_connect_interface_link")}{part}' + joint(
+        "claw_joint", "quick_connect_interface_link", "claw_link", "revolute", axis="0 0 -1"
+    )
+    (tmp_path / "claw.urdf").write_text(text + "</robot>")
+    tool = read_description(tmp_path / "claw.urdf")
+    normal = normalized(description(stretch_text(NIL)), Options(tool=tool))
+    files, _ = normalized_files.write(normal, tmp_path / "out", "claw")
+    model = load_model(files[0])
+    assert model.parent_joints["quick_connect_interface_link"].parent == "tool_attachment_site_link"
+    assert model.joints["claw_joint"].axis.tolist() == [0, 0, 1]
+    assert model.links["claw_link"].visuals[0].path == tmp_path / "meshes" / "claw.stl"
+    with pytest.raises(InputError, match="holds quick_connect_interface_link already"):
+        normalized(description(stretch_text(SG4)), Options(tool=tool))
+
+
+def test_the_vendors_tool_files_can_be_attached():
+    import stretch4_urdf
+
+    folder = f"{stretch4_urdf.__path__[0]}/SE4_tools/{PG4}"
+    tool = read_description(f"{folder}/{PG4}.urdf", mesh_folders=None)
+    normal = normalized(description(stretch_text(NIL)), Options(tool=tool))
+    whole, own = normal.old, load_model(stretch_text(PG4))
+    assert set(whole.links) >= set(own.links) - {"laser"}
+    assert whole.links["finger_left_link"].visuals[0].path.is_file()
+
+
+def test_a_negated_axis_swaps_limits_and_carries_followers_along(tmp_path):
+    given = description(with_leader_and_follower())
+    normal = normalized(given, Options(zeros={"slider_joint": 0.04}))
+    (main, mapping_file, report), departure = normalized_files.write(normal, tmp_path / "out")
+    model = load_model(main)
+    leader, follower = model.joints["slider_joint"], model.joints["follower_joint"]
+    assert leader.axis.tolist() == [0, 0, 1]
+    assert (leader.limit.lower, leader.limit.upper) == pytest.approx((-0.06, 0.34))
+    assert follower.mimic.multiplier == -3 and follower.mimic.offset == pytest.approx(0.32)
+    text = main.read_text()
+    assert 'soft_lower_limit="-0.01' in text and 'rising="0.02"' in text
+    mapping = yaml.safe_load(mapping_file.read_text())["joints"]["slider_joint"]
+    assert mapping == {"name": "slider_joint", "sign": -1, "offset": 0.04}
+    assert "polarity" in report.read_text() and departure <= 1e-9
+    assert_same_mechanism(
+        given.model(), model, {name: name for name in model.links}, {"slider_joint": ("slider_joint", -1, 0.04)}
+    )
+
+
+def test_missing_frames_are_added():
+    bare = edited(
+        stretch_text(), without("line_sensor_2_optical_link"), without("grasp_center_link"),
+        without("aruco_fingertip_left_link"), without("gripper_fingertip_left_link"),
+        without("aruco_fingertip_right_link"), without("gripper_fingertip_right_link"),
+    )  # fmt: skip
+    normal = normalized(description(bare), Options())
+    assert {frame.link for frame in normal.added} == {
+        "line_sensor_2_optical_link", "grasp_center_link", "gripper_fingertip_left_link",
+        "gripper_fingertip_right_link",
+    }  # fmt: skip
+    assert not [each for each in normal.remaining if each.level != "info"]
+
+
+def test_a_moved_shape_is_refused_and_nothing_is_written(tmp_path):
+    normal = normalized(description(stretch_text()), Options())
+    shape = normal.root.find("link[@name='mast_link']/collision/origin")
+    shape.set("xyz", "0 0 0.000000002")
+    with pytest.raises(Refused, match="mast_link"):
+        normalized_files.write(normal, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda root: root.find("link[@name='lift_link']/inertial/mass").set("value", "2.7"), "lift_link"),
+        (lambda root: root.find("link[@name='lift_link']/inertial/inertia").set("ixy", "0.1"), "lift_link"),
+        (joint_set("wrist_yaw_joint", "axis", xyz="0 0 -1"), "wrist_yaw_link|wrist_pitch_link"),
+        (joint_set("lift_joint", "limit", upper="1.3"), "lift_joint"),
+        (joint_set("arm_l2_joint", "joint", type="fixed"), "arm_l2_joint"),
+        (
+            lambda root: root.find("link[@name='head_link']").remove(root.find("link[@name='head_link']/visual")),
+            "head_link",
+        ),
+    ],
+)
+def test_the_proof_finds_what_is_not_the_same(change, named, tmp_path):
+    normal = normalized(description(stretch_text()), Options())
+    change(normal.root)
+    with pytest.raises(Refused, match=named):
+        normalized_files.write(normal, tmp_path / "out")
+
+
+def test_an_existing_folder_keeps_its_other_files(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    files, _ = normalized_files.write(normalized(description(stretch_text(NIL)), Options()), tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine" and all(file.is_file() for file in files)
+
+
+def test_names_that_would_clash_are_told():
+    with pytest.raises(InputError, match="mast_link"):
+        normalized(description(stretch_text()), Options(renames={"head_link": "mast_link"}))
+    with pytest.raises(InputError, match="no link or joint 'nose'"):
+        normalized(description(stretch_text()), Options(renames={"nose": "nose_link"}))
+
+
+def test_rep199_frames_are_added_where_they_lack():
+    bare = edited(robot(arm_parts()), without("tool0"), without("flange"), without("base"))
+    normal = normalized(description(bare), Options("rep199", poses={"base": from_xyz_rpy((0, 0, 0.33))}))
+    text = ElementTree.tostring(normal.root, encoding="unicode")
+    assert findings(text, "rep199", infos=True) == set()
+    model = parse_urdf(text)
+    assert [frame.link for frame in normal.added] == ["base", "flange", "tool0"]
+    assert model.parent_joints["base"].parent_from_joint[2, 3] == 0.33
+    np.testing.assert_allclose(link_transforms(model)["tool0"][:3, 2], [1, 0, 0], atol=1e-12)
+    with pytest.raises(InputError, match="has a tool0 already"):
+        normalized(description(text), Options("rep199", poses={"tool0": np.eye(4)}))
+
+
+def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
+    bare = robot(arm_parts())
+    model = parse_urdf(bare)
+    numbered = [link for link in model.order if link.startswith("link_")]
+    other_names = [renamed("link", link, f"segment_{index}") for index, link in enumerate(numbered)]
+    text = edited(bare, without("tool0"), without("flange"), without("base"), *other_names)
+    normal = normalized(description(text), Options("rep199"))
+    assert [(frame.link, frame.parent) for frame in normal.added][1] == ("flange", f"segment_{len(numbered) - 1}")
+    forked = edited(text, added(link("thumb") + joint("thumb_joint", "base_link", "thumb", "revolute")))
+    with pytest.raises(InputError, match="no single chain"):
+        normalized(description(forked), Options("rep199"))
+
+
+def test_an_icub_is_renamed_by_the_tables():
+    crooked = edited(
+        icub_text(), renamed("joint", "l_knee", "LeftKnee"), renamed("link", "l_lower_leg", "shin_left"),
+        renamed("joint", "r_wrist_prosup", "right_wrist_prosup_joint"), renamed("link", "root_link", "pelvis"),
+    )  # fmt: skip
+    normal = normalized(description(crooked), Options("icub"))
+    assert findings(ElementTree.tostring(normal.root, encoding="unicode"), "icub", infos=True) == set()
+    assert normal.links["shin_left"] == "l_lower_leg" and normal.joints["LeftKnee"].name == "l_knee"
+
+
+@pytest.mark.parametrize(
+    "rpy", [(0.3, np.pi / 2, 0.0), (1.0, -np.pi / 2 + 1e-10, 2.0), (0.1, 1.5707, -3.0), (3.1, -0.2, 3.1)]
+)
+def test_angles_are_written_exactly_also_where_two_turn_about_one_line(rpy):
+    rotation = from_xyz_rpy((0, 0, 0), rpy)[:3, :3]
+    written = [float(word) for word in numbers(roll_pitch_yaw(rotation)).split()]
+    np.testing.assert_allclose(from_xyz_rpy((0, 0, 0), written)[:3, :3], rotation, atol=1e-14)
+
+
+@given(hypothesis_lists(floats(-10.0, 10.0), min_size=3, max_size=3))
+def test_any_rotation_is_written_exactly(rpy):
+    rotation = from_xyz_rpy((0, 0, 0), rpy)[:3, :3]
+    written = [float(word) for word in numbers(roll_pitch_yaw(rotation)).split()]
+    np.testing.assert_allclose(from_xyz_rpy((0, 0, 0), written)[:3, :3], rotation, atol=1e-11)
+
+
+def test_a_normal_form_says_what_it_is_of():
+    normal = normalized(description(stretch_text()), Options())
+    assert dataclasses.replace(normal, added=[]).unchanged
+    report = normalized_files.report_text(normal)
+    assert "Nothing was changed" in report
