@@ -28,8 +28,9 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, MountsResult, Tie, as_right_to_left, spread
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, MountsResult, as_right_to_left, spread
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, joint_positions, nominal_description
@@ -146,14 +147,14 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
         left, right = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
         samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), left, right, OFFSET_JOINTS))
     truth = {side: simulator.base_from_lidar(side) for side in SIDES}
-    tie = None
-    if args.tie:
+    known = None
+    if args.with_alignment:
         covariance = np.diag([ALIGNMENT_POSITION**2] * 3 + [ALIGNMENT_ANGLE**2] * 3)
         off = exp(random.multivariate_normal(np.zeros(6), covariance))
-        tie = Tie(off @ as_right_to_left(truth), covariance)
+        known = Observations.of_transform(off @ as_right_to_left(truth), covariance)
     settings = mount_settings(args.noise, args.uncertainty_mm, args.uncertainty_deg, args.with_joint_offsets)
     began = time.process_time()
-    result = calibrate_mounts(surfaces, samples, robot.nominal, tie, settings)
+    result = calibrate_mounts(surfaces, samples, robot.nominal, known, settings)
     seconds = time.process_time() - began
     found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
     twists = [log(truth[side] @ inverse(result.base_from_lidar[side])) for side in SIDES]
@@ -182,13 +183,9 @@ def compare_under(effect: effects.Effect, seed: int, args: argparse.Namespace) -
             np.column_stack([cloud[name] for name in ("x", "y", "z", "ring", "intensity")]).astype(float) for cloud in clouds
         )  # fmt: skip
         samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), *columns, OFFSET_JOINTS))
-    settings = mount_settings(
-        sensor.range_noise, args.uncertainty_mm, args.uncertainty_deg, sensor=sensor, observations=aligned.observations
-    )
+    settings = mount_settings(sensor.range_noise, args.uncertainty_mm, args.uncertainty_deg, sensor=sensor)
     began = time.process_time()
-    result = calibrate_mounts(
-        robot.surfaces, samples, robot.nominal, Tie(aligned.right_to_left, aligned.covariance), settings
-    )
+    result = calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
     seconds = time.process_time() - began
     truth = {side: simulator.base_from_lidar(side) for side in SIDES}
     found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
@@ -257,7 +254,9 @@ def main() -> int:
     parser.add_argument(
         "--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them"
     )
-    parser.add_argument("--tie", action="store_true", help="give the calibration an alignment of usual quality")
+    parser.add_argument(
+        "--with-alignment", action="store_true", help="give the calibration an alignment of usual quality"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"), help="for the table of --effects")
     effects.add_options(parser)

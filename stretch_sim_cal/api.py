@@ -295,9 +295,7 @@ def calibrate(
     result = Result(rig, _solved(alignment, left, right))
     if not (floor and result.accepted):
         return result
-    settings = FloorSettings(
-        observations=result.alignment.observations, right_to_left_covariance=result.covariance, sensor=rig.sensor
-    )
+    settings = FloorSettings(observations=result.alignment.known, sensor=rig.sensor)
     method = SupportFloor(rig.base_from_left, result.left_from_right, _footprint(rig), settings)
     return replace(result, floor=_solved(method, left, right))
 

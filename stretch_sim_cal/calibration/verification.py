@@ -106,9 +106,7 @@ def verify(
     if file.floor_plane is None:
         return verification
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
-    settings = FloorSettings(
-        sensor=sensor, units=units, right_to_left_covariance=aligned.covariance
-    )
+    settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known)
     base_from_left = seen_from(file, base_from_left)
     floor = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
     for left, right in pairs:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.command import only_with, tell, warn
 from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_mounts
@@ -132,7 +132,9 @@ def run(args: argparse.Namespace) -> int:
     if args.num_samples is not None and args.num_samples < 1:
         raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
     if len(args.recording) > 1 and (args.mounts or args.only == "floor"):
-        raise InputError(f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given")
+        raise InputError(
+            f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
+        )
     if args.mounts:
         return calibrate_mounts(args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE})
     only_with(args, MOUNTS_DEFAULTS, "--mounts")
@@ -195,7 +197,10 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     from stretch_sim_cal.sensor.sensor import sensor_called
 
     sensor = sensor_called(source.args.sensor)
-    settings, check = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=sensor), LeftMountCheck(sensor)
+    settings, check = (
+        AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=sensor),
+        LeftMountCheck(sensor),
+    )
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["alignment"], "aligning"):
         method.add(*given_clouds(method, left, right))
@@ -218,13 +223,11 @@ def _find_floor(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.floor.settings import FloorSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
     from stretch_sim_cal.calibration.mounts.file import left_pose
-    from stretch_sim_cal.calibration.observations import load_beside
+    from stretch_sim_cal.calibration.observations import known_alignment
     from stretch_sim_cal.sensor.sensor import sensor_called
 
-    frames, settings = source.frames, FloorSettings(
-        sensor=sensor_called(source.args.sensor), right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance,
-        observations=load_beside(source.args.out, file.right_to_left),
-    )  # fmt: skip
+    frames = source.frames
+    settings = FloorSettings(sensor=sensor_called(source.args.sensor), observations=known_alignment(file))
     footprint = np.eye(4) if frames.footprint_from_base is None else frames.footprint_from_base
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
     method = method_class(left_pose(file, frames.base_from_left), file.right_to_left, footprint, settings)

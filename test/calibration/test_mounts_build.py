@@ -28,7 +28,7 @@ class Told:
         poses = [robot.sample("pose", dict(zip(joints, values, strict=True)), np.empty((0, 3)), np.empty((0, 3)), joints)
                  for values in POSES]  # fmt: skip
         self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
-        self.before = prior_information(robot.surfaces, robot.nominal, None, SETTINGS)
+        self.before = prior_information(robot.surfaces, robot.nominal, SETTINGS)
         variances = model_variances(self.unknowns.size, SETTINGS)
         self.before[:MOUNTS, :MOUNTS] = np.eye(MOUNTS) * 1e-3
         assert np.allclose(np.diag(self.before)[MOUNTS:], 1.0 / variances[MOUNTS:])

@@ -59,9 +59,7 @@ def test_the_floor_knows_the_range_offset_that_the_alignment_found():
         alignment.add(left, right)
     found = alignment.solve()
     assert found.observations.units[0][OFFSET] == pytest.approx(0.008, abs=0.002)
-    method = scene.method(
-        FloorSettings(sensor=sensor, right_to_left_covariance=found.covariance, observations=found.observations)
-    )
+    method = scene.method(FloorSettings(sensor=sensor, observations=found.observations))
     for left, right in scene.pairs(2):
         method.add(left, right)
     result = method.solve()

@@ -91,7 +91,9 @@ class PlaneAlignment:
         solver = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None))
         noises = [FIRST_NOISE] * len(places)
         for slack, grids in PASSES:
-            blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
+            blocks = [
+                room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)
+            ]
             equations = NormalEquations.empty(unknowns.size)
             for block, lidars in zip(blocks, places, strict=True):
                 block.add_to(equations, unknowns, lidars)
@@ -109,10 +111,10 @@ class PlaneAlignment:
         ]
         evidence = Evidence(seen, self._initial, solution, unknowns, fallback)
         result = judged(self.name, evidence, self._intake, self._settings)
-        if self._settings.base_from_left is None or fallback is not None:
+        if fallback is not None:
             return result
         observations = Observations.of(
-            equations.weighing(evidence.scale**-2), unknowns, before, state, self._settings.base_from_left
+            equations.weighing(evidence.scale**-2), unknowns, before, state, evidence.covariance
         )
         return replace(result, observations=observations)
 

@@ -48,9 +48,9 @@ class FoundFloor:
         ]
         return sum(information for information, _ in parts), sum(pull for _, pull in parts)
 
-    def fit(self, right_prior: np.ndarray, refine: bool = True) -> FloorFit | None:
+    def fit(self, refine: bool = True) -> FloorFit | None:
         """Fit the floor to the sums."""
-        return fit_floor(*self.sums, right_prior, refine)
+        return fit_floor(*self.sums, refine)
 
     def shown_noise(self, fit: FloorFit) -> float:
         """Return the standard deviation of ranges (m) that the rays of the fitted cells show."""
@@ -59,9 +59,7 @@ class FoundFloor:
         return max(float(np.sqrt(squares / means)), LEAST_NOISE)
 
 
-def find_floor(
-    rays: Rays, views: Sequence[FloorView], right_prior: np.ndarray, settings: FloorSettings
-) -> FoundFloor | None:
+def find_floor(rays: Rays, views: Sequence[FloorView], settings: FloorSettings) -> FoundFloor | None:
     """Search the floor in the rays, refine it twice, and sum up the rays about it.
 
     None where there is no floor within the search limits.
@@ -76,7 +74,7 @@ def find_floor(
         # The first sums are about a plane that is millimetres off: only the second ones show the noise.
         found = FoundFloor(floor, tiles, Noise(along_ray, across_surface), views, settings)
         found.add(rays)
-        fit = found.fit(right_prior, refine=False)
+        fit = found.fit(refine=False)
         if fit is None:
             return None
         floor = stepped(floor, fit.step)

@@ -1,9 +1,10 @@
 """Fitting the floor to cells of rays: the robust plane through the patches that lie on one surface.
 
 The fit begins with the plane that the better part of the floor near the robot agrees on, and weighs patches by how near
-they lie to it (carpets, thresholds and cables lose their weight). Two more things are fitted along: by how much the right
-lidar sees the floor off (as unsure as the alignment is), and the floor's curvature (the plane is then the one that
-touches it at the robot), if it explains most of what a plane leaves. The lidars' own errors are already taken out.
+they lie to it (carpets, thresholds and cables lose their weight), at no larger scale than that plane's own scatter (V.
+Yohai, "High breakdown-point and high efficiency robust estimates for regression", 1987). The floor's curvature is fitted
+along (the plane is then the one that touches it at the robot) if it explains most of what a plane leaves. The lidars' own
+errors are already taken out, and both lidars are where the joint estimate has them.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ REFINEMENTS = 15  # at most, until the trust in all patches together changes by 
 SETTLED = 1e-3
 # Bounds of how far patches of one floor may lie off its plane beyond noise (m): 1.5 mm is a poor floor already.
 LEAST_UNEVENNESS, MOST_UNEVENNESS = 0.00005, 0.0015
-UNEVENNESS_MARGIN = 0.0002
 MIN_PATCHES = 6
 WELL_KNOWN = 0.005  # m; patches whose height is known worse than this do not help to begin
 BLOCKS = (0.75, 1.5)  # m; residuals are taken for independent only between blocks of these sizes
@@ -31,11 +31,12 @@ MOVED_BY_STEP = 0.4  # of its height a step moves a plane that lies between its 
 STEP_MARGIN = 0.2  # m before a step: a patch's half diagonal
 
 # The values that are solved for, and the prior deviations of those that may be there or not: (1/m) and (m).
-STEP, DISAGREEMENT, BEND = slice(0, 3), slice(3, 6), slice(6, 9)
-NUM_VALUES = 9
+STEP, BEND = slice(0, 3), slice(3, 6)
+NUM_VALUES = 6
 LIKELY_BEND, NONE = 0.002, 1e-8  # 1/m, 2 mm at 1.5 m
 SIGNIFICANCE = 25.0  # chi square of three values: one in a hundred thousand
 EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may remain for them to be there
+CORE = 0.5  # trust in the patches that are asked for a bend: an edge to another level looks like the rim of a dome
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ class FloorFit:
     """The fitted step and what it rests on.
 
     `step` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y), `covariance` (3, 3) is
-    its own, of which `systematic` (3, 3) is not chance; `steps` are the left and right lidar's (3,). `bend` (3,)
-    are the floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per
+    its own, of which `systematic` (3, 3) is not chance. `bend` (3,) are the floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per
     lidar. `patch_weights` (P,) go from 0 (left out) to 1. `unevenness` (m) is the deviation of patch means beyond noise
     and bend, `inflation` how many times the scatter between blocks exceeds what noise alone explains (a variance
     ratio). `step_in_floor` is where the floor has another level, which was left out.
@@ -53,7 +53,6 @@ class FloorFit:
     step: np.ndarray
     covariance: np.ndarray
     systematic: np.ndarray
-    steps: tuple[np.ndarray, np.ndarray]
     bend: np.ndarray
     used: tuple[np.ndarray, np.ndarray]
     patch_weights: np.ndarray
@@ -62,12 +61,12 @@ class FloorFit:
     step_in_floor: Step | None = None
 
 
-def fit_floor(left: CellSums, right: CellSums, right_prior: np.ndarray, refine: bool = True) -> FloorFit | None:
-    """Fit the floor; `right_prior` (3, 3) is the covariance of how far off the alignment lets the right lidar see it.
+def fit_floor(left: CellSums, right: CellSums, refine: bool = True) -> FloorFit | None:
+    """Fit the floor to what both lidars see.
 
     Without `refine` a plane is fitted and nothing else. None where too little floor is left to fit.
     """
-    fit = _RobustFit(left, right, right_prior)
+    fit = _RobustFit(left, right)
     if not fit.begin() or not fit.settle():
         return None
     if refine and fit.stay_on_this_side_of_a_step() and not (fit.begin() and fit.settle()):
@@ -80,14 +79,13 @@ def fit_floor(left: CellSums, right: CellSums, right_prior: np.ndarray, refine: 
 
 
 class _RobustFit:
-    """Iteratively reweighted least squares over patches on (step, right lidar's disagreement, bend)."""
+    """Iteratively reweighted least squares over patches on (step, bend)."""
 
-    def __init__(self, left: CellSums, right: CellSums, right_prior: np.ndarray):
+    def __init__(self, left: CellSums, right: CellSums):
         self.grid = left.grid
         self.clean = clean_cells(left), clean_cells(right)
         self.patches = PatchSums(left, self.clean[0]), PatchSums(right, self.clean[1])
         _, self.noise, slopes = mean_heights(self.patches)
-        self.right_precision = np.linalg.inv(right_prior)
         centres = left.grid.patch_centres()
         self.distances = np.linalg.norm(centres, axis=1)
         # Where a patch's rays meet the floor on average: the levers that its slopes are made of.
@@ -105,13 +103,7 @@ class _RobustFit:
     def allow(self, bend: float) -> None:
         """Set the prior deviation of the bend (1/m)."""
         self.prior = np.zeros((NUM_VALUES, NUM_VALUES))
-        self.prior[DISAGREEMENT, DISAGREEMENT] = self.right_precision
         self.prior[BEND, BEND] = np.eye(3) / bend**2
-
-    @property
-    def steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """The steps (3,) to the floor as the left and as the right lidar sees it."""
-        return self.solution[STEP], self.solution[STEP] + self.solution[DISAGREEMENT]
 
     def begin(self) -> bool:
         """Start from what most of the floor agrees on; False where there is too little of it."""
@@ -124,9 +116,8 @@ class _RobustFit:
             return False
         self.solution[:] = 0.0
         self.solution[STEP], unevenness = consensus
-        self.unevenness = float(np.clip(unevenness, LEAST_UNEVENNESS, MOST_UNEVENNESS))
         # The floor that was agreed on is not to grow more uneven by reaching for other levels.
-        self.most_uneven = float(np.clip(1.5 * unevenness + UNEVENNESS_MARGIN, LEAST_UNEVENNESS, MOST_UNEVENNESS))
+        self.unevenness = self.most_uneven = float(np.clip(unevenness, LEAST_UNEVENNESS, MOST_UNEVENNESS))
         return True
 
     def stay_on_this_side_of_a_step(self) -> bool:
@@ -166,8 +157,8 @@ class _RobustFit:
         self.weights = np.where(self.trust > 0, self.trust * (self.noise / scale) ** 2, 0.0)
 
     def residuals(self) -> np.ndarray:
-        """Return the patches' mean heights (P,) over the present floor, each lidar by its own; NaN where unseen."""
-        deviation = sum(patches.deviation(step) for patches, step in zip(self.patches, self.steps, strict=True))
+        """Return the patches' mean heights (P,) over the present floor; NaN where unseen."""
+        deviation = sum(patches.deviation(self.solution[STEP]) for patches in self.patches)
         return deviation * self.noise**2 - self.bend_heights
 
     @property
@@ -178,16 +169,14 @@ class _RobustFit:
     def solve(self) -> None:
         """Find all values from the weighted patches."""
         hessian, pull = self.prior.copy(), np.zeros(NUM_VALUES)
-        for patches, spread in zip(self.patches, _SPREADS, strict=True):
+        for patches in self.patches:
             information = np.einsum("p,pij->ij", self.weights, patches.information)
             # A patch's mean over its plane is a bend's height there: a regressor like the steps' slopes.
             bent = np.einsum("p,pi,pj->ij", -self.weights, patches.information[:, 0], self.bend_shape)
             bends = np.einsum("p,pi,pj->ij", self.weights * patches.weight, self.bend_shape, self.bend_shape)
-            hessian += spread.T @ np.block([[information, bent], [bent.T, bends]]) @ spread
-            part_pull = np.concatenate(
-                [self.weights @ patches.pull, -(self.weights * patches.pull[:, 0]) @ self.bend_shape]
-            )
-            pull += spread.T @ part_pull
+            hessian += np.block([[information, bent], [bent.T, bends]])
+            pull[STEP] += self.weights @ patches.pull
+            pull[BEND] -= (self.weights * patches.pull[:, 0]) @ self.bend_shape
         self.hessian = hessian
         self.solution = np.linalg.solve(hessian, pull)
 
@@ -196,12 +185,15 @@ class _RobustFit:
 
         Other floor than the plane's own is not asked: a carpet's level must not be reached by bending.
         """
+        self.weights = np.where(self.trust > CORE, self.weights, 0.0)
         by_chance = float(self.weights.sum())
         excess = []
         for bend in (LIKELY_BEND, NONE):
             self.allow(bend)
             self.solve()
             excess.append(self._misfit() - by_chance)
+        self.select()
+        self.solve()
         bent, flat = excess
         return flat - bent > SIGNIFICANCE and bent < EXPLAINS * flat
 
@@ -225,10 +217,10 @@ class _RobustFit:
         """
         inverse = np.linalg.inv(self.hessian)
         scores = np.zeros((len(self.weights), NUM_VALUES))
-        for patches, step, spread in zip(self.patches, self.steps, _SPREADS, strict=True):
+        for patches in self.patches:
             bent = patches.information[:, 0] * self.bend_heights[:, None]
-            score = patches.pull - np.einsum("pij,j->pi", patches.information, step) + bent
-            scores += self.weights[:, None] * np.hstack([score, -score[:, :1] * self.bend_shape]) @ spread
+            score = patches.pull - np.einsum("pij,j->pi", patches.information, self.solution[STEP]) + bent
+            scores += self.weights[:, None] * np.hstack([score, -score[:, :1] * self.bend_shape])
         formal = inverse[values, values]
         ratios = [1.0]
         for blocks in self.blocks:
@@ -236,7 +228,6 @@ class _RobustFit:
             np.add.at(sums, blocks, scores)
             count = np.count_nonzero(np.any(sums != 0, axis=1))
             meat = sums.T @ sums * (count / max(count - 3, 1))
-            meat[DISAGREEMENT, DISAGREEMENT] += self.right_precision
             clustered = (inverse @ meat @ inverse)[values, values]
             ratios.append(float(np.trace(np.linalg.solve(formal, clustered)) / len(formal)))
         return max(ratios)
@@ -258,7 +249,6 @@ class _RobustFit:
             step=self.solution[STEP],
             covariance=covariance,
             systematic=covariance - formal,
-            steps=self.steps,
             bend=bend,
             used=tuple(clean & trusted for clean in self.clean),
             patch_weights=self.trust,
@@ -267,14 +257,3 @@ class _RobustFit:
             step_in_floor=self.step,
         )
 
-
-def _spread(right: bool) -> np.ndarray:
-    """Return which of all values (6, NUM_VALUES) a lidar's step and bend are made of."""
-    spread = np.zeros((6, NUM_VALUES))
-    spread[:3, STEP] = spread[3:, BEND] = np.eye(3)
-    if right:
-        spread[:3, DISAGREEMENT] = np.eye(3)
-    return spread
-
-
-_SPREADS = _spread(False), _spread(True)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.disagreement import Disagreement
 from stretch_sim_cal.calibration.floor.fit import FloorFit
 from stretch_sim_cal.calibration.floor.motion import Motion
 from stretch_sim_cal.calibration.floor.result import Support
@@ -21,6 +20,25 @@ DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
 def direction_in_words(bearing: float) -> str:
     """Return a bearing (rad, 0 ahead, turning to the left) as one of eight directions seen from the robot."""
     return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """The right lidar's floor against the left one's: `step` (height in m, tilt about x, tilt about y in rad) and its
+    `covariance` (3, 3) by noise and by the alignment."""
+
+    step: np.ndarray
+    covariance: np.ndarray
+
+    @property
+    def height(self) -> float:
+        """How far apart (m) the two floors are below the robot."""
+        return float(abs(self.step[0]))
+
+    @property
+    def tilt(self) -> float:
+        """The angle (rad) between the two floors."""
+        return float(np.linalg.norm(self.step[1:]))
 
 
 @dataclass
@@ -95,10 +113,8 @@ def judge_step(findings: Findings, step: Step) -> None:
         findings.warnings.append(f"{sentence}; the plane is the one that the robot stands on")
 
 
-def judge_disagreement(
-    findings: Findings, both: Disagreement | None, right_prior: np.ndarray, settings: FloorSettings
-) -> None:
-    """Do the two lidars see one floor, as far as the alignment (covariance `right_prior` (3, 3)) lets them?"""
+def judge_disagreement(findings: Findings, both: Disagreement | None, settings: FloorSettings) -> None:
+    """Do the two lidars see one floor, as far as the alignment lets them?"""
     if both is None:
         findings.warnings.append("only one lidar sees enough floor for a comparison of the two")
         return
@@ -108,7 +124,7 @@ def judge_disagreement(
     )
     if both.height > settings.max_disagreement_height or both.tilt > settings.max_disagreement_tilt:
         findings.refusals.append(sentence + "; align the lidars first")
-    elif both.step @ np.linalg.solve(both.covariance + right_prior, both.step) > UNLIKELY:
+    elif both.step @ np.linalg.solve(both.covariance, both.step) > UNLIKELY:
         findings.warnings.append(sentence + ", more than the alignment's own uncertainty explains")
 
 

@@ -41,10 +41,9 @@ class FloorSettings:
     max_motion_height: float = 0.001
     max_motion_tilt: float = float(np.deg2rad(0.05))
 
-    # What the alignment was made of: it takes the place of its covariance, and of the room that both lidars see here.
+    # What is known of the alignment. If it says something of the lidars' own errors, too, it takes the place of the room that
+    # both see here; if there is none, the alignment is as uncertain as it usually is: by these deviations.
     observations: Observations | None = None
-    # Covariance (6, 6) of right_to_left over (tx, ty, tz, rx, ry, rz), left frame; without it, these deviations.
-    right_to_left_covariance: np.ndarray | None = None
     typical_std_translation: float = 0.0002
     typical_std_rotation: float = float(np.deg2rad(0.004))
 
@@ -74,12 +73,6 @@ class FloorSettings:
         self._check("min_range", self.min_range >= 0, "must not be negative")
         self._check("min_level_share", 0 <= self.min_level_share <= 1, "must lie between 0 and 1")
         self._check("search_tilt", self.search_tilt < np.pi / 4, "must be below 45 deg")
-        covariance = self.right_to_left_covariance
-        if covariance is not None:
-            covariance = np.asarray(covariance, dtype=float)
-            valid = covariance.shape == (6, 6) and np.isfinite(covariance).all()
-            self._check("right_to_left_covariance", valid, "must be a 6x6 matrix of finite numbers")
-            object.__setattr__(self, "right_to_left_covariance", covariance)
 
     def _check(self, name: str, holds: bool, demand: str) -> None:
         if not holds:

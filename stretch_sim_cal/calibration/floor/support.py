@@ -97,11 +97,7 @@ def residual_map(fit: FloorFit, left: CellSums, right: CellSums, cells: int = 2)
         return shaped.reshape(side, cells, side, cells).sum(axis=(1, 3))
 
     weight = squares(left.information[:, 0, 0] + right.information[:, 0, 0])
-    deviation = squares(
-        sum(
-            sums.information[:, 0] @ step - sums.pull[:, 0] for sums, step in zip((left, right), fit.steps, strict=True)
-        )
-    )
+    deviation = squares(sum(sums.information[:, 0] @ fit.step - sums.pull[:, 0] for sums in (left, right)))
     trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
     return ResidualMap(
         edges=np.arange(side + 1) * cells * grid.cell_size - grid.half_width,

@@ -12,10 +12,10 @@ import numpy as np
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.floor.cells import step_slopes, stepped
-from stretch_sim_cal.calibration.floor.disagreement import Disagreement, disagreement
 from stretch_sim_cal.calibration.floor.finding import FoundFloor, Rays, find_floor, nearest_level_surface
 from stretch_sim_cal.calibration.floor.fit import LIKELY_BEND, FloorFit
 from stretch_sim_cal.calibration.floor.judgement import (
+    Disagreement,
     Findings,
     judge_disagreement,
     judge_motion,
@@ -32,6 +32,7 @@ from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.calibration.problem import (
     FLOOR,
+    RIGHT,
     NormalEquations,
     Priors,
     Solution,
@@ -41,11 +42,11 @@ from stretch_sim_cal.calibration.problem import (
     first_units,
     sensor_numbers,
 )
-from stretch_sim_cal.calibration.room import FloorView, room_block
+from stretch_sim_cal.calibration.room import FloorView, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import adjoint, apply, check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
 
 __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFloor"]
 
@@ -85,7 +86,10 @@ class SupportFloor:
         # All is estimated in the description's base_footprint.
         left = self._footprint_from_base @ base_from_left
         self._poses = (left, left @ check_rigid(right_to_left, "right_to_left"))
-        self._right_covariance = _right_covariance(left, self.settings)
+        self._alignment = self.settings.observations or Observations.of_transform(
+            right_to_left,
+            np.diag(np.repeat([self.settings.typical_std_translation, self.settings.typical_std_rotation], 3) ** 2),
+        )
         self._intake = FrameIntake(self.settings)
         self._seen = (DirectionCells(self.settings.sensor), DirectionCells(self.settings.sensor))
 
@@ -110,19 +114,17 @@ class SupportFloor:
         unknowns, known = Unknowns(tuple(lidar.model for lidar in lidars)), self.settings.units
         state = State(self._poses, first_units(unknowns.models, known), Plane(np.array([0.0, 0.0, 1.0]), 0.0))
         lidars = self._worth_keeping(lidars, state)
-        earlier = self._earlier(unknowns)
-        right = None if earlier is not None else self._right_covariance
-        solver = Solver(unknowns, Priors(state, left=FIXED, right=right, units_known=known is not None))
+        if not self._alignment.fits(
+            unknowns.models
+        ):  # of lidars with other channels: their errors are not those of these
+            self._alignment = self._alignment.of_the_transform()
+        solver = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None))
         noise = FIRST_NOISE
         room = replace(state, floor=None)
+        aligned = solver.solve(self._alignment.equations_at(room, unknowns), room).covariance[RIGHT, RIGHT]
         for slack, grids in ROOM_PASSES:
             block = room_block(lidars, room, noise, slack, grids)
-            equations = NormalEquations.empty(unknowns.size)
-            if earlier is None:
-                block.add_to(equations, unknowns, lidars)
-            else:
-                equations = equations.plus(earlier.at(room, unknowns))
-            solution = solver.solve(equations, room)
+            solution = solver.solve(self._equations(block, room, unknowns, lidars), room)
             room, noise = solver.decided(unknowns.moved(room, solution.change), solution), block.noise
         state = replace(room, floor=state.floor)
         for slack, grids in FLOOR_PASSES:
@@ -132,27 +134,22 @@ class SupportFloor:
             state = replace(state, floor=stepped(found.floor, fit.step), curvature=fit.bend)
             solver.priors = replace(solver.priors, curvature=LIKELY_BEND if np.any(fit.bend) else 0.0)
             block = room_block(lidars, state, noise, slack, grids, self._floor_view(found, fit))
-            equations = NormalEquations.empty(unknowns.size)
-            if earlier is None:
-                block.add_to(equations, unknowns, lidars)
-            else:
-                block.only_floor().add_to(equations, unknowns, lidars)
-                equations = equations.plus(earlier.at(state, unknowns))
-            solution = solver.solve(equations, state)
+            solution = solver.solve(self._equations(block, state, unknowns, lidars), state)
             state, noise = unknowns.moved(state, solution.change), block.noise
         # What is judged is the floor as it looks with the errors taken out that were found with it.
         found, fit = self._found(lidars, state)
         if fit is None:
             return self._refused(lidars, state)
-        return self._result(lidars, unknowns, state, solution, found, fit)
+        both = self._disagreement(remeasured_block(lidars, state, block, self._floor_view(found, fit)), state, aligned)
+        return self._result(lidars, unknowns, state, solution, found, fit, both)
 
-    def _earlier(self, unknowns: Unknowns) -> Observations | None:
-        """Return what the alignment observed, its poses in the description's base_footprint; None if it is not known, or of
-        lidars with other channels."""
-        given = self.settings.observations
-        if given is None or not given.fits(unknowns.models):
-            return None
-        return given.in_frame(self._footprint_from_base)
+    def _equations(
+        self, block: RoomBlock, state: State, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]
+    ) -> NormalEquations:
+        """Return what the alignment knows and what the patches say; those of the room only if the alignment did not see one."""
+        equations = self._alignment.equations_at(state, unknowns)
+        (block.only_floor() if self._alignment.knows_units else block).add_to(equations, unknowns, lidars)
+        return equations
 
     def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
         """Return the lidars with what both see of the room, but for the robot, and what either sees near the floor."""
@@ -179,8 +176,8 @@ class SupportFloor:
     def _found(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[FoundFloor | None, FloorFit | None]:
         """Return the floor that both lidars' corrected rays show, and the fit to it; None if there is none."""
         views, rays = self._views(lidars, state)
-        found = find_floor(rays, views, self._right_prior, self.settings)
-        return found, found.fit(self._right_prior) if found else None
+        found = find_floor(rays, views, self.settings)
+        return found, found.fit() if found else None
 
     def _floor_view(self, found: FoundFloor, fit: FloorFit) -> FloorView:
         """Return which patches the estimate is to take for floor: where the fit trusts it."""
@@ -204,17 +201,9 @@ class SupportFloor:
             floors.add(*found.own_floor(rays, fit.used))
         return floors.motion()
 
-    @property
-    def _right_prior(self) -> np.ndarray:
-        """The covariance (3, 3) of how far off the alignment lets the right lidar see the floor's height and tilt."""
-        shown = np.zeros((3, 6))
-        # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
-        shown[0, 2], shown[1, 3], shown[2, 4] = 1.0, -1.0, -1.0
-        return shown @ self._right_covariance @ shown.T + np.diag([1e-7, 1e-8, 1e-8]) ** 2
-
     def _result(
         self, lidars: tuple[Lidar, Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        found: FoundFloor, fit: FloorFit,
+        found: FoundFloor, fit: FloorFit, both: Disagreement | None,
     ) -> FloorResult:  # fmt: skip
         left, right = found.sums
         floor = state.floor
@@ -229,7 +218,7 @@ class SupportFloor:
         if not within_search(floor, self.settings):
             findings.refusals.append("the floor lies beyond the search limits of the description's base_footprint")
         judge_shape(findings, fit, self.settings)
-        judge_disagreement(findings, self._disagreement(state, fit, left, right), self._right_prior, self.settings)
+        judge_disagreement(findings, both, self.settings)
         judge_motion(findings, self._motion(lidars, state, found, fit), self._intake.num_frames, self.settings)
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
@@ -256,15 +245,21 @@ class SupportFloor:
             by_units=FloorByUnits.of(solution, unknowns, state, _change_to_base(floor, self._footprint_from_base)),
         )
 
-    def _disagreement(self, state: State, fit: FloorFit, left, right) -> Disagreement | None:
-        """Return by how much the right lidar's floor is off the left one's under the alignment that was given."""
-        seen = disagreement(fit, left, right)
+    def _disagreement(self, block: RoomBlock, state: State, aligned: np.ndarray) -> Disagreement | None:
+        """Return by how much the right lidar's floor is off the left one's under the alignment that was given, which has the
+        covariance (6, 6) `aligned`; None if they do not see enough of the same floor."""
+        seen = block.floor_gap()
         if seen is None:
             return None
         # What the estimate moved the right lidar by, it had seen off.
         moved = state.floor.moved(self._poses[1] @ inverse(state.base_from_lidar[1]))
         tilt = np.cross(state.floor.normal, moved.normal)
-        return Disagreement(seen.step + [moved.offset - state.floor.offset, tilt[0], tilt[1]], seen.covariance)
+        step, covariance = seen
+        # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
+        by_pose = np.zeros((3, 6))
+        by_pose[0, 2], by_pose[1, 3], by_pose[2, 4] = 1.0, -1.0, -1.0
+        step = step + [moved.offset - state.floor.offset, *tilt[:2]]
+        return Disagreement(step, covariance + by_pose @ aligned @ by_pose.T)
 
     def _general_warnings(self) -> list[str]:
         found = [
@@ -309,16 +304,6 @@ def _block(surface: Surface, block: int) -> tuple[np.ndarray, np.ndarray]:
     if block >= surface.block_counts.shape[1]:
         return np.zeros((0, 3)), np.zeros(0)
     return surface.block_points[:, block], surface.block_counts[:, block]
-
-
-def _right_covariance(footprint_from_left: np.ndarray, settings: FloorSettings) -> np.ndarray:
-    """Return the covariance (6, 6) of the right lidar's pose in base_footprint, from that of the alignment."""
-    covariance = settings.right_to_left_covariance
-    if covariance is None:
-        translation, rotation = settings.typical_std_translation, settings.typical_std_rotation
-        covariance = np.diag([translation**2] * 3 + [rotation**2] * 3)
-    turned = adjoint(footprint_from_left)
-    return turned @ covariance @ turned.T + np.diag([1e-7] * 3 + [1e-8] * 3) ** 2
 
 
 def _covariance_in_base(covariance: np.ndarray, floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.mounts.floor import (
     with_uncertain_left,
     with_units,
 )
-from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, SIDES, MountsResult, Tie
+from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, SIDES, MountsResult
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
 from stretch_sim_cal.errors import InputError, Refused
@@ -115,14 +115,6 @@ def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
     if covariance.shape != (12, 12) or not np.isfinite(covariance).all():
         raise InputError(f"{where}: covariance: is not a 12x12 matrix of finite numbers")
     return StoredMounts(poses, covariance)
-
-
-def tie_of(file: CalibrationFile) -> Tie | None:
-    """Return the lidar-to-lidar transform of a calibration file, None where it has none or does not say how sure it is."""
-    entry = file.entries.get("right_to_left_transform")
-    if file.right_to_left is None or entry is None or entry.covariance is None:
-        return None
-    return Tie(file.right_to_left, entry.covariance)
 
 
 def mounted_joints(

@@ -13,18 +13,18 @@ from stretch_sim_cal.calibration.mounts.result import (
     LinkMisfit,
     MountSettings,
     Residuals,
-    Tie,
     as_right_to_left,
     at_lidar,
 )
 from stretch_sim_cal.calibration.mounts.system import Unknowns
 from stretch_sim_cal.calibration.observability import directions
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import Direction
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 
 MISPLACED = 3.5  # sigma of the model's uncertainty
 SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
-TIE_SIGMAS = 5.0
+ALIGNMENT_SIGMAS = 5.0
 
 
 def directions_of(
@@ -58,7 +58,7 @@ def joint_offsets(
 
 def warnings_of(
     found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], misfits: Sequence[LinkMisfit],
-    residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], tie: Tie | None, asked: bool,
+    residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
 ) -> list[str]:  # fmt: skip
     """Return what the user should know before believing the result."""
     told = [
@@ -83,10 +83,10 @@ def warnings_of(
         f"{100 * share:.0f} % of the returns on {link} lie in front of it: a payload, or something in the way; left out"
         for link, share in unexplained(residuals, links)
     ]
-    if tie is not None:
-        difference = log(as_right_to_left(poses) @ inverse(tie.right_to_left))
-        sigmas = float(np.sqrt(difference @ np.linalg.solve(tie.covariance + 1e-14 * np.eye(6), difference)))
-        if sigmas > TIE_SIGMAS:
+    if alignment is not None:
+        difference = log(as_right_to_left(poses) @ inverse(alignment.result))
+        sigmas = float(np.sqrt(difference @ alignment.of_the_transform().information @ difference))
+        if sigmas > ALIGNMENT_SIGMAS:
             told.append(f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma")
     return told
 

@@ -17,19 +17,19 @@ from stretch_sim_cal.calibration.mounts.build import MOST_OUT, as_built
 from stretch_sim_cal.calibration.mounts.judgement import directions_of, joint_offsets, refusals, warnings_of
 from stretch_sim_cal.calibration.mounts.misfit import consistent, link_misfits, noise_of, residuals_of
 from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample, posed, thinned
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, Tie, moved
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, moved
 from stretch_sim_cal.calibration.mounts.search import Poses, search
 from stretch_sim_cal.calibration.mounts.system import (
     MOUNTS,
     Unknowns,
     add_matches,
     add_priors,
-    add_tie,
     noise_weights,
     remainders,
     tukey,
 )
 from stretch_sim_cal.calibration.mounts.units import Coupled, Units
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 
 FINE_STEPS = 4
@@ -42,7 +42,6 @@ MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray wit
 FINE_POINTS = 400_000  # over both lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
-TIED_POSITION, TIED_ANGLE = 0.001, np.deg2rad(0.05)  # m, rad: of the alignment's result, for the search
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
 
@@ -51,13 +50,13 @@ def calibrate_mounts(
     surfaces: Mapping[str, LinkSurface],
     samples: Sequence[MountSample],
     nominal: Mapping[str, np.ndarray],
-    tie: Tie | None = None,
+    alignment: Observations | None = None,
     settings: MountSettings = MountSettings(),
 ) -> MountsResult:
     """Return where both lidars are, from what they see of the robot in several arm poses.
 
     `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by side, right
-    to about 3 deg and 30 mm; `tie` the lidar-to-lidar transform where it is known. Raises `InputError` for samples
+    to about 3 deg and 30 mm; `alignment` what is known of the lidars' relative pose and of their errors. Raises `InputError` for samples
     that are no data.
     """
     _check(surfaces, samples, nominal, settings)
@@ -65,13 +64,9 @@ def calibrate_mounts(
     offsets = dict.fromkeys(settings.joint_offsets, 0.0)
     models = posed(list(samples), surfaces, offsets)
     units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
-    if not units.known_exactly and settings.observations is not None and settings.observations.fits((units.model,) * 2):
-        units.start_at(settings.observations.units)
-        known = Tie(settings.observations.result, np.diag([TIED_POSITION**2] * 3 + [TIED_ANGLE**2] * 3))
-        found = search(models, dict(nominal), known if tie is None else tie, settings, units)
-    else:
-        loose = _loose(tie) if np.any(units.model.optical_centre) else tie
-        found = search(models, dict(nominal), loose, settings, units)
+    if alignment is not None and not alignment.fits((units.model,) * 2):
+        alignment = alignment.of_the_transform()
+    found = search(models, dict(nominal), _for_search(alignment, units), settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
     for step in range(FINE_STEPS):
@@ -80,7 +75,7 @@ def calibrate_mounts(
         matches, left = _without_patches(unknowns, models, matches, links, settings, patches=step > 0)
         noise = noise_of([left[key] / matches[key].incidence for key in matches], settings)
         information, gradient, coupled = _system(
-            unknowns, models, clouds, matches, left, noise, poses, nominal, tie, offsets, settings, units
+            unknowns, models, clouds, matches, left, noise, poses, nominal, alignment, offsets, settings, units
         )
         build = as_built(information, gradient, unknowns, settings, MOST_OUT if step > 1 else 0)
         coupled.take(build.solution)
@@ -101,7 +96,7 @@ def calibrate_mounts(
     return MountsResult(
         poses, build.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
         sum(counts.values()), len(samples), directions, joints, misfits, drawn, information,
-        warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, tie, settings.offsets_asked_for),
+        warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, alignment, settings.offsets_asked_for),
         refusals(counts, directions, poses, nominal, MIN_POINTS, settings),
         {
             "noise_mm": 1e3 * noise, "bolts_share": build.bolts, "surfaces_share": build.surfaces,
@@ -113,11 +108,16 @@ def calibrate_mounts(
     )  # fmt: skip
 
 
-def _loose(tie: Tie | None) -> Tie | None:
-    """Return a tie as loose as errors of the lidars may make it that the search does not take out."""
-    if tie is None:
+def _for_search(alignment: Observations | None, units: Units) -> Observations | None:
+    """Return the alignment as loose as errors of the lidars make it that the search does not take out; what it knows of them
+    is taken out from the beginning."""
+    if alignment is None:
         return None
-    return Tie(tie.right_to_left, tie.covariance + np.diag([FIRST_POSITION**2] * 3 + [FIRST_ANGLE**2] * 3))
+    if alignment.knows_units:
+        units.start_at(alignment.units)
+    elif np.any(units.model.optical_centre):
+        return alignment.loosened(FIRST_POSITION, FIRST_ANGLE)
+    return alignment.of_the_transform()
 
 
 def _check(surfaces, samples, nominal, settings) -> None:
@@ -188,7 +188,7 @@ def _without_patches(
 def _system(
     unknowns: Unknowns, models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]],
     matches: Mapping[tuple[str, int], Matches], left: Mapping[tuple[str, int], np.ndarray], noise: float, poses: Poses,
-    nominal: Poses, tie: Tie | None, offsets: Mapping[str, float], settings: MountSettings, units: Units,
+    nominal: Poses, alignment: Observations | None, offsets: Mapping[str, float], settings: MountSettings, units: Units,
 ) -> tuple[np.ndarray, np.ndarray, Coupled]:  # fmt: skip
     """Return information (n, n) and gradient (n,) of all that is known, at the present poses, and the units' part."""
     coupled = Coupled.empty(units, unknowns.size)
@@ -202,8 +202,6 @@ def _system(
     state = np.zeros(unknowns.size)
     state[unknowns.first_joint :] = list(offsets.values())
     add_priors(information, gradient, unknowns, state, poses, nominal, settings)
-    if not units.known_exactly and settings.observations is not None and settings.observations.fits((units.model,) * 2):
-        coupled.add_observations(settings.observations, poses, information, gradient)
-    elif tie is not None:
-        add_tie(information, gradient, poses, tie)
+    if alignment is not None:
+        coupled.add_observations(alignment, poses, information, gradient)
     return *coupled.reduced(information, gradient), coupled

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.calibration.mounts.rays import PosedSample, thinned
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, Tie, moved
-from stretch_sim_cal.calibration.mounts.system import MOUNTS, add_tie, tukey
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, moved
+from stretch_sim_cal.calibration.mounts.system import MOUNTS, tukey
 from stretch_sim_cal.calibration.mounts.units import Units
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
@@ -35,7 +36,11 @@ class Found:
 
 
 def search(
-    samples: Sequence[PosedSample], nominal: Poses, tie: Tie | None, settings: MountSettings, units: Units
+    samples: Sequence[PosedSample],
+    nominal: Poses,
+    alignment: Observations | None,
+    settings: MountSettings,
+    units: Units,
 ) -> Found:
     """Return the best of the minima from all starts."""
     clouds = {
@@ -45,18 +50,18 @@ def search(
         ]
         for side in SIDES
     }
-    ends = [_descend(samples, clouds, start, tie, settings) for start in _starts(nominal, tie)]
+    ends = [_descend(samples, clouds, start, alignment, settings) for start in _starts(nominal, alignment)]
     costs = [_cost(samples, clouds, end, settings) for end in ends]
     best = int(np.argmin(costs))
     return Found(ends[best], costs[best], costs)
 
 
-def _starts(nominal: Poses, tie: Tie | None) -> list[Poses]:
-    """Return poses to start from: the nominal ones, with a tie as one body seen from either, and turned a little."""
+def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
+    """Return poses to start from: the nominal ones, aligned lidars as one body seen from either, and turned a little."""
     bodies = [nominal]
-    if tie is not None:
-        from_right = nominal["right"] @ inverse(tie.right_to_left)
-        bodies = [{"left": left, "right": left @ tie.right_to_left} for left in (nominal["left"], from_right)]
+    if alignment is not None:
+        from_right = nominal["right"] @ inverse(alignment.result)
+        bodies = [{"left": left, "right": left @ alignment.result} for left in (nominal["left"], from_right)]
     starts = list(bodies)
     for axis in range(3):
         for sign in (-1.0, 1.0):
@@ -65,13 +70,14 @@ def _starts(nominal: Poses, tie: Tie | None) -> list[Poses]:
             about = {
                 side: adjoint(from_rotation_translation(np.eye(3), bodies[0][side][:3, 3])) @ turn for side in SIDES
             }
-            # With a tie both lidars turn as one body, about the left one.
-            starts.append({side: moved(bodies[0][side], about["left" if tie is not None else side]) for side in SIDES})
+            # Aligned lidars turn as one body, about the left one.
+            pivot = {side: side if alignment is None else "left" for side in SIDES}
+            starts.append({side: moved(bodies[0][side], about[pivot[side]]) for side in SIDES})
     return starts
 
 
 def _descend(
-    samples: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], start: Poses, tie: Tie | None,
+    samples: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], start: Poses, alignment: Observations | None,
     settings: MountSettings,
 ) -> Poses:  # fmt: skip
     poses = start
@@ -91,8 +97,9 @@ def _descend(
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
             about = adjoint(from_rotation_translation(np.eye(3), -poses[side][:3, 3]))
             information[own, own] += about.T @ weak @ about
-        if tie is not None:
-            add_tie(information, gradient, poses, tie)
+        if alignment is not None:
+            own_information, own_gradient = alignment.of_poses(poses["left"], poses["right"])
+            information, gradient = information + own_information, gradient + own_gradient
         step = np.linalg.solve(information, gradient)
         poses = {side: moved(poses[side], step[6 * i : 6 * i + 6]) for i, side in enumerate(SIDES)}
     return poses

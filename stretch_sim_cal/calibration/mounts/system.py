@@ -14,7 +14,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, Tie
+from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse, log
 
 MOUNTS = 2 * 6
@@ -134,18 +134,6 @@ def model_variances(size: int, settings: MountSettings) -> np.ndarray:
     one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
     joints = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in settings.joint_offsets]
     return np.concatenate([np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, links), np.square(joints)])
-
-
-def add_tie(information: np.ndarray, gradient: np.ndarray, poses: Mapping[str, np.ndarray], tie: Tie) -> None:
-    """Add the lidar-to-lidar transform of the alignment. It is a twist in the left lidar's frame, so
-    log(left_from_right inv(tie)) changes by Ad(left_from_base) (right's twist - left's)."""
-    left_from_base = inverse(poses["left"])
-    difference = log(left_from_base @ poses["right"] @ inverse(tie.right_to_left))
-    change = adjoint(left_from_base)
-    jacobian = np.hstack([-change, change])
-    weight = np.linalg.inv(tie.covariance + 1e-14 * np.eye(6))
-    information[:MOUNTS, :MOUNTS] += jacobian.T @ weight @ jacobian
-    gradient[:MOUNTS] -= jacobian.T @ weight @ difference
 
 
 def noise_weights(matches: Matches, range_noise: float) -> np.ndarray:

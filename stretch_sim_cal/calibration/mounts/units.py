@@ -66,11 +66,6 @@ class Units:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
         return self._grid.row_of(self._grid.cell_of(points, ranges))
 
-    @property
-    def known_exactly(self) -> bool:
-        """Whether the sensor file says that units do not differ: then the alignment's covariance says all."""
-        return not self._root.shape[1]
-
     def of_side(self, side: str) -> slice:
         start = self.model.size * SIDES.index(side)
         return slice(start, start + self.model.size)
@@ -156,7 +151,7 @@ class Coupled:
         state = State(
             tuple(poses[side] for side in SIDES), tuple(self.units.values[self.units.of_side(side)] for side in SIDES)
         )
-        seen = observations.at(state, unknowns)
+        seen = observations.equations_at(state, unknowns)
         own = np.r_[LEFT, RIGHT]
         units = np.arange(unknowns.units[0].start, unknowns.units[1].stop)
         information[np.ix_(own, own)] += seen.information[np.ix_(own, own)]
