@@ -27,8 +27,8 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, load_sensor
+from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
@@ -167,7 +167,7 @@ def compare(row: Row, seed: int) -> dict:
 def compare_under(effect: Effect, seed: int) -> dict:
     """Return the errors of both methods on one recording of lidars with an effect."""
     recording = Recording(effect, seed)
-    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
+    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
     guess, settings = inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=recording.sensor)
     methods = {"ours": alignment_method()(guess, settings), "published": PublishedAlignment(guess)}
     found = solved(methods, recording.pairs(EFFECT_FRAMES))

@@ -26,12 +26,11 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.room import WEAK
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS
-from stretch_sim_cal.robot.stretch import BASE_LINK
-from stretch_sim_cal.sensor.sensor import DEVICES, Sensor
+from stretch_sim_cal.robot.stretch import BASE_LINK, TRUE_LIDAR_LINKS
+from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, LEAST_COSINE, ErrorModel, weak_echo
 from stretch_sim_cal.simulation.raycast import Hits, Scene
 
@@ -43,7 +42,7 @@ EVERY = 2
 
 def alignment_bound(recording: Recording, frames: int, whole: bool) -> np.ndarray:
     """Return the covariance (6, 6) of the right lidar's twist in the left lidar's frame; `whole` faces or patches."""
-    left, right = (recording.simulator.base_from_lidar(device) for device in DEVICES)
+    left, right = (recording.simulator.base_from_lidar(device) for device in SIDES)
     information = _information(recording, (np.eye(4), inverse(left) @ right), frames, None, whole)
     return _covariance(recording, information, fixed=[LEFT, FLOOR])[RIGHT, RIGHT]
 
@@ -87,7 +86,7 @@ def _information(
     """Return the information (n, n) about the `Unknowns`, in the frame of the lidars' `poses` (4, 4), the planes eliminated."""
     unknowns = Unknowns(_models(recording))
     equations = NormalEquations.empty(unknowns.size)
-    sides = [_TrueReturns(recording, device) for device in DEVICES]
+    sides = [_TrueReturns(recording, device) for device in SIDES]
     rows, weights, faces, places, on_floor, points, normals = [], [], [], [], [], [], []
     for side, (seen, pose, model) in enumerate(zip(sides, poses, unknowns.models, strict=True)):
         point, normal = apply(pose, seen.points), seen.normals @ pose[:3, :3].T
@@ -147,7 +146,7 @@ class _TrueReturns:
         simulator = recording.simulator
         lidar, sensor = simulator.lidar(device), recording.simulator.lidar(device).sensor
         links = link_transforms(parse_urdf(simulator.true_description), {}, [BASE_LINK, *TRUE_LIDAR_LINKS])
-        world_from_lidar = links[TRUE_LIDAR_LINKS[DEVICES.index(device)]]
+        world_from_lidar = links[TRUE_LIDAR_LINKS[SIDES.index(device)]]
         rays = lidar.rays(0)
         chosen = np.flatnonzero(np.arange(sensor.num_rays) // sensor.num_channels % EVERY == 0)
         directions = rays.directions[chosen].astype(float)

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import DEVICES, Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import ECHO, HARMONICS, INCIDENCE, NEAR, OFFSET, SCALE, ErrorModel
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -112,7 +112,7 @@ class Recording:
         random = np.random.default_rng(seed)
         off = (
             PoseError(tuple(random.uniform(-0.005, 0.005, 3)), tuple(np.radians(random.uniform(-1, 1, 3))))
-            for _ in DEVICES
+            for _ in SIDES
         )
         base = BaseError(random.uniform(-0.005, 0.005), *np.radians(random.uniform(-0.5, 0.5, 2)))
         self.effect, self.seed = effect, seed
@@ -125,13 +125,13 @@ class Recording:
     def pairs(self, count: int, first: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the returns, as the readers of recordings give them, of so many pairs of scans."""
         for tick in range(first, first + count):
-            scans = (self.simulator.scan(device, tick) for device in DEVICES)
+            scans = (self.simulator.scan(device, tick) for device in SIDES)
             yield tuple(scan[are_returns(coordinates(scan))] for scan in scans)
 
     @property
     def right_to_left(self) -> np.ndarray:
         """The true transform (4, 4)."""
-        left, right = (self.simulator.base_from_lidar(device) for device in DEVICES)
+        left, right = (self.simulator.base_from_lidar(device) for device in SIDES)
         return inverse(left) @ right
 
 
@@ -147,7 +147,7 @@ def _unit_files(effect: Effect, random: np.random.Generator, folder: Path) -> di
         return {}
     model = sensor_named(effect.simulated).error_model()
     files = {}
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         values = np.zeros(model.size)
         effect.errors(values, model, side, random)
         said = values_to_mapping(model, values)

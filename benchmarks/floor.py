@@ -30,12 +30,12 @@ from stretch_sim_cal.calibration.floor.support_method import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.planes import Plane, floor_error
+from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -175,7 +175,7 @@ def compare_under(effect: effects.Effect, seed: int) -> dict:
     """Return the errors of both methods on one recording of lidars with an effect."""
     recording = effects.Recording(effect, seed)
     simulator, sensor = recording.simulator, recording.sensor
-    left, right = (simulator.base_from_lidar(device, nominal=True) for device in DEVICES)
+    left, right = (simulator.base_from_lidar(device, nominal=True) for device in SIDES)
     guess = inverse(left) @ right
     aligning = {
         "ours": alignment_method()(guess, AlignmentSettings(base_from_left=left, sensor=sensor)),
@@ -224,11 +224,8 @@ def timed(method, pairs):
 
 def errors(plane: Plane, truth: Plane) -> dict[str, float]:
     """Return the height error at base_link's origin in mm and the angle between the normals in deg."""
-    sine = np.linalg.norm(np.cross(plane.normal, truth.normal))
-    return {
-        "height_mm": abs(plane.offset - truth.offset) * 1e3,
-        "tilt_deg": float(np.degrees(np.arctan2(sine, plane.normal @ truth.normal))),
-    }
+    height, tilt = floor_error(truth, plane)
+    return {"height_mm": 1e3 * height, "tilt_deg": float(np.degrees(tilt))}
 
 
 def format_table(results: dict[str, list[dict]], seeds: range) -> str:

@@ -39,12 +39,11 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.room import FloorView, RoomBlock, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
-from stretch_sim_cal.geometry.transforms import adjoint, apply, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import joint_positions, nominal_description
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import DEVICES
 from stretch_sim_cal.sensor.unit import (
     CENTRE,
     CENTRE_SHARE,
@@ -96,8 +95,8 @@ class Problem:
         self.model: ErrorModel = simulator.sensor.error_model()
         self.unknowns = Unknowns((self.model, self.model))
         self.state = State(
-            tuple(simulator.base_from_lidar(side) for side in DEVICES),
-            tuple(simulator.lidar(side).unit.values for side in DEVICES), simulator.floor_in_base,
+            tuple(simulator.base_from_lidar(side) for side in SIDES),
+            tuple(simulator.lidar(side).unit.values for side in SIDES), simulator.floor_in_base,
         )  # fmt: skip
         self.lidars = self._lidars(frames)
         noise = Noise(np.full(2, simulator.sensor.range_noise), 3e-4)
@@ -193,7 +192,7 @@ class Problem:
         """Return both lidars with what they share, and with what each sees near the floor, but for the robot."""
         settings = FloorSettings(sensor=self.simulator.sensor)
         lidars, surfaces = [], []
-        for side, name in enumerate(DEVICES):
+        for side, name in enumerate(SIDES):
             cells = DirectionCells(self.simulator.sensor)
             for tick in range(frames):
                 cells.add(cloud_of(self.simulator.scan(name, tick), name))
@@ -216,15 +215,15 @@ class Problem:
         models = []
         for index, pose in enumerate(POSES):
             self.simulator.joints.place(pose)
-            clouds = (self._returns(side, POSE_FRAMES * index) for side in DEVICES)
+            clouds = (self._returns(side, POSE_FRAMES * index) for side in SIDES)
             sample = robot.sample(f"pose {index}", joint_positions(robot.model, pose), *clouds, OFFSET_JOINTS)
             models.append(PosedSample(sample, robot.surfaces, {}))
-        units = Units(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in DEVICES])
+        units = Units(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in SIDES])
         units.start_at(self.state.units)
         own = system.Unknowns(robot.surfaces, settings)
         coupled, information, gradient = Coupled.empty(units, own.size), np.zeros((own.size,) * 2), np.zeros(own.size)
         for model in models:
-            for side, pose in zip(DEVICES, self.state.base_from_lidar, strict=True):
+            for side, pose in zip(SIDES, self.state.base_from_lidar, strict=True):
                 cloud = model.around(side, pose)
                 corrected = units.corrected(side, cloud)
                 matches = model.match(corrected, pose, GATE, GRAZING)
@@ -265,7 +264,7 @@ def combinations(problem: Problem) -> list[str]:
     """Return the open combinations of both lidars' scalar errors in words: after room and floor, without the robot."""
     covariance = problem.covariance(problem.room_and_floor)
     columns = np.concatenate([np.arange(own.start, own.start + len(SCALARS)) for own in problem.unknowns.units])
-    names = [f"{scalar} {side}" for side in DEVICES for scalar in SCALARS]
+    names = [f"{scalar} {side}" for side in SIDES for scalar in SCALARS]
     prior = np.sqrt(np.diag(problem.covariance(np.zeros_like(covariance))))[columns]
     varies = prior > 0
     columns, prior, names = columns[varies], prior[varies], [n for n, v in zip(names, varies, strict=True) if v]

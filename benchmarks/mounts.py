@@ -28,10 +28,10 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, MountsResult, as_right_to_left, spread
+from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, as_right_to_left, spread
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, joint_positions, nominal_description
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings

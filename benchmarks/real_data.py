@@ -33,7 +33,7 @@ from stretch_sim_cal.calibration.published import PublishedAlignment, PublishedC
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.transforms import apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.recording.clouds import fields_from_message
 from stretch_sim_cal.recording.reader import Recording
@@ -387,7 +387,7 @@ def floor_table(rig: Rig, height: float) -> str:
         bare = [tuple(coordinates(points) for points in pair) for pair in pairs]
         published = solve(PublishedCodeFloor(np.eye(4), aligned.right_to_left, footprint_from_lidar), bare).plane
         deviations = np.sqrt(np.diag(ours.covariance))
-        tilt = np.degrees(np.arccos(np.clip(ours.plane.normal @ published.normal, -1.0, 1.0)))
+        tilt = np.degrees(floor_error(published, ours.plane)[1])
         said = [sentence.split(":")[0].split(";")[0] for sentence in ours.refusals]
         lines.append(
             f"| {scene} | {ours.plane.offset:.4f} m ({1e3 * deviations[0]:.1f} mm) | {np.degrees(deviations[1:].max()):.2f} deg "

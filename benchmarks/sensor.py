@@ -22,8 +22,7 @@ from stretch_sim_cal import command
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.identification import Identification, Standing, identify
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse, log
-from stretch_sim_cal.sensor.sensor import DEVICES
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.signature import Observer
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -80,9 +79,9 @@ def identified(simulator: EmbeddedSimulator, turns: list[float], frames: int) ->
     settings = AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
     for turn in turns:
         simulator.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
-        scans = {device: [simulator.scan(device, tick + k) for k in range(frames)] for device in DEVICES}
+        scans = {device: [simulator.scan(device, tick + k) for k in range(frames)] for device in SIDES}
         signatures = []
-        for device in DEVICES:
+        for device in SIDES:
             observer = Observer()
             for number, scan in enumerate(scans[device]):
                 observer.add(scan, simulator.start_time(device, tick + number))
@@ -92,14 +91,14 @@ def identified(simulator: EmbeddedSimulator, turns: list[float], frames: int) ->
             standing.add(left, right)
         standings.append(standing)
         tick += frames
-    nominal = [simulator.base_from_lidar(device, nominal=True) for device in DEVICES]
+    nominal = [simulator.base_from_lidar(device, nominal=True) for device in SIDES]
     return identify(standings, inverse(nominal[0]) @ nominal[1])
 
 
 def again(result: Identification, args: argparse.Namespace, seed: int) -> list[dict]:
     """Return how well the units of the unit files are recovered from a simulation of them."""
     with tempfile.TemporaryDirectory() as folder:
-        units = {device: Path(folder) / f"unit_{device}.yaml" for device in DEVICES}
+        units = {device: Path(folder) / f"unit_{device}.yaml" for device in SIDES}
         for side, file in enumerate(units.values()):
             result.save(file, side)
         twin = EmbeddedSimulator(SimulationSetup("furnished_room", args.sensor, seed + 10_000, units=units))
@@ -110,7 +109,7 @@ def again(result: Identification, args: argparse.Namespace, seed: int) -> list[d
 def recovered(result: Identification, side: int, simulator: EmbeddedSimulator) -> dict:
     """Return, by kind of parameter: how many a unit has, how many are determined, how many of them lie within three standard
     deviations of the truth, the sum of their squared errors over variances, and their deviations over the prior's."""
-    true, unit, model = simulator.lidar(DEVICES[side]).unit.values, result.units[side], result.models[side]
+    true, unit, model = simulator.lidar(SIDES[side]).unit.values, result.units[side], result.models[side]
     determined, rows = result.determined(side), {}
     prior = np.sqrt(np.diag(model.prior_covariance()))
     for kind, own in kinds(model).items():

@@ -29,20 +29,17 @@ from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers, floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, LIDAR_LINKS, OLDER_LIDAR_LINKS
-from stretch_sim_cal.sensor.points import POINT_DTYPE
+from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import SCALARS
 
 __all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording"]
-
-SIDES = ("left", "right")
-CLOUD_COLUMNS = ("x", "y", "z", "ring", "intensity")
 
 
 @dataclass(frozen=True, eq=False)
@@ -400,8 +397,8 @@ def _clouds(clouds: Iterable[np.ndarray] | None, side: str) -> list[np.ndarray]:
 
 def _structured(columns: np.ndarray) -> np.ndarray:
     """Return the columns x, y, z (, ring, intensity) of a cloud as a structured array (N,)."""
-    cloud = np.empty(len(columns), [(name, POINT_DTYPE[name]) for name in CLOUD_COLUMNS[: columns.shape[1]]])
-    for name, column in zip(CLOUD_COLUMNS, columns.T, strict=False):
+    cloud = np.empty(len(columns), [(name, POINT_DTYPE[name]) for name in RETURN_COLUMNS[: columns.shape[1]]])
+    for name, column in zip(RETURN_COLUMNS, columns.T, strict=False):
         cloud[name] = column
     return cloud
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint, footprint_from_base
+from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footprint, footprint_from_base
 from stretch_sim_cal.geometry.transforms import check_rigid, error
 
 RIGHT_TO_LEFT = "right_to_left_transform"
@@ -117,20 +117,13 @@ def floor_of(
         plane = readings[convention].facing(np.array([0.0, 0.0, 1.0]))
         return plane, footprint_from_base(plane)
     possible = list(readings.values()) if convention is None else [readings[convention]]
-    height, tilt = min(_difference(of_transform, plane) for plane in possible)
+    height, tilt = min(floor_error(of_transform, plane) for plane in possible)
     if height > AGREEMENT_M or tilt > AGREEMENT_RAD:
         contradictions.append(
             f"{FLOOR} and the footprint transform name floors {height * 1e3:.2f} mm and "
             f"{np.degrees(tilt):.3f} deg apart"
         )
     return of_transform, footprint
-
-
-def _difference(first: Plane, second: Plane) -> tuple[float, float]:
-    """Return how far two planes are apart: at the origin along the normal (m), and the angle between normals (rad)."""
-    second = second.facing(first.normal)
-    angle = np.arctan2(np.linalg.norm(np.cross(first.normal, second.normal)), first.normal @ second.normal)
-    return abs(first.offset - second.offset), float(angle)
 
 
 def _plane_numbers(params: Any, path) -> tuple[np.ndarray, float]:

@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     Entry,
 )
 from stretch_sim_cal.calibration.mounts.file import MOUNTS
-from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint
+from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
@@ -137,10 +137,7 @@ def deviations(entry: Entry) -> tuple[float, float]:
 
 def floor_difference(first: Plane, second: Plane) -> Difference:
     """Return how far two floors are apart: in height at base_link's origin, and between their normals."""
-    up = np.array([0.0, 0.0, 1.0])
-    first, second = first.facing(up), second.facing(up)
-    angle = np.arctan2(np.linalg.norm(np.cross(first.normal, second.normal)), first.normal @ second.normal)
-    return Difference("floor", abs(first.offset - second.offset), float(angle))
+    return Difference("floor", *floor_error(first, second))
 
 
 def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]:

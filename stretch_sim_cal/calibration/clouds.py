@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, weak_echo
@@ -276,7 +277,7 @@ class FrameIntake:
     def warnings(self) -> list[str]:
         """Return one sentence for everything that was left out."""
         warnings = []
-        for side, name in enumerate(("left", "right")):
+        for side, name in enumerate(SIDES):
             if self.repeated[side]:
                 warnings.append(f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once")
             if self.empty[side]:
@@ -284,7 +285,7 @@ class FrameIntake:
         return warnings
 
     def _usable(self, array: np.ndarray, side: int) -> "Cloud":
-        cloud = cloud_of(array, ("left", "right")[side])
+        cloud = cloud_of(array, SIDES[side])
         points = cloud.points
         digest = hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
         with np.errstate(invalid="ignore", over="ignore"):

@@ -30,9 +30,9 @@ from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, 
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, tukey_fit
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, without_body
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import exp
+from stretch_sim_cal.geometry.transforms import SIDES, exp
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import DEVICES, NoiseGrowth, Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import NoiseGrowth, Sensor, load_sensor
 from stretch_sim_cal.sensor.signature import Signature, without_optical_centre
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, LEAST_COSINE, SCALARS, ErrorModel, weak_echo
 from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, Unit, shown_unit, write_unit
@@ -61,7 +61,7 @@ class Standing:
     """
 
     def __init__(self, signatures: tuple[Signature, Signature], settings: AlignmentSettings | None = None):
-        for name, signature in zip(DEVICES, signatures, strict=True):
+        for name, signature in zip(SIDES, signatures, strict=True):
             if signature.sensor is None:
                 raise InputError(f"{name} lidar: no known table fits its points; give the sensor's file")
         self.signatures, self.settings = signatures, settings or AlignmentSettings()
@@ -173,7 +173,7 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
     for number, standing in enumerate(standings, start=1):
         frames = [cells.num_frames for cells in standing.cells]
         if min(frames) < MIN_FRAMES:
-            short = DEVICES[int(np.argmin(frames))]
+            short = SIDES[int(np.argmin(frames))]
             raise InputError(
                 f"recording {number}: {min(frames)} scans of the {short} lidar, at least {MIN_FRAMES} are needed"
             )
@@ -273,7 +273,7 @@ def _unit(model: ErrorModel, values: np.ndarray, covariance: np.ndarray, signatu
 def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
     """Return a sentence for each pair of parameters of which the data knows a combination much better than either one."""
     rows, names = [], []
-    for name, model, own in zip(DEVICES, unknowns.models, unknowns.units, strict=True):
+    for name, model, own in zip(SIDES, unknowns.models, unknowns.units, strict=True):
         for index, scalar in enumerate(SCALARS):
             row = np.zeros(unknowns.size)
             row[own.start + index] = 1.0

@@ -15,11 +15,10 @@ from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, Calibrat
 from stretch_sim_cal.calibration.problem import FLOOR, LEFT, RIGHT, NormalEquations, Solution, State, Unknowns
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import adjoint, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, inverse, log
 from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
-SIDES = ("left", "right")
 # No transform is taken for known better than so (m, rad).
 EXACT = 1e-7
 # So many unknowns came before the lidars' parameters in files in which the poses were those in base_link.

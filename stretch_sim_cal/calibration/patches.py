@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.voxels import group_means, group_sums, voxel_keys
+from stretch_sim_cal.geometry.points import group_means, group_sums, voxel_keys
 
 # Edge of a patch (m) up to `FINE_RANGE` (m) from the lidars; it doubles with every doubling of the range.
 PATCH_SIZE = 0.4

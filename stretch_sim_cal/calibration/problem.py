@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve, lapack
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import exp, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, SCALARS, ErrorModel
 
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
@@ -35,6 +35,8 @@ SETTLED = 0.02
 FIRM = 4.0
 # A share with a smaller standard deviation is decided: 0 and 1 are more than ten of them apart.
 SURE_SHARE = 0.1
+# What is left of a direction's information at least: next to nothing, so that the pose's own prior holds it.
+LEAST_KEPT = 1e-12
 LEAST_SPREAD = 0.02
 
 
@@ -187,7 +189,7 @@ def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict
     the standard deviation of the channels' errors from channel to channel."""
     deviations = np.sqrt(np.maximum(np.diag(solution.covariance), 0.0))
     numbers = {}
-    for side, name in enumerate(("left", "right")):
+    for side, name in enumerate(SIDES):
         model, own = unknowns.models[side], unknowns.units[side]
         for index, scalar in enumerate(SCALARS):
             if deviations[own][index] > 0 or state.units[side][index]:  # a share that is decided has no deviation
@@ -226,19 +228,22 @@ class Solver:
         self._known: set[int] = set()  # columns of the shares that are decided
         self.spreads = tuple(dict.fromkeys(set(roots) - {"scalars"}, 1.0) for roots in self._roots)
 
-    def solve(
-        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None
-    ) -> Solution:
+    def solve(self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None) -> Solution:
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
         `by_chance` (6, 6) is information about the right lidar's pose that noise alone brings (see room.py): it is taken
         from the covariance.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
+        basis, prior, kinds = self._basis(fixed)
+        honest = None
         if by_chance is not None:
+            honest, _, _ = self._with_pose_priors(
+                _less_by_chance(equations.information, by_chance), equations.gradient, state
+            )
+            honest = basis.T @ honest @ basis
             # Directions that noise alone seems to hold stay as they were guessed.
             information[RIGHT, RIGHT] += by_chance
-        basis, prior, kinds = self._basis(fixed)
         information, gradient = basis.T @ information @ basis, basis.T @ gradient
         for _ in range(SPREAD_STEPS):
             scale = self._scale(len(prior), kinds)
@@ -252,8 +257,9 @@ class Solver:
             covariance = _inverse(factor)
             if self._learn(kinds, solution + present, covariance):
                 break
-        if by_chance is not None:
-            hessian = _less_by_chance(hessian, basis[RIGHT], 2.0 * by_chance)  # once for what was added
+        if honest is not None:
+            hessian = honest * scale[:, None] * scale
+            hessian[np.diag_indices(len(prior))] += prior
         covariance = _inverse(cho_factor(hessian, lower=True, check_finite=False))
         basis = basis * scale
         return Solution(basis @ solution, basis @ covariance @ basis.T, self.spreads)
@@ -361,16 +367,20 @@ def _inverse(factor) -> np.ndarray:
     return np.tril(lower) + np.tril(lower, -1).T
 
 
-def _less_by_chance(hessian: np.ndarray, rows: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
-    """Return the hessian (k, k) with information (6, 6) about the right lidar's pose taken away, but never below that of
-    `UNKNOWN`; `rows` (6, k) are the pose's rows of the basis."""
-    pose = np.flatnonzero(np.abs(rows).sum(axis=0))
-    rest = np.setdiff1d(np.arange(len(hessian)), pose)
-    cross = hessian[np.ix_(rest, pose)]
-    taken = cross.T @ np.linalg.solve(hessian[np.ix_(rest, rest)], cross) if len(rest) else 0.0
-    marginal = hessian[np.ix_(pose, pose)] - taken
-    values, axes = np.linalg.eigh(marginal - by_chance)
-    least = axes @ np.diag(np.maximum(values, UNKNOWN**-2)) @ axes.T
-    result = hessian.copy()
-    result[np.ix_(pose, pose)] += least - marginal
+def _less_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
+    """Return the information (n, n) of data whose part `by_chance` (6, 6) about the right lidar's pose is noise.
+
+    Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much, also
+    in their products with the other unknowns' columns: taken from the pose's block alone, the same amount would outweigh
+    what is left of it after unknowns that nearly move like the pose are eliminated.
+    """
+    values, axes = np.linalg.eigh(information[RIGHT, RIGHT])
+    root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
+    whitened = np.linalg.solve(root, np.linalg.solve(root, by_chance).T)
+    shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
+    kept = np.sqrt(np.maximum(1.0 - shares, LEAST_KEPT))
+    shortened = np.linalg.solve(root.T, directions * kept) @ directions.T @ root.T
+    result = information.copy()
+    result[RIGHT] = shortened.T @ result[RIGHT]
+    result[:, RIGHT] = result[:, RIGHT] @ shortened
     return result

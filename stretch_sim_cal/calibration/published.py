@@ -21,10 +21,10 @@ from stretch_sim_cal.calibration.clouds import checked_points
 from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint, footprint_from_base
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area
-from stretch_sim_cal.geometry.transforms import apply, check_rigid, from_rotation_translation, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, from_rotation_translation, inverse, log
 
 UNCHECKED = "the published method checks neither the scene nor its result; its standard deviations are typical ones"
 # What all pairs of clouds have in common, one standard deviation (m, rad) per axis, as measured in a furnished room
@@ -133,7 +133,7 @@ class PublishedFloor:
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Add one pair of clouds (N, 3), each in its own lidar frame. Raises `InputError` for anything else."""
-        for pose, points, side in zip(self._poses, (left, right), ("left", "right"), strict=True):
+        for pose, points, side in zip(self._poses, (left, right), SIDES, strict=True):
             self._clouds.append(apply(pose, _finite(points, side)))
         self._num_frames += 1
 

@@ -42,7 +42,7 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.voxels import group_means
+from stretch_sim_cal.geometry.points import group_means
 from stretch_sim_cal.sensor.unit import LEAST_COSINE
 
 # Tukey's biweight: 95 % efficient under normal noise.

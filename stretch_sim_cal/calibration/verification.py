@@ -18,6 +18,7 @@ from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.floor import seen_from, with_units
 from stretch_sim_cal.calibration.observations import load_beside
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.sensor.sensor import Sensor
 
@@ -131,14 +132,10 @@ def _alignment_drifts(file: CalibrationFile, result, tolerances: Tolerances, sam
 
 
 def _floor_drifts(file: CalibrationFile, result, tolerances: Tolerances, same_lidars: bool) -> list[Drift]:
-    up = np.array([0.0, 0.0, 1.0])
-    stored, found = file.floor_plane.facing(up), result.plane.facing(up)
+    height, tilt = floor_error(file.floor_plane, result.plane)
     covariance = result.covariance + (result.covariance if same_lidars else _stored_covariance(file, FLOOR, 3))
-    tilt = math.atan2(float(np.linalg.norm(np.cross(stored.normal, found.normal))), float(stored.normal @ found.normal))
     return [
-        Drift(
-            "floor, height", abs(found.offset - stored.offset), math.sqrt(covariance[0, 0]), tolerances.length, False
-        ),
+        Drift("floor, height", height, math.sqrt(covariance[0, 0]), tolerances.length, False),
         Drift("floor, tilt", tilt, _largest(covariance[1:, 1:]), tolerances.angle, True),
     ]
 

@@ -21,12 +21,12 @@ from stretch_sim_cal.calibration.calibration_file import (
     default_path,
 )
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.calibration.mounts.result import SIDES, spread
+from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, error, to_xyz_rpy
 
 EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 EXAMPLE = "stretch-sim-cal fk stretch4 --joint lift_joint=0.6 arm_joint=0.2 --frame grasp_center_link"
@@ -46,13 +47,17 @@ def load(args: argparse.Namespace):
     from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.robot.description import load_model
     from stretch_sim_cal.robot.stretch import nominal_description
+    from stretch_sim_cal.robot.urdf import mesh_packages
 
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if is_own(args.model):
         if set(arguments) - {"tool"}:
             raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
         return load_model(nominal_description(**arguments))
-    return load_model(args.model, arguments, packages)
+    model = load_model(args.model, arguments, packages)
+    shapes = (shape for link in model.links.values() for shape in (*link.visuals, *link.collisions))
+    check_packages(packages, mesh_packages(shape.filename for shape in shapes if shape.filename))
+    return model
 
 
 def is_own(model: str | Path | None) -> bool:
@@ -71,6 +76,16 @@ def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
     if folders and is_own(args.model):
         raise InputError(f"--package: {OWN_MODEL} brings its own meshes")
     return folders
+
+
+def check_packages(named: Iterable[str], used: Collection[str]) -> None:
+    """Raise `InputError` if `--package` names a package that none of the meshes lies in; `used` are the meshes' packages."""
+    from stretch_sim_cal.errors import InputError
+    from stretch_sim_cal.robot.model import near
+
+    for name in named:
+        if name not in used:
+            raise InputError(f"--package {name}: no mesh is in package://{name}{near(name, used)}")
 
 
 def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:

@@ -4,7 +4,15 @@ import argparse
 import json
 from pathlib import Path
 
-from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, assignments, is_own, mesh_folders, numbers
+from stretch_sim_cal.commands.fk import (
+    OWN_MODEL,
+    add_model_arguments,
+    assignments,
+    check_packages,
+    is_own,
+    mesh_folders,
+    numbers,
+)
 from stretch_sim_cal.commands.lint import PROFILE_NAMES
 
 EXAMPLE = "stretch-sim-cal normalize cad_export.urdf --out normalized"
@@ -58,10 +66,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--tool is for --profile stretch")
     if args.number_links and args.profile != "rep199":
         raise InputError("--number-links is for --profile rep199")
+    attached = read_description(args.tool, mesh_folders=packages) if args.tool is not None else None
+    check_packages(packages, given.packages | (attached.packages if attached is not None else frozenset()))
     options = Options(
-        args.profile, assignments(args.rename, "--rename"), _zeros(args.zero),
-        read_description(args.tool) if args.tool is not None else None, poses, args.number_links,
-    )  # fmt: skip
+        args.profile, assignments(args.rename, "--rename"), _zeros(args.zero), attached, poses, args.number_links
+    )
     normal = normalized(given, options)
     files, departure = write(normal, args.out, tool)
     left = [finding for finding in normal.remaining if finding.level == ERROR]
@@ -70,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join([*_lines(normal, departure), *(f"wrote {file}" for file in files)]))
         if left:
-            print(f"{len(left)} rules are left to be settled by hand, see {files[-1]}")
+            counted = "1 rule is" if len(left) == 1 else f"{len(left)} rules are"
+            print(f"{counted} left to be settled by hand, see {files[-1]}")
     return 1 if left else 0
 
 

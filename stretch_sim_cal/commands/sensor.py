@@ -36,8 +36,9 @@ def run(args: argparse.Namespace) -> int:
     """Identify, write unit files and report, and return 0. Raises `Refused` (exit code 1) where the recordings do not support
     it; nothing is written then."""
     from stretch_sim_cal.calibration.identification import MIN_FRAMES, identify
+    from stretch_sim_cal.geometry.transforms import SIDES
     from stretch_sim_cal.harness.sensor_page import found_lines, found_numbers, write_sensor_page
-    from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
+    from stretch_sim_cal.sensor.sensor import load_sensor
     from stretch_sim_cal.sensor.signature import known_sensors, sync_line
 
     if args.num_samples < MIN_FRAMES:
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     print("identifying both lidars ...", file=sys.stderr)
     result = identify(standings, initial)
     args.out.mkdir(parents=True, exist_ok=True)
-    files = [args.out / f"unit_{device}.yaml" for device in DEVICES]
+    files = [args.out / f"unit_{device}.yaml" for device in SIDES]
     for side, file in enumerate(files):
         result.save(file, side)
     page = write_sensor_page(args.out / "report.html", result, sync, [path.name for path in args.recording])
@@ -102,10 +103,10 @@ def _standing(path: Path, args: argparse.Namespace, candidates):
 
 def _agree(standings, paths: list[Path]) -> None:
     """Raise `InputError` where recordings are not of the same lidars behind the same driver."""
+    from stretch_sim_cal.geometry.transforms import SIDES
+
     for standing, path in zip(standings[1:], paths[1:], strict=True):
-        for side, (one, other) in zip(
-            ("left", "right"), zip(standings[0].signatures, standing.signatures, strict=True)
-        ):
+        for side, (one, other) in zip(SIDES, zip(standings[0].signatures, standing.signatures, strict=True)):
             for what in ("distance_correction", "firing_time_correction", "azimuth_steps"):
                 if getattr(one, what) != getattr(other, what):
                     raise InputError(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import angle_between, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
@@ -20,10 +20,9 @@ def frames_in(model: RobotModel, reference: str) -> dict[str, np.ndarray]:
 
 def angle_deg(first: np.ndarray, second: np.ndarray) -> float:
     """Return the angle between two vectors (3,) in deg, 0 to 180; 90 where one of them is zero."""
-    sine, cosine = np.linalg.norm(np.cross(first, second)), float(np.dot(first, second))
-    if sine == 0.0 and cosine == 0.0:
+    if not (np.any(first) and np.any(second)):
         return 90.0
-    return float(np.degrees(np.arctan2(sine, cosine)))
+    return float(np.degrees(angle_between(first, second)))
 
 
 def turn_deg(rotation: np.ndarray) -> float:

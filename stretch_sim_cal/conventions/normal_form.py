@@ -24,8 +24,9 @@ from stretch_sim_cal.conventions.stretch import renames as stretch_renames
 from stretch_sim_cal.conventions.stretch import turning as stretch_turning
 from stretch_sim_cal.conventions.stretch.names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import RobotModel, load_urdf_text, parse_urdf
-from stretch_sim_cal.robot.urdf import MeshFolders, mesh_path, parse_xml
+from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.urdf import MeshFolders, mesh_packages, mesh_path, parse_xml
 
 TOOL_SITE = "tool_attachment_site_link"
 """The link that tools hang on."""
@@ -37,10 +38,12 @@ TOOL_MESHES = "$(arg tool_mesh_dir)"
 
 @dataclass(frozen=True)
 class Description:
-    """A URDF's elements, with meshes as absolute `file://` names where they are known."""
+    """A URDF's elements, with meshes and textures as absolute `file://` names if they are known; `packages` are those
+    that their names began with."""
 
     root: Element
     source: str
+    packages: frozenset[str] = frozenset()
 
     def model(self) -> RobotModel:
         """Return the model of the elements as they are now."""
@@ -105,11 +108,13 @@ def description(
     """Return the elements of a URDF's text; see `read_description`."""
     parse_urdf(text, base_directory, source, mesh_folders)
     root = parse_xml(text, source)
-    for mesh in root.iter("mesh"):
-        found = mesh_path(mesh.get("filename", ""), base_directory, mesh_folders or {})
+    files = [*root.iter("mesh"), *root.iter("texture")]
+    packages = mesh_packages(file.get("filename", "") for file in files)
+    for file in files:
+        found = mesh_path(file.get("filename", ""), base_directory, mesh_folders or {})
         if found is not None:
-            mesh.set("filename", f"file://{quote(str(found))}")
-    return Description(root, source)
+            file.set("filename", f"file://{quote(str(found))}")
+    return Description(root, source, frozenset(packages))
 
 
 def normalized(given: Description, options: Options) -> Normal:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.kinematics import link_transforms, position_ranges
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, RobotModel
 
 TOLERANCE = 1e-9
@@ -73,13 +73,9 @@ def random_positions(model: RobotModel, generator: np.random.Generator) -> dict[
 
     The first one is zero. Joints with several degrees of freedom stay at zero.
     """
-    positions = {}
-    for joint in model.moving_joints():
-        if joint.variables == 1:
-            bounded = joint.limit is not None and joint.type != "continuous"
-            low, high = (joint.limit.lower, joint.limit.upper) if bounded else (-np.pi, np.pi)
-            positions[joint.name] = generator.uniform(low, high, CONFIGURATIONS)
-            positions[joint.name][0] = 0.0
+    positions = {name: generator.uniform(*ends, CONFIGURATIONS) for name, ends in position_ranges(model).items()}
+    for values in positions.values():
+        values[0] = 0.0
     return positions
 
 

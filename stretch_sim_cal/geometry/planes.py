@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import angle_between, inverse
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,13 @@ def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Pl
     variances, axes = np.linalg.eigh(scatter)
     normal = axes[:, 0]
     return Plane(normal, float(-normal @ centre)), variances
+
+
+def floor_error(truth: Plane, estimate: Plane) -> tuple[float, float]:
+    """Return how far two floors are apart: along the normal at the frame's origin (m, not negative), and the angle between
+    their normals (rad)."""
+    estimate = estimate.facing(truth.normal)
+    return abs(truth.offset - estimate.offset), angle_between(truth.normal, estimate.normal)
 
 
 def footprint_from_base(floor_in_base: Plane) -> np.ndarray:

@@ -11,6 +11,9 @@ from scipy.spatial.transform import RigidTransform, Rotation
 
 from stretch_sim_cal.errors import InputError
 
+SIDES = ("left", "right")
+"""The two lidars, in the order of every pair of clouds and poses."""
+
 
 def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
     """Return the 4x4 transform of a 3x3 rotation and a translation (3,)."""
@@ -88,6 +91,11 @@ def rotation_angle(transform: np.ndarray) -> float:
     return float(Rotation.from_matrix(transform[:3, :3]).magnitude())
 
 
+def angle_between(first: np.ndarray, second: np.ndarray) -> float:
+    """Return the angle in rad, 0 to pi, between two vectors (3,) of any length but zero, exact also for small ones."""
+    return float(np.arctan2(np.linalg.norm(np.cross(first, second)), np.dot(first, second)))
+
+
 def error(truth: np.ndarray, estimate: np.ndarray) -> tuple[float, float]:
     """Return how far `estimate` is from `truth`: length (m) and angle (rad) of `inverse(truth) @ estimate`."""
     difference = inverse(truth) @ estimate
@@ -97,7 +105,7 @@ def error(truth: np.ndarray, estimate: np.ndarray) -> tuple[float, float]:
 def check_rigid(transform, name: str = "transform", tolerance: float = 1e-4) -> np.ndarray:
     """Return `transform` as a float 4x4 array, its rotation made exactly orthonormal.
 
-    Raises `InputError` naming `name` where it is not 4x4, not finite, or further than `tolerance` from rigid.
+    Raises `InputError` naming `name` if it is not 4x4, not finite, or further than `tolerance` from rigid.
     """
     try:
         matrix = np.array(transform, dtype=float)

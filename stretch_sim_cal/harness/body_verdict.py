@@ -7,7 +7,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.harness.truth import Truth
 from stretch_sim_cal.harness.verdict import StageVerdict, stage_quantities

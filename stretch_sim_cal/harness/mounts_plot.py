@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from stretch_sim_cal.calibration.mounts.misfit import FRONT
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
-from stretch_sim_cal.geometry.voxels import voxel_keys
+from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.harness.page import image, write_page
 from stretch_sim_cal.harness.plots import as_png, plt
 

@@ -32,13 +32,13 @@ def run_scenario(
     out: Path,
     simulator: str = "embedded",
     simulator_options: tuple[str, ...] = (),
-    processes: Callable[[Scenario, RunFiles], list[Process]] = calibration_processes,
+    processes: Callable[[Scenario, RunFiles], list[Process]] | None = None,
     echo: Callable[[str, str], None] = lambda name, line: None,
 ) -> Verdict:
     """Run `scenario` in the folder `out` (emptied first, made where missing) and return its verdict.
 
-    `processes` gives the calibration steps; tests put broken ones in their place. `echo(process, line)` receives all
-    output as it comes. Raises `InputError` where `out` holds something that is not an earlier run.
+    `processes` gives what runs, the simulator first; tests put broken ones in the place of the simulator and the
+    calibration nodes. `echo(process, line)` receives all output as it comes. Raises `InputError` where `out` holds something that is not an earlier run.
     """
     files = _fresh_folder(out, scenario)
     verdict = Verdict(scenario, simulator, versions=_versions())
@@ -46,9 +46,17 @@ def run_scenario(
     with interruptible(), own_domain() as domain:
         with Runner(isolated_environment(domain) | files.environment, files.log, echo) as runner:
             try:
-                _step(runner, simulator_process(files, simulator, simulator_options), verdict)
+                first, *steps = (
+                    processes(scenario, files)
+                    if processes is not None
+                    else [
+                        simulator_process(files, simulator, simulator_options),
+                        *calibration_processes(scenario, files),
+                    ]
+                )
+                _step(runner, first, verdict)
                 truth = load_truth(files.truth)
-                for process in processes(scenario, files):
+                for process in steps:
                     finished = _step(runner, process, verdict)
                     if finished is None:
                         continue

@@ -11,9 +11,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from stretch_sim_cal.calibration.identification import Identification
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.harness.page import image, write_page
 from stretch_sim_cal.harness.plots import as_png
-from stretch_sim_cal.sensor.sensor import DEVICES
 from stretch_sim_cal.sensor.signature import Signature
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS
 from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, shown_unit
@@ -97,7 +97,7 @@ def _order(order: np.ndarray) -> str:
 def found_lines(result: Identification) -> list[str]:
     """Return what was found, for a terminal."""
     lines = []
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         lines.append(f"{device} lidar, {result.signatures[side].sensor.name}:")
         for key, value, deviation, prior, unit, determined in parameters(result, side):
             said = (
@@ -124,7 +124,7 @@ def found_lines(result: Identification) -> list[str]:
 def found_numbers(result: Identification) -> dict:
     """Return what was found as plain numbers for JSON, by side."""
     found = {}
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         seen, noise, lost = result.signatures[side], result.noise[side], result.signatures[side].drop_outs
         found[device] = seen.keys() | {
             "sensor": seen.sensor.name,
@@ -143,7 +143,7 @@ def found_numbers(result: Identification) -> dict:
 def write_sensor_page(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
     """Write the page and return its path."""
     parts = ["<h1>Both lidars as they are</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         parts.append(f"<h2>{device.capitalize()} lidar: the unit's own errors</h2>{_parameter_table(result, side)}")
     parts += [f"<p>{html.escape(sentence)}.</p>" for sentence in result.trade_offs]
     parts.append(image("Channels' errors, with standard deviations", channels_picture(result)))
@@ -154,7 +154,7 @@ def write_sensor_page(path: Path, result: Identification, sync: str, recordings:
         "as is possible with no error of the units taken out.</p>"
     )
     parts.append(image("Range noise, measured and as the unit files have it", noise_picture(result)))
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         parts.append(f"<h2>{device.capitalize()} lidar: sensor and driver</h2>{_measured_table(result, side)}")
     parts.append(f"<p>{html.escape(sync)}.</p>")
     parts.append("<p>Not identified: beam width, blooming, warming up (compare recordings made cold and warm).</p>")
@@ -181,7 +181,7 @@ def _measured_table(result: Identification, side: int) -> str:
 def channels_picture(result: Identification) -> bytes:
     """Draw each channel's errors by elevation, with error bars, over the band that the sensor file allows."""
     figure, axes = plt.subplots(len(CHANNEL_KINDS), 2, figsize=(12, 9), sharex=True, sharey="row")
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         model, unit, determined = result.models[side], result.units[side], result.determined(side)
         elevations = np.degrees(model.elevations)
         for row, (kind, key) in enumerate(CHANNEL_KEYS.items()):
@@ -205,7 +205,7 @@ def channels_picture(result: Identification) -> bytes:
 def residuals_picture(result: Identification) -> bytes:
     """Draw means and standard deviations of residuals by range, incidence, channel, azimuth and intensity."""
     figure, axes = plt.subplots(5, 2, figsize=(12, 16), sharey=True)
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         found = result.residuals[side]
         for axis, (name, values) in zip(axes[:, side], _dependences(found).items(), strict=True):
             axis.axhline(0.0, color=OPEN, linewidth=0.6)
@@ -228,7 +228,7 @@ def residuals_picture(result: Identification) -> bytes:
 def noise_picture(result: Identification) -> bytes:
     """Draw the standard deviation of residuals by range, incidence and intensity, and the noise law beside it."""
     figure, axes = plt.subplots(3, 2, figsize=(12, 9), sharey=True)
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         found, sensor = result.residuals[side], result.signatures[side].sensor
         law = result.noise[side].variances(found, result.signatures[side].quantisation, sensor.beam_divergence)
         dependences = _dependences(found)

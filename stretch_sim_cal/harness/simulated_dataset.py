@@ -10,16 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
-from stretch_sim_cal.geometry.hulls import convex_hull
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.geometry.voxels import voxel_keys
+from stretch_sim_cal.geometry.points import convex_hull, voxel_keys
+from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import BASE_LINK, COMMANDED_NAMES, LIDAR_LINKS
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.sensor import DEVICES
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 
 CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
@@ -92,7 +90,7 @@ class BodyDatasetRecorder:
         base_from_left = inverse(base_from_lidar[BASE_LINK]) @ base_from_lidar[LIDAR_LINKS[0]]
         footprint_from_left = self.footprint_from_base_link @ base_from_left
         seen, raw = [], []
-        for device, left_from_lidar in zip(DEVICES, (np.eye(4), left_from_right), strict=True):
+        for device, left_from_lidar in zip(SIDES, (np.eye(4), left_from_right), strict=True):
             points = np.concatenate([xyz(self._simulator.scan(device, tick)) for tick in ticks])
             placed = apply(footprint_from_left @ left_from_lidar, points)
             near = (

@@ -9,8 +9,9 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.geometry.planes import floor_error
+from stretch_sim_cal.geometry.transforms import SIDES, to_xyz_rpy
 from stretch_sim_cal.geometry.transforms import error as transform_error
-from stretch_sim_cal.geometry.transforms import to_xyz_rpy
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.harness.truth import Truth
 
@@ -141,14 +142,14 @@ def judge_floor(calibration: Path, truth: Truth, tolerances: dict[str, float]) -
         return unreached("floor", tolerances, f"{calibration} holds no floor")
     up = np.array([0.0, 0.0, 1.0])
     estimate, true = estimate.facing(up), true.facing(up)
-    tilt = math.atan2(np.linalg.norm(np.cross(estimate.normal, true.normal)), estimate.normal @ true.normal)
+    height, tilt = floor_error(true, estimate)
     return StageVerdict(
         "floor",
         stage_quantities(
             "floor",
             tolerances,
             height_error_mm=(
-                1e3 * abs(estimate.offset - true.offset),
+                1e3 * height,
                 f"{1e3 * estimate.offset:.3f}",
                 f"{1e3 * true.offset:.3f}",
             ),
@@ -183,7 +184,7 @@ QUANTITIES = {
     ),
     "mounts": tuple(
         (f"{side}.{key}", f"{side} mount: {what}", unit, bound)
-        for side in ("left", "right")
+        for side in SIDES
         for key, what, unit, bound in (
             ("translation_error_mm", "translation", "mm", "translation_mm"),
             ("rotation_error_deg", "rotation", "deg", "rotation_deg"),

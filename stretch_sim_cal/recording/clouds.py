@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.points import POINT_DTYPE, are_returns, coordinates
+from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS, are_returns, coordinates
 
 # sensor_msgs/PointField: INT8 = 1 .. FLOAT64 = 8.
 DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
@@ -48,9 +48,10 @@ def returns_from_message(message: Any) -> np.ndarray:
     records = _records(message)
     points = _xyz(records)
     kept = are_returns(points)
-    if any(name not in records.dtype.names for name in ("ring", "intensity")):
+    others = RETURN_COLUMNS[points.shape[1] :]
+    if any(name not in records.dtype.names for name in others):
         return points[kept]
-    columns = [records[name][kept].astype(np.float32) for name in ("ring", "intensity")]
+    columns = [records[name][kept].astype(np.float32) for name in others]
     return np.column_stack([points[kept], *columns])
 
 

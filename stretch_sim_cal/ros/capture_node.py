@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.listening.watchdog import Watchdog
 from stretch_sim_cal.ros.node_commands import CAPTURE
@@ -17,7 +18,7 @@ def capture(context: NodeContext) -> int:
     options = context.options
     clouds = CloudPairs(context, options, Watchdog(options.timeout, context.log.warning))
     pairs = list(clouds.take(options.num_samples, "capturing"))
-    left, right = (np.concatenate([getattr(pair, side)[:, :3] for pair in pairs]) for side in ("left", "right"))
+    left, right = (np.concatenate([getattr(pair, side)[:, :3] for pair in pairs]) for side in SIDES)
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, left=left, right=right))
     context.log.info(
         f"{len(pairs)} pairs, {len(left)} left and {len(right)} right returns, in {context.arguments.file}"

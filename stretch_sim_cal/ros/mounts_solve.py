@@ -13,17 +13,17 @@ from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts
 from stretch_sim_cal.calibration.mounts.misfit import residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, Residuals
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.observations import known_alignment
 from stretch_sim_cal.calibration.summaries import listed
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import error, inverse, log, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log, to_xyz_rpy
 from stretch_sim_cal.recording.dataset import Dataset, read_dataset
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.description import RobotModel, load_model
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.model import Joint
+from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.stretch import (
     ARM_JOINT,
     BASE_LINK,

@@ -12,6 +12,7 @@ from typing import Any
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
 from stretch_sim_cal.ros.node_main import NodeContext, run_node
 from stretch_sim_cal.sensor.sensor import Driver
@@ -32,7 +33,7 @@ def simulation_setup(options: Any) -> SimulationSetup:
         if not isinstance(mapping, dict):
             raise InputError(f"{path}: simulation: a mapping was expected")
     given = {name: getattr(options, name) for name in ("world", "sensor", "seed", "unit_seed", "real_time_factor")}
-    for side in ("left", "right"):
+    for side in SIDES:
         name = f"lidar_{side}_error"
         unit = getattr(options, f"{side}_unit")
         if unit is not None:

@@ -10,6 +10,8 @@ import numpy as np
 POINT_DTYPE = np.dtype(
     [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
 )
+RETURN_COLUMNS = ("x", "y", "z", "ring", "intensity")
+"""The columns of returns (N, 5)."""
 # Odd factors whose product with three coordinates hardly ever meets that of three others.
 FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.uint64)
 

@@ -19,7 +19,6 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, ErrorModel, UnitSpread
 from stretch_sim_cal.sensor.unit_file import UNIT_FILE_KEYS, Unit, near_range, read_angle_table, unit_from_mapping
 
-DEVICES = ("left", "right")
 # The sensor of a simulation that does not say which.
 DEFAULT_SENSOR = "jt128_ideal"
 MAX_RAYS = 2_000_000

@@ -14,14 +14,20 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
-from stretch_sim_cal.robot.stretch import BASE_LINK, LIDAR_LINKS, STOW, nominal_description
+from stretch_sim_cal.robot.stretch import (
+    BASE_LINK,
+    LIDAR_LINKS,
+    STOW,
+    TRUE_LIDAR_LINKS,
+    nominal_description,
+    simulated_description,
+)
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import DEVICES, Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Optics
@@ -60,10 +66,10 @@ class EmbeddedSimulator:
         self.joints.place({name: value for name, value in STOW.items() if name in self.joints.ranges})
         self._lidars = {
             device: Lidar(setup.sensor_of(device, self.sensor), device, setup.seed, setup.unit_seed)
-            for device in DEVICES
+            for device in SIDES
         }
-        self._true_links = dict(zip(DEVICES, TRUE_LIDAR_LINKS, strict=True))
-        self._nominal_links = dict(zip(DEVICES, LIDAR_LINKS, strict=True))
+        self._true_links = dict(zip(SIDES, TRUE_LIDAR_LINKS, strict=True))
+        self._nominal_links = dict(zip(SIDES, LIDAR_LINKS, strict=True))
         self._root_from_link = link_transforms(model, {}, [BASE_LINK, *TRUE_LIDAR_LINKS, *LIDAR_LINKS])
         self._world_from_root = np.eye(4)
         self._added: dict[str, Surface] = {}
@@ -110,7 +116,7 @@ class EmbeddedSimulator:
     def point_pairs(self, count: int, first_tick: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the points (N, 3) and (M, 3), float64, of left and right scans, each in its own lidar's frame."""
         for tick in range(first_tick, first_tick + count):
-            left, right = (xyz(self.scan(device, tick)) for device in DEVICES)
+            left, right = (xyz(self.scan(device, tick)) for device in SIDES)
             yield left, right
 
     def ground_truth(self) -> dict[str, Any]:
@@ -119,8 +125,8 @@ class EmbeddedSimulator:
         `description_file` is where whoever writes the truth puts `true_description`, beside it. `units` are the lidars'
         own errors by side, as unit files say them.
         """
-        left, right = (self.base_from_lidar(device) for device in DEVICES)
-        nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in DEVICES)
+        left, right = (self.base_from_lidar(device) for device in SIDES)
+        nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in SIDES)
         floor = self.floor_in_base
         return {
             "world": self.world.name,
@@ -206,7 +212,7 @@ class EmbeddedSimulator:
     def lidar(self, name: str) -> Lidar:
         """Return lidar "left" or "right", with its unit's true values. Raises `InputError` for another name."""
         if name not in self._lidars:
-            raise InputError(f"lidar '{name}': use one of {', '.join(DEVICES)}")
+            raise InputError(f"lidar '{name}': use one of {', '.join(SIDES)}")
         return self._lidars[name]
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import POINT_DTYPE
-from stretch_sim_cal.sensor.sensor import DEVICES, Sensor
+from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import (
     CENTRE,
     CENTRE_SHARE,
@@ -71,8 +72,8 @@ class Lidar:
     """
 
     def __init__(self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None):
-        if device not in DEVICES:
-            raise InputError(f"lidar '{device}': use one of {', '.join(DEVICES)}")
+        if device not in SIDES:
+            raise InputError(f"lidar '{device}': use one of {', '.join(SIDES)}")
         self.sensor = sensor
         self.device = device
         self.seed = seed
@@ -270,7 +271,7 @@ class Lidar:
 
     def _generator(self, purpose: str, tick: int = 0, seed: int | None = None) -> np.random.Generator:
         """Return the generator for one purpose and tick; independent of every other one."""
-        key = (PURPOSES.index(purpose), DEVICES.index(self.device), tick)
+        key = (PURPOSES.index(purpose), SIDES.index(self.device), tick)
         sequence = np.random.SeedSequence(self.seed if seed is None else seed, spawn_key=key)
         return np.random.Generator(np.random.SFC64(sequence))
 

@@ -7,8 +7,7 @@ import numpy as np
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS
-from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, LIDAR_LINKS
+from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, LIDAR_LINKS, TRUE_LIDAR_LINKS
 from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
 
 # The collar of the head's shell around a lidar's dome, in the lidar's frame: it is part of the mount, so it goes where

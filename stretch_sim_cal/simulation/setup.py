@@ -11,9 +11,9 @@ import numpy as np
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, DEVICES, Sensor, driver_corrections, load_sensor
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
+from stretch_sim_cal.robot.stretch import PayloadBox
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor, driver_corrections, load_sensor
 
 KEYS = {
     "world",
@@ -122,7 +122,7 @@ class SimulationSetup:
             ),
             units={
                 device: _file(file, source, f"{where}: units: {device}")
-                for device, file in validate.mapping(data.get("units"), set(DEVICES), f"{where}: units").items()
+                for device, file in validate.mapping(data.get("units"), set(SIDES), f"{where}: units").items()
             },
             driver=driver_corrections(data.get("driver"), f"{where}: driver"),
         )

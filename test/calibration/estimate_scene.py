@@ -8,8 +8,8 @@ from scipy.stats import chi2, norm
 
 from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
 from stretch_sim_cal.calibration.results import AlignmentResult
-from stretch_sim_cal.geometry.transforms import inverse, log
-from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
+from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE
 from stretch_sim_cal.sensor.unit_file import Unit
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -28,12 +28,12 @@ class Scene:
     """The clouds of both lidars, `left` and `right`, and what is true of them."""
 
     def __init__(self, simulator: EmbeddedSimulator):
-        left, right = (simulator.base_from_lidar(side) for side in DEVICES)
-        nominal_left, nominal_right = (simulator.base_from_lidar(side, nominal=True) for side in DEVICES)
+        left, right = (simulator.base_from_lidar(side) for side in SIDES)
+        nominal_left, nominal_right = (simulator.base_from_lidar(side, nominal=True) for side in SIDES)
         self.truth, self.initial = inverse(left) @ right, inverse(nominal_left) @ nominal_right
         self.base_from_left = nominal_left
-        self.units = tuple(simulator.lidar(side).unit.values for side in DEVICES)
-        self.left, self.right = ([simulator.scan(side, tick) for tick in range(FRAMES)] for side in DEVICES)
+        self.units = tuple(simulator.lidar(side).unit.values for side in SIDES)
+        self.left, self.right = ([simulator.scan(side, tick) for tick in range(FRAMES)] for side in SIDES)
 
     def align(self, **changes) -> AlignmentResult:
         """Return the alignment of these clouds, or with other `left`, `right`, `initial` or `base_from_left`."""
@@ -68,7 +68,7 @@ def scene_of(left: np.ndarray, right: np.ndarray) -> Scene:
     """Return the scene as units with these parameters (n,) see it, behind the sensor's driver."""
     simulator = _simulator()
     drawn = dict(simulator._lidars)
-    for side, values in zip(DEVICES, (left, right), strict=True):
+    for side, values in zip(SIDES, (left, right), strict=True):
         values = values.copy()
         values[[CENTRE_SHARE, FIRING_SHARE]] = SENSOR.uncorrected_shares
         simulator._lidars[side] = Lidar(replace(SENSOR, unit=Unit(values)), side, SEED)

@@ -12,8 +12,11 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import Described, problems
 from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, Grid
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solver, State, Unknowns
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.unit import OFFSET
 
 
 def test_a_cell_does_not_depend_on_the_range():
@@ -177,3 +180,25 @@ def test_another_package_may_add_a_method(monkeypatch):
 def test_what_comes_with_the_package_keeps_its_name(monkeypatch):
     monkeypatch.setattr(methods, "entry_points", lambda group: [EntryPoint("planes", "nowhere:Nothing", group)])
     assert methods.alignment_method("planes").name == "planes"
+
+
+@pytest.mark.parametrize("share, longer", [(0.1, 1.0 / np.sqrt(0.9)), (0.5, np.sqrt(2.0))])
+def test_noise_in_the_normals_weakens_a_direction_by_its_share_of_the_information(share, longer):
+    """A corner, in which a range offset of the right lidar looks nearly like its sliding, and a little else does not."""
+    unknowns = Unknowns((load_sensor("jt128_sparse_real").error_model(),) * 2)
+    offset = unknowns.units[1].start + OFFSET
+    rows = np.zeros((9, unknowns.size))
+    rows[0, [RIGHT.start, offset]] = 1e4, 1e4
+    rows[1, RIGHT.start] = 300.0
+    rows[2:7, RIGHT.start + 1 : RIGHT.stop] = 1e4 * np.eye(5)
+    data = NormalEquations(rows.T @ rows, np.zeros(unknowns.size))
+    state = State((np.eye(4), np.eye(4)), tuple(np.zeros(model.size) for model in unknowns.models))
+    priors = Priors(state, left=np.zeros((6, 6)))
+    by_chance = share * data.information[RIGHT, RIGHT]
+    plain, weakened = (
+        np.sqrt(np.diag(Solver(unknowns, priors).solve(data, state, chance).covariance))[RIGHT]
+        for chance in (None, by_chance)
+    )
+    assert plain[0] > 1e-3  # the offset's prior decides: far weaker than 1 / 1e4
+    np.testing.assert_allclose(weakened[1:] / plain[1:], longer, rtol=1e-3)
+    assert plain[0] < weakened[0] < 1.01 * longer * plain[0]

@@ -10,7 +10,7 @@ from stretch_sim_cal.calibration.body.evidence import SeenRobot, gather_evidence
 from stretch_sim_cal.calibration.body.outline import LOWEST, RobotOutline
 from stretch_sim_cal.calibration.body.returns import EvidenceSettings
 from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
 

@@ -1,5 +1,6 @@
 """Body shapes enclose a robot with a turning hand at grid points and between, at hardly more area than the best."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +19,8 @@ from stretch_sim_cal.calibration.body.shape import (
     fit_body_shape,
 )
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.enclosing import capsule
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry import enclosing
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, TaperedCapsule
 
 BASE = TaperedCapsule(0.0, 0.0, 0.21, -0.02, 0.0, 0.2).outline(60)
@@ -57,19 +58,27 @@ def protrusion_between(model, arms, yaws, pitches=(0.0, 0.0), count=400):
     return worst
 
 
+ARMS, YAWS = (0.0, 0.2, 0.5), (-0.8, 0.4, 1.7)
+
+
+@functools.cache
+def fitted(settings=BodyShapeSettings(max_grid_points=40), arms=ARMS, yaws=YAWS):
+    """A fit that several tests look at."""
+    return fit_body_shape(samples(arms, yaws), settings, outlines_at)
+
+
 @pytest.mark.parametrize("method", FIT_METHODS)
 def test_nothing_sticks_out_at_grid_points_and_between(method):
-    arms, yaws = [0.0, 0.2, 0.5], [-0.8, 0.4, 1.7]
-    fit = fit_body_shape(samples(arms, yaws), BodyShapeSettings(method, max_grid_points=40), outlines_at)
+    fit = fitted(BodyShapeSettings(method, max_grid_points=40))
     assert fit.protrusions.max() <= 1e-6
-    assert protrusion_between(fit.model, arms, yaws) <= 0.002
+    assert protrusion_between(fit.model, ARMS, YAWS) <= 0.002
     assert fit.protrusion_between[0] >= fit.protrusion_between[1] and fit.protrusion_between[1] < 1e-3
 
 
 def test_the_capsule_is_hardly_larger_than_the_smallest_one_in_each_pose():
     arms, yaws = [0.0, 0.17, 0.35, 0.52], [-1.1, 0.7, 2.5, 4.2]
     evidence = samples(arms, yaws)
-    fit = fit_body_shape(evidence, outlines_at=outlines_at)
+    fit = fit_body_shape(evidence, BodyShapeSettings(max_grid_points=40), outlines_at)
     ratios = [area / enclosing_shape(sample.points).area for area, sample in zip(fit.areas, evidence, strict=True)]
     assert max(ratios) <= 1.03
     assert protrusion_between(fit.model, arms, yaws) <= 0.005
@@ -85,7 +94,6 @@ def test_without_the_outline_between_only_the_samples_are_enclosed():
 @pytest.mark.parametrize("method", ["tapered_capsule", "ellipse_opencv"])
 def test_the_model_does_not_depend_on_the_last_bits(monkeypatch, method):
     """Processors and numbers of threads differ by a few units in the last place, and solvers make more of that."""
-    arms, yaws = [0.0, 0.2, 0.5], [-0.8, 0.4, 1.7]
     settings = BodyShapeSettings(method, max_grid_points=40)
     random = np.random.default_rng(1)
 
@@ -97,9 +105,9 @@ def test_the_model_does_not_depend_on_the_last_bits(monkeypatch, method):
         found.x = shaken(found.x, 1e-12)
         return found
 
-    before = fit_body_shape(samples(arms, yaws), settings, outlines_at).model
-    monkeypatch.setattr(capsule, "minimize", minimize)
-    evidence = [replace(sample, points=shaken(sample.points)) for sample in samples(arms, yaws)]
+    before = fitted(settings).model
+    monkeypatch.setattr(enclosing, "minimize", minimize)
+    evidence = [replace(sample, points=shaken(sample.points)) for sample in samples(ARMS, YAWS)]
     after = fit_body_shape(evidence, settings, lambda sets: [shaken(hull) for hull in outlines_at(sets)]).model
     assert (after.arm_extensions, after.wrist_yaws) == (before.arm_extensions, before.wrist_yaws)
     for row, same in zip(after.shapes, before.shapes, strict=True):
@@ -127,10 +135,10 @@ def test_a_shape_that_does_not_depend_on_a_joint_covers_all_of_its_values(arm, y
 
 
 def test_values_outside_the_grid_get_the_shape_at_its_border():
-    model = fit_body_shape(samples([0.1, 0.4], [0.0, 1.0]), COARSE, outlines_at).model
-    assert model.shape_at(-1.0, -9.0) == model.shape_at(0.1, 0.0)
-    assert model.shape_at(7.0, 9.0) == model.shape_at(0.4, 1.0)
-    assert model.outside_of_coverage({"arm": 0.5, "lift": 0.5, "wrist_yaw": 0.5}) == ["arm"]
+    model = fitted(COARSE, (0.0, 0.5), (0.0, 1.0)).model
+    assert model.shape_at(-1.0, -9.0) == model.shape_at(0.0, 0.0)
+    assert model.shape_at(7.0, 9.0) == model.shape_at(0.5, 1.0)
+    assert model.outside_of_coverage({"arm": 0.6, "lift": 0.5, "wrist_yaw": 0.5}) == ["arm"]
 
 
 def test_shapes_between_are_what_a_published_reader_interpolates():
@@ -148,7 +156,7 @@ def test_numbers_do_not_change_faster_than_the_outline_moves():
     arm 0.02 m on (its second radius jumps from 2 to 16 cm), which the capsules of a continuous model have to bridge.
     """
     evidence = samples([0.0, 0.5], [0.0, 1.0])
-    fit = fit_body_shape(evidence, COARSE, outlines_at)
+    fit = fitted(COARSE, (0.0, 0.5), (0.0, 1.0))
     model = fit.model
     vectors = np.array([[shape.vector for shape in row] for row in model.shapes])
     hulls = [[outline((0.5, arm, yaw, 0.0, 0.0)) for yaw in model.wrist_yaws] for arm in model.arm_extensions]

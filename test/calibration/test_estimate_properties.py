@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stretch_sim_cal as cal
-from stretch_sim_cal.geometry.transforms import adjoint, from_xyz_rpy, inverse
-from stretch_sim_cal.sensor.sensor import DEVICES
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.unit import (
     CENTRE,
     CENTRE_SHARE,
@@ -158,7 +157,7 @@ def test_an_error_of_the_units_comes_out_or_is_covered_by_the_covariance_or_refu
     if not found.accepted:
         return
     assert normalised(scene.truth, found.right_to_left, found.covariance) < FOUR_SIGMA
-    for side, values in zip(DEVICES, units, strict=True):
+    for side, values in zip(SIDES, units, strict=True):
         for index in (OFFSET, SCALE, NEAR, INCIDENCE, ECHO):
             name = f"{SCALARS[index]}_{side}"
             assert abs(found.diagnostics[name] - values[index]) < 4.0 * found.diagnostics[f"{name}_std"]
@@ -175,7 +174,7 @@ def test_what_the_driver_leaves_uncorrected_is_found(result):
 
 def test_a_unit_far_beyond_its_sensor_file_is_reported():
     rng = np.random.default_rng(4)
-    scene = scene_of(*(unit(azimuth_harmonics=rng.normal(0.0, np.radians(0.05), 4)) for _ in DEVICES))
+    scene = scene_of(*(unit(azimuth_harmonics=rng.normal(0.0, np.radians(0.05), 4)) for _ in SIDES))
     rig = cal.Rig(scene.base_from_left, scene.base_from_left @ scene.initial, sensor=SENSOR)
     found = cal.calibrate(rig, scene.left, scene.right, floor=False)
     finding = next(finding for finding in found.findings if finding.code == "beyond_sensor_file")

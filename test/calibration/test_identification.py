@@ -8,8 +8,8 @@ import pytest
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.identification import NOT_DETERMINED, Standing, identify
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
-from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.signature import Observer
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, OFFSET
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -20,14 +20,14 @@ SENSOR = "jt128_sparse_real"
 
 def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> Standing:
     """Return what both lidars see of a room at a turn (deg) of the robot; it is pushed by `moved` (m) half way."""
-    scans = {device: [] for device in DEVICES}
+    scans = {device: [] for device in SIDES}
     for number in range(frames):
         shift = moved if number >= frames // 2 else 0.0
         simulator.move_base(from_xyz_rpy((shift, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
-        for device in DEVICES:
+        for device in SIDES:
             scans[device].append(simulator.scan(device, first + number))
     signatures = []
-    for device in DEVICES:
+    for device in SIDES:
         observer = Observer()
         for number, scan in enumerate(scans[device]):
             observer.add(scan, simulator.start_time(device, first + number))
@@ -55,7 +55,7 @@ def identified():
 def outside(result, simulator) -> tuple[int, int]:
     """Return how many parameters are determined, and how many of them are more than three deviations off."""
     count = wrong = 0
-    for side, device in enumerate(DEVICES):
+    for side, device in enumerate(SIDES):
         unit, determined = result.units[side], result.determined(side)
         errors = np.abs(unit.values - simulator.lidar(device).unit.values)[determined]
         count += len(errors)

@@ -10,14 +10,13 @@ from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_mounts
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import SIDES, as_right_to_left
+from stretch_sim_cal.calibration.mounts.result import as_right_to_left
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import error, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.robot.stretch import PayloadBox, joint_positions
 from stretch_sim_cal.ros import mounts_solve
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_joints
 from stretch_sim_cal.sensor.sensor import load_sensor

@@ -69,6 +69,63 @@ def test_its_own_output_stays_as_it_is(export, tmp_path, capsys):
         assert (tmp_path / "second" / name).read_text() == (tmp_path / "first" / name).read_text()
 
 
+@pytest.fixture
+def packaged(tmp_path, monkeypatch):
+    """A robot in /robot whose meshes lie in packages, and a tool whose mesh does; the test works in their folder."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "my meshes"
+    folder.mkdir()
+    for name in ("a b.stl", "claw.stl", "wood.png"):
+        (folder / name).write_text(name)
+
+    def mesh(package: str, file: str) -> str:
+        return f'<visual><geometry><mesh filename="package://{package}/{file}"/></geometry></visual>'
+
+    bare = nominal_description("eoa_wrist_dw4_tool_nil")
+    wood = '<material name="wood"><texture filename="package://shapes/wood.png"/></material>'
+    part = f'<link name="thing">{mesh("shapes", "a b.stl")}</link><joint name="thing" type="fixed">'
+    part += f'<parent link="base_link"/><child link="thing"/></joint>{wood}</robot>'
+    (tmp_path / "robot.urdf").write_text(bare.replace("</robot>", part))
+    (tmp_path / "claw.urdf").write_text(
+        f'<robot name="claw"><link name="claw_link">{mesh("claws", "claw.stl")}</link></robot>'
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("folder", ["my meshes", "./my meshes", "~/my meshes"])
+def test_meshes_of_packages_are_found_from_anywhere(packaged, folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(packaged))
+    command_line = (
+        "robot.urdf",
+        "--tool",
+        "claw.urdf",
+        "--out",
+        "out",
+        "--package",
+        f"shapes={folder}",
+        f"claws={folder}",
+    )
+    assert run(*command_line) == 0
+    elsewhere = packaged / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    main = packaged / "out" / "stretch.urdf.xacro"
+    model = load_model(main)
+    assert model.links["thing_link"].visuals[0].path.read_text() == "a b.stl"
+    assert model.links["claw_link"].visuals[0].path.read_text() == "claw.stl"
+    assert "/my%20meshes/wood.png" in main.read_text() and "package://" not in main.read_text()
+    assert run(main, "--out", "again") == 0
+    assert (elsewhere / "again" / main.name).read_text() == main.read_text()
+
+
+def test_a_package_that_is_not_known_stays_and_one_that_is_not_used_is_an_error(packaged, capsys):
+    assert run("robot.urdf", "--out", "out") == 0
+    assert 'filename="package://shapes/a b.stl"' in (packaged / "out" / "stretch.urdf.xacro").read_text()
+    assert run("robot.urdf", "--out", "other", "--package", "shape=my meshes") == 2
+    assert "--package shape: no mesh is in package://shape; did you mean shapes?" in capsys.readouterr().err
+    assert not (packaged / "other").exists()
+
+
 def test_what_no_rule_settles_is_left_and_told(tmp_path, capsys):
     path = tmp_path / "bare.urdf"
     path.write_text('<robot name="bare"><link name="thing"/></robot>')

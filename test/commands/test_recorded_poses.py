@@ -8,8 +8,7 @@ import pytest
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.calibration.mounts.result import SIDES
-from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.recording.writer import RecordingWriter
 from stretch_sim_cal.robot.description import parse_urdf

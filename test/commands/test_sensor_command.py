@@ -8,9 +8,9 @@ import pytest
 from numpy.lib.recfunctions import drop_fields
 
 from stretch_sim_cal.cli import main
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.recording.writer import RecordingWriter
-from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -19,7 +19,7 @@ SECOND = 1_000_000_000
 SCANS = 8
 
 
-def record(simulator, folder, turn=0.0, scans=SCANS, first=0, sides=DEVICES, without=()):
+def record(simulator, folder, turn=0.0, scans=SCANS, first=0, sides=SIDES, without=()):
     """Record a few scans of a simulated robot, turned by so much (deg), `without` some fields of the points."""
     simulator.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
     with RecordingWriter(folder) as writer:
@@ -64,10 +64,10 @@ def wrong(unit, true) -> tuple[int, int]:
 
 def test_unit_files_hold_the_units_and_the_simulator_has_them_again(units, tmp_path):
     simulator, folder = units
-    files = {device: folder / f"unit_{device}.yaml" for device in DEVICES}
+    files = {device: folder / f"unit_{device}.yaml" for device in SIDES}
     twin = simulated(seed=6, units=files)
     assert identify(twin, tmp_path, tmp_path / "again") == 0
-    for device in DEVICES:
+    for device in SIDES:
         found, again = load_sensor(files[device]), load_sensor(tmp_path / "again" / f"unit_{device}.yaml")
         for sensor, source in ((found, simulator), (again, twin)):
             count, off = wrong(sensor.unit, source.lidar(device).unit.values)

@@ -29,6 +29,7 @@ def folder(tmp_path, monkeypatch):
     aligned = {"data": described(load_description(None)).right_to_left.tolist()}
     (tmp_path / "cal.yaml").write_text(yaml.safe_dump({"right_to_left_transform": aligned}))
     (tmp_path / "bar.yaml").write_text(FOUR_BAR)
+    (tmp_path / "bare.urdf").write_text('<robot name="bare"><link name="base_link"/></robot>')
     with RecordingWriter(tmp_path / "bag") as writer:
         writer.add_topic("/robot_description", "std_msgs/msg/String")
     writer = DatasetWriter(tmp_path / "poses", nominal_description(), {}, np.eye(4))
@@ -48,6 +49,7 @@ def folder(tmp_path, monkeypatch):
         ("export cal.yaml --as calibration-values --rollback", "reads no calibration"),
         ("fk stretch4 --frame base_link --package meshes=nowhere", "nowhere: no such folder"),
         ("fk stretch4 --frame base_link --package meshes=.", "its own meshes"),
+        ("fk bare.urdf --frame base_link --package meshes=.", "no mesh is in package://meshes"),
         ("normalize stretch4 --out new --package meshes=nowhere", "nowhere: no such folder"),
         ("normalize stretch4 --out new --package meshes=.", "its own meshes"),
         ("mobility bar.yaml --arg tool=gripper", "--arg goes with a URDF or xacro"),
@@ -68,8 +70,14 @@ def folder(tmp_path, monkeypatch):
         ("calibrate bag --out new.yaml --with-joint-offsets", "--with-joint-offsets goes with --mounts"),
         ("calibrate poses --out new.yaml --mounts --left-topic /left", "--left-topic goes with a recording"),
         ("calibrate poses --out new.yaml --mounts --num-samples 3", "--num-samples goes with a recording"),
-        ("calibrate bag --out new.yaml --mounts", "bag: has no /robot_description; name the robot's description with --model"),
-        ("calibrate bag --out new.yaml --mounts --base-frame base", "--base-frame goes with a recording, not with --mounts"),
+        (
+            "calibrate bag --out new.yaml --mounts",
+            "bag: has no /robot_description; name the robot's description with --model",
+        ),
+        (
+            "calibrate bag --out new.yaml --mounts --base-frame base",
+            "--base-frame goes with a recording, not with --mounts",
+        ),
         ("calibrate bag bag --out new.yaml --mounts", "--mounts: takes one recording, 2 were given"),
         ("calibrate bag bag --out cal.yaml --only floor", "--only floor: takes one recording, 2 were given"),
         ("calibrate bag bag --out new.yaml --method gicp", "--method gicp: takes one recording, 2 were given"),

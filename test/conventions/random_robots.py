@@ -71,6 +71,7 @@ def _random_joint(name: str, parent: str, child: str, kind: str, generator: np.r
     axis = generator.normal(size=3) if generator.random() < 0.6 else generator.permutation([0.0, 0.0, -1.0])
     xyz, rpy = generator.uniform(-0.5, 0.5, 3), roll_pitch_yaw(Rotation.random(rng=generator).as_matrix())
     rpy = rpy if generator.random() < 0.6 else np.zeros(3)
+    xyz = xyz if generator.random() < 0.9 else np.zeros(3)
     return joint(name, parent, child, str(kind), numbers(xyz), numbers(rpy), numbers(axis))
 
 

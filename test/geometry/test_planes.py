@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stretch_sim_cal.geometry.planes import Plane, fit_plane, floor_of_footprint, footprint_from_base
+from stretch_sim_cal.geometry.planes import Plane, fit_plane, floor_error, floor_of_footprint, footprint_from_base
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 
 TILTED = Plane.from_coefficients([0.02, -0.03, 1.0], 0.03)
@@ -49,6 +49,15 @@ def test_weights_of_zero_leave_points_out():
     points = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0.5, 0.5, 7.0]])
     plane, _ = fit_plane(points, np.array([1, 1, 1, 1, 0.0]))
     assert abs(plane.normal[2]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, 0.3])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_error_of_a_floor_is_its_height_at_the_origin_and_the_angle_between_normals(angle, sign):
+    tilted = Plane(sign * np.array([np.sin(angle), 0.0, np.cos(angle)]), sign * 0.03)
+    assert floor_error(Plane(np.array([0.0, 0.0, 1.0]), 0.028), tilted) == pytest.approx(
+        (0.002, angle), rel=1e-9, abs=1e-15
+    )
 
 
 def test_the_footprint_lies_on_the_floor_below_base_link():

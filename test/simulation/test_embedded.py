@@ -8,13 +8,11 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_yaml
-from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.robot.stretch import STOW
+from stretch_sim_cal.robot.stretch import STOW, PayloadBox
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.sensor import DEVICES
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation import shapes
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
@@ -41,7 +39,7 @@ def seen(simulator, lidar="left", tick=0):
 
 
 def test_points_lie_on_the_true_floor_as_far_as_the_noise_lets_them(shared):
-    for lidar in DEVICES:
+    for lidar in SIDES:
         points, names = seen(shared, lidar)
         on_floor = points[np.char.startswith(names, "floor/")]
         distances = shared.floor_in_base.distance(on_floor)
@@ -81,7 +79,7 @@ def test_the_robot_believes_what_its_description_says(shared):
 
 def test_both_clouds_show_one_wall_only_through_the_true_transforms(shared):
     world_from_base = inverse(link_transform(parse_urdf(shared.true_description), {}, "floor_link", "base_link"))
-    for lidar in DEVICES:
+    for lidar in SIDES:
         scan, labels, names = shared.labelled_scan(lidar, 0)
         on_wall = xyz(scan)[np.array(names)[labels] == "walls/link/front_below_window"]
         world_from_true, world_from_nominal = (
@@ -99,14 +97,14 @@ def test_scans_repeat_whatever_was_scanned_and_moved_before():
     for tick in (5, 0, 3):
         second.scan("right", tick)
     second.joints.place(STOW)
-    for lidar in DEVICES:
+    for lidar in SIDES:
         assert np.array_equal(first.scan(lidar, 2), second.scan(lidar, 2))
     assert not np.array_equal(first.scan("left", 2)[:100], first.scan("left", 3)[:100])
     assert not np.array_equal(EmbeddedSimulator(SETUP.with_seed(2)).scan("left", 2)[:100], first.scan("left", 2)[:100])
 
 
 def test_a_lidar_does_not_see_its_own_housing(shared):
-    for lidar in DEVICES:
+    for lidar in SIDES:
         scan, labels, names = shared.labelled_scan(lidar, 0)
         assert len(scan) > 0.85 * shared.sensor.num_rays
         assert not [names[label] for label in np.unique(labels) if "lidar" in names[label]]
@@ -122,14 +120,14 @@ def test_a_lidar_sees_out_of_its_mount_wherever_that_is(seed):
     simulator = EmbeddedSimulator(
         SimulationSetup(sensor="jt128_sparse", lidar_left_error=shifted, lidar_right_error=shifted)
     )
-    for lidar in DEVICES:
+    for lidar in SIDES:
         assert len(simulator.scan(lidar, 0)) > 0.85 * simulator.sensor.num_rays
 
 
 def test_the_arm_is_seen_where_it_is():
     simulator = EmbeddedSimulator(SETUP)
     simulator.joints.place({"lift_joint": 0.6, "arm_joint": 0.5, "wrist_yaw_joint": 0.0})
-    for lidar in DEVICES:
+    for lidar in SIDES:
         points, names = seen(simulator, lidar)
         hand = points[np.char.startswith(names, "gripper") | np.char.startswith(names, "quick")]
         assert len(hand) > 10 and (hand[:, 0] > 0.6).all()
@@ -199,7 +197,7 @@ def test_a_pushed_robot_sees_the_room_shifted():
 
 def test_scans_know_when_they_begin(shared):
     assert shared.period == pytest.approx(0.1)
-    for lidar in DEVICES:
+    for lidar in SIDES:
         scan = shared.scan(lidar, 4)
         start = shared.start_time(lidar, 4)
         assert start <= scan["timestamp"].min() and scan["timestamp"].max() < start + shared.period
@@ -208,7 +206,7 @@ def test_scans_know_when_they_begin(shared):
 
 def test_a_table_top_returns_more_rays_than_the_floor():
     simulator = EmbeddedSimulator(SimulationSetup(world="tables", sensor="jt128_sparse"))
-    heights = np.concatenate([simulator.floor_in_base.distance(seen(simulator, lidar)[0]) for lidar in DEVICES])
+    heights = np.concatenate([simulator.floor_in_base.distance(seen(simulator, lidar)[0]) for lidar in SIDES])
     assert (np.abs(heights - 0.75) < 0.05).sum() > 1.2 * (np.abs(heights) < 0.05).sum()
 
 
@@ -245,11 +243,11 @@ def test_the_truth_holds_the_units_with_which_the_lidars_err_again(shared, tmp_p
     first = EmbeddedSimulator(SETUP, sensor)
     units = json.loads(json.dumps(first.ground_truth()["units"]))
     assert units["left"]["values"]["range_offset"] != units["right"]["values"]["range_offset"] != 0.0
-    for lidar in DEVICES:
+    for lidar in SIDES:
         write_yaml(tmp_path / f"{lidar}.yaml", units[lidar])
-    setup = dataclasses.replace(SETUP, units={lidar: tmp_path / f"{lidar}.yaml" for lidar in DEVICES}, unit_seed=9)
+    setup = dataclasses.replace(SETUP, units={lidar: tmp_path / f"{lidar}.yaml" for lidar in SIDES}, unit_seed=9)
     twin = EmbeddedSimulator(setup)
-    for lidar in DEVICES:
+    for lidar in SIDES:
         assert np.abs(xyz(first.scan(lidar, 0)) - xyz(twin.scan(lidar, 0))).max() < 1e-6
         erring, ideal = xyz(first.scan(lidar, 0)), xyz(shared.scan(lidar, 0))
         assert len(erring) != len(ideal) or np.abs(erring - ideal).max() > 1e-3

@@ -41,7 +41,7 @@ def gazebo(monkeypatch, request):
 @pytest.fixture(scope="module")
 def simulator():
     """A simulator for the tests that only look and move."""
-    with pytest.MonkeyPatch.context() as monkeypatch, started(installed(monkeypatch)) as simulator:
+    with pytest.MonkeyPatch.context() as monkeypatch, started(installed(monkeypatch, "casts_rays")) as simulator:
         yield simulator
 
 

@@ -5,8 +5,9 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, share_directory, write_yaml
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import POINT_DTYPE, coordinates
-from stretch_sim_cal.sensor.sensor import DEVICES, load_sensor
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar
 
 
@@ -63,7 +64,7 @@ def test_every_channel_fires_at_its_elevation_all_around(sparse):
 
 def test_the_spin_is_not_locked_to_the_mount(sparse):
     step = 2 * np.pi / sparse.azimuth_steps
-    phases = {(device, tick): Lidar(sparse, device, 1).spin_phase(tick) for device in DEVICES for tick in range(20)}
+    phases = {(device, tick): Lidar(sparse, device, 1).spin_phase(tick) for device in SIDES for tick in range(20)}
     within_step = np.array([phase % step for phase in phases.values()])
     assert len(np.unique(np.round(within_step, 6))) == len(phases)
     drift = np.diff(np.unwrap([phases["left", tick] for tick in range(20)]))
@@ -143,7 +144,7 @@ def test_intensity_falls_with_incidence_and_stays_on_the_driver_s_scale(sparse):
 
 
 def test_every_point_knows_when_it_was_measured(sparse):
-    for device in DEVICES:
+    for device in SIDES:
         lidar = Lidar(sparse, device, 1)
         times = measured(lidar, tick=7)[2]["timestamp"]
         assert 0.7 <= lidar.start_time(7) <= 0.7 + sparse.clock_spread
@@ -152,7 +153,7 @@ def test_every_point_knows_when_it_was_measured(sparse):
 
 
 def test_the_devices_clocks_are_tens_of_ms_apart(sparse):
-    phases = {device: [Lidar(sparse, device, seed).clock_phase for seed in range(20)] for device in DEVICES}
+    phases = {device: [Lidar(sparse, device, seed).clock_phase for seed in range(20)] for device in SIDES}
     gaps = np.abs(np.subtract(phases["left"], phases["right"]))
     assert 0.001 < np.median(gaps) < 0.05
 

@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.clouds import FrameIntake
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import adjoint, apply, check_rigid
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, check_rigid
 
 MAX_POOLED_FRAMES = 20
 # What the voxels' borders do to GICP, as measured against truth (docs/accuracy.md), per metre of voxel.
@@ -41,7 +41,7 @@ class GicpAlignment:
 
     def solve(self) -> AlignmentResult:
         """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""
-        for kept, side in zip(self._clouds, ("left", "right"), strict=True):
+        for kept, side in zip(self._clouds, SIDES, strict=True):
             if not kept:
                 raise InputError(
                     f"no usable return of the {side} lidar in any frame; is it running, and in view of anything?"

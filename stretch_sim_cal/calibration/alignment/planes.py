@@ -23,7 +23,7 @@ from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import check_rigid
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 
 __all__ = ["AlignmentSettings", "PlaneAlignment"]
 
@@ -68,7 +68,7 @@ class PlaneAlignment:
         """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""
         for number, place in enumerate(self._places, start=1):
             where = "" if len(self._places) == 1 else f" of standing place {number}"
-            for cells, side in zip(place, ("left", "right"), strict=True):
+            for cells, side in zip(place, SIDES, strict=True):
                 if not cells.num_frames:
                     raise InputError(
                         f"no usable return of the {side} lidar in any frame{where}; is it running, and in view of anything?"

@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.body.smoothing import payload_surface, smoothed
 from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
 from stretch_sim_cal.calibration.body.view import nearest_range, robot_views
 from stretch_sim_cal.calibration.body.visibility import RangeImage
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.transforms import inverse
 
 SMALLEST_MOTION = 0.001  # m: a model that is seen moved by less stays where it is

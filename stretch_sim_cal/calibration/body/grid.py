@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry.points import convex_hull
 
 JOINTS = ("lift", "arm", "wrist_yaw", "wrist_pitch", "wrist_roll")
 """The joints of a pose, in the order of arrays of poses (N, 5); `arm` is the whole extension. m or rad."""

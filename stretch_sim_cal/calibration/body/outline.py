@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry.points import convex_hull
 
 LOWEST, HIGHEST = 0.06, 1.6
 """The heights between which the body counts: below, floor and wheels; above, nothing is met."""

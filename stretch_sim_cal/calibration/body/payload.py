@@ -16,10 +16,9 @@ from scipy.spatial import cKDTree
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.body.returns import Sighting
 from stretch_sim_cal.calibration.body.visibility import RangeImage
-from stretch_sim_cal.geometry.hulls import convex_hull
+from stretch_sim_cal.geometry.points import convex_hull, voxel_keys
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.geometry.voxels import voxel_keys
 
 CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
 SAME_PLACE = 0.03  # m, within which something in another pose is at the same place

@@ -13,7 +13,7 @@ from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST
 from stretch_sim_cal.calibration.body.registration import OWN_HEAD
 from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
 from stretch_sim_cal.calibration.body.view import RobotView, nearest_range
-from stretch_sim_cal.geometry.voxels import group_medians, voxel_keys
+from stretch_sim_cal.geometry.points import group_medians, voxel_keys
 
 PATCH = 0.03  # m, edge of the cells in which returns on the model are compared with it together
 PATCH_RETURNS = 5

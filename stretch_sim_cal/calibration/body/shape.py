@@ -28,7 +28,7 @@ from stretch_sim_cal.geometry.enclosing import (
     enclosing_polygon,
     polygon_with_normals,
 )
-from stretch_sim_cal.geometry.hulls import spanning_hull
+from stretch_sim_cal.geometry.points import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape
 
 __all__ = [

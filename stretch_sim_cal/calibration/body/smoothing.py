@@ -8,7 +8,7 @@ from scipy.spatial import ConvexHull, cKDTree
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.body.payload import MIN_POINTS, Thing
 from stretch_sim_cal.calibration.body.returns import Sighting
-from stretch_sim_cal.geometry.voxels import group_means, voxel_keys
+from stretch_sim_cal.geometry.points import group_means, voxel_keys
 
 SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane stands for a return
 EVEN = 0.007  # m: denser returns become one per cell, so that near surfaces do not outvote far ones

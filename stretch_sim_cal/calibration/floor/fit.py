@@ -256,4 +256,3 @@ class _RobustFit:
             inflation=inflation,
             step_in_floor=self.step,
         )
-

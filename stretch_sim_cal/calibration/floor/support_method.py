@@ -46,11 +46,10 @@ from stretch_sim_cal.calibration.room import FloorView, RoomBlock, remeasured_bl
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 
 __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFloor"]
 
-NAMES = ("left", "right")
 FIXED = np.zeros((6, 6))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 # The room alone, then twice the floor as it looks by then: how far the surfaces may still be apart (m), shifted grids.
@@ -263,7 +262,7 @@ class SupportFloor:
 
     def _general_warnings(self) -> list[str]:
         found = [
-            f"the {name} lidar was silent in {count} scans" for name, count in zip(NAMES, self._intake.empty) if count
+            f"the {name} lidar was silent in {count} scans" for name, count in zip(SIDES, self._intake.empty) if count
         ]
         repeated = sum(self._intake.repeated)
         if repeated:

@@ -15,12 +15,12 @@ from stretch_sim_cal.calibration.mounts.floor import (
     with_uncertain_left,
     with_units,
 )
-from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, SIDES, MountsResult
+from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import check_rigid, error, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, error, inverse
 
 MOUNTS = "lidar_mounts"
 CONVENTION = (

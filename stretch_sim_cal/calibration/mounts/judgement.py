@@ -8,7 +8,6 @@ from stretch_sim_cal.calibration.mounts.misfit import unexplained
 from stretch_sim_cal.calibration.mounts.result import (
     FARTHEST,
     FARTHEST_ANGLE,
-    SIDES,
     JointOffset,
     LinkMisfit,
     MountSettings,
@@ -20,7 +19,7 @@ from stretch_sim_cal.calibration.mounts.system import Unknowns
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import Direction
-from stretch_sim_cal.geometry.transforms import error, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 
 MISPLACED = 3.5  # sigma of the model's uncertainty
 SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before

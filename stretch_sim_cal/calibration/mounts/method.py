@@ -17,7 +17,7 @@ from stretch_sim_cal.calibration.mounts.build import MOST_OUT, as_built
 from stretch_sim_cal.calibration.mounts.judgement import directions_of, joint_offsets, refusals, warnings_of
 from stretch_sim_cal.calibration.mounts.misfit import consistent, link_misfits, noise_of, residuals_of
 from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample, posed, thinned
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, MountsResult, moved
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, moved
 from stretch_sim_cal.calibration.mounts.search import Poses, search
 from stretch_sim_cal.calibration.mounts.system import (
     MOUNTS,
@@ -31,6 +31,7 @@ from stretch_sim_cal.calibration.mounts.system import (
 from stretch_sim_cal.calibration.mounts.units import Coupled, Units
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 
 FINE_STEPS = 4
 GATE = 6.0  # sigma of the range noise, and of where links may be, beyond which a return is not of the model

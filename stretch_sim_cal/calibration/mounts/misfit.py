@@ -6,10 +6,11 @@ import numpy as np
 
 from stretch_sim_cal.calibration.mounts.build import Build
 from stretch_sim_cal.calibration.mounts.rays import REACH, Matches, PosedSample, thinned
-from stretch_sim_cal.calibration.mounts.result import SIDES, LinkMisfit, MountSettings, Residuals
+from stretch_sim_cal.calibration.mounts.result import LinkMisfit, MountSettings, Residuals
 from stretch_sim_cal.calibration.mounts.system import Unknowns, model_variances
 from stretch_sim_cal.calibration.mounts.units import Units
-from stretch_sim_cal.geometry.voxels import group_medians, voxel_keys
+from stretch_sim_cal.geometry.points import group_medians, voxel_keys
+from stretch_sim_cal.geometry.transforms import SIDES
 
 PATCH = 0.03  # m, edge of the cells of a link's surface whose returns are judged together
 PATCH_RETURNS = 8

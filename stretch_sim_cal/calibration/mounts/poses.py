@@ -11,8 +11,9 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.rays import REACH, PosedSample
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSample, MountSettings, at_lidar
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, at_lidar
 from stretch_sim_cal.calibration.mounts.system import Unknowns, add_matches, add_priors, noise_weights
+from stretch_sim_cal.geometry.transforms import SIDES
 
 LOWEST, HIGHEST = np.deg2rad(-3.5), np.deg2rad(90.0)  # of a lidar's rays over its x-y plane
 ELEVATIONS, AZIMUTHS = 64, 240

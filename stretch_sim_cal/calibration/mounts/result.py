@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.results import Direction
-from stretch_sim_cal.geometry.transforms import adjoint, exp, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, exp, from_rotation_translation, inverse
 from stretch_sim_cal.sensor.sensor import Sensor
 
-SIDES = ("left", "right")
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
 
 

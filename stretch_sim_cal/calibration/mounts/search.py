@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.calibration.mounts.rays import PosedSample, thinned
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings, moved
+from stretch_sim_cal.calibration.mounts.result import MountSettings, moved
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, tukey
 from stretch_sim_cal.calibration.mounts.units import Units
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation, inverse
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
 GRAZING = 0.25

@@ -14,8 +14,8 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample
-from stretch_sim_cal.calibration.mounts.result import SIDES, MountSettings
-from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse, log
+from stretch_sim_cal.calibration.mounts.result import MountSettings
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation, inverse, log
 
 MOUNTS = 2 * 6
 HALF = float(np.sqrt(0.5))  # of a link's misplacement, one sigma: half of its variance is bolting, half is surface

@@ -13,10 +13,10 @@ from scipy.linalg import cho_factor, cho_solve
 
 from stretch_sim_cal.calibration.clouds import Grid
 from stretch_sim_cal.calibration.mounts.rays import Matches
-from stretch_sim_cal.calibration.mounts.result import SIDES
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT, State, Unknowns
-from stretch_sim_cal.geometry.voxels import group_sums
+from stretch_sim_cal.geometry.points import group_sums
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import (
     CHANNEL_KINDS,

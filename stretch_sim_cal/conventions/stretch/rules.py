@@ -155,7 +155,7 @@ def wheels(model: RobotModel) -> Iterator[Finding]:
             continue
         if link not in placed:
             yield Finding(
-                "rule-6-z", ERROR, link, "the wheel is in the base's centre", "put its origin where the wheel is"
+                "rule-6-place", ERROR, link, "the wheel is in the base's centre", "put its origin where the wheel is"
             )
             continue
         inwards = -across(frames[link][:3, 3], UP)

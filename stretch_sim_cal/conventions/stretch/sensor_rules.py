@@ -83,7 +83,7 @@ def lidars(model: RobotModel) -> Iterator[Finding]:
         inwards = names.head_centre(frames, found, link) - frames[link][:3, 3]
         if np.linalg.norm(inwards) < 1e-3:
             yield Finding(
-                "rule-4-lidar-y", ERROR, link, "it is in the head's middle plane", "put it where the lidar is"
+                "rule-4-place", ERROR, link, "it is in the head's middle plane", "put it where the lidar is"
             )
             continue
         outwards = names.looks(link, frames[link][:3, 3], inwards)

@@ -8,6 +8,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic, write_text, write_yaml
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.dataset.metadata import (
     DESCRIPTION,
     FORMAT,
@@ -92,7 +93,7 @@ class DatasetWriter:
         path = self.directory / f"sample_{number:04d}.npz"
         write_atomic(path, lambda stream: np.savez_compressed(stream, **clouds))
         entry |= {"file": path.name, "num_points": len(clouds["points"])}
-        entry |= {f"num_{name}": len(clouds[name]) for name in ("left", "right") if name in clouds}
+        entry |= {f"num_{name}": len(clouds[name]) for name in SIDES if name in clouds}
         self._metadata["samples"].append({"id": number, **entry})
         self._write_metadata()
         return path

@@ -7,8 +7,8 @@ import numpy as np
 
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.geometry.transforms import apply
-from stretch_sim_cal.geometry.voxels import voxel_keys
+from stretch_sim_cal.geometry.points import voxel_keys
+from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.ros.collection.motion_state import ArmState
 from stretch_sim_cal.ros.collection.settings import CollectionSettings
 from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
@@ -98,7 +98,7 @@ class Captures:
             pairs.clear()
             used += fresh
             positions += [dict(self._state.positions) for _ in fresh]
-        left, right = (np.concatenate([getattr(pair, side) for pair in used]) for side in ("left", "right"))
+        left, right = (np.concatenate([getattr(pair, side) for pair in used]) for side in SIDES)
         left = cropped(left, placement.footprint_from_left, self._settings)
         right = cropped(right, placement.footprint_from_right, self._settings)
         points = np.concatenate([placement.points(side, cloud) for side, cloud in enumerate((left, right))])

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.ros.listening.frames import complaint_about_frame
-from stretch_sim_cal.ros.listening.pairing import MILLISECOND, SIDES, Pair, StampPairing
+from stretch_sim_cal.ros.listening.pairing import MILLISECOND, Pair, StampPairing
 from stretch_sim_cal.ros.listening.watchdog import Progress, Watchdog
 
 

@@ -7,9 +7,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from stretch_sim_cal.geometry.transforms import SIDES
+
 Payload = TypeVar("Payload")
 
-SIDES = ("left", "right")
 MILLISECOND = 1_000_000
 # A stamp this far behind the last one is no late message but a stream that began anew: a bag that loops, a restart.
 RESTART = 1_000 * MILLISECOND

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message, scan_from_message
 from stretch_sim_cal.recording.reader import Recording
 from stretch_sim_cal.ros.listening.frames import (
@@ -17,7 +18,7 @@ from stretch_sim_cal.ros.listening.frames import (
     tree_of_description,
 )
 from stretch_sim_cal.ros.listening.joints import JOINT_STATES
-from stretch_sim_cal.ros.listening.pairing import SIDES, Pair, PairingCounts, StampPairing
+from stretch_sim_cal.ros.listening.pairing import Pair, PairingCounts, StampPairing
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 
 PUSH_DISTANCE = 0.020
 PUSH_ANGLE = 0.017453292519943295
 CRASH_EXIT_CODE = 70
-SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)

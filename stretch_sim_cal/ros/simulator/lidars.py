@@ -6,8 +6,9 @@ from typing import Protocol
 import numpy as np
 from sensor_msgs.msg import PointCloud2
 
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.messages import cloud_message
-from stretch_sim_cal.ros.simulator.faults import SIDES, Faults
+from stretch_sim_cal.ros.simulator.faults import Faults
 from stretch_sim_cal.ros.simulator.publishing import Publisher, Publishers
 
 

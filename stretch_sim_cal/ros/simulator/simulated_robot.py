@@ -11,7 +11,7 @@ from typing import Any
 from rclpy.executors import Executor, TimeoutException
 from rosgraph_msgs.msg import Clock
 
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.recording.writer import RecordingWriter
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.ros.messages import time_message
@@ -51,7 +51,7 @@ class SimulatedRobot:
         self._state = DriverState(context.options.mode, homed=not faults.not_homed)
         self._clock = publishers.create(Clock, "/clock", recorded=False, rate=CLOCK_RATE)
         self._robot = RobotState(publishers, simulation.nominal_description)
-        frames = dict(zip(("left", "right"), stretch.LIDAR_LINKS))
+        frames = dict(zip(SIDES, stretch.LIDAR_LINKS))
         self.lidars = LidarDrivers(publishers, simulation, frames, faults)
         self._trajectories = TrajectoryServer(node, simulation.joints, self._state.refusal)
         poses = {"stow": _stowing(stretch.STOW), "home": [stretch.HOME]}

@@ -1,4 +1,4 @@
-"""The true robot as Gazebo sees it: the description of `robot.simulated` with lidars like the scenario's sensor."""
+"""The true robot as Gazebo sees it: the description of `robot.stretch` with lidars like the scenario's sensor."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -8,8 +8,7 @@ import trimesh
 
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
-from stretch_sim_cal.robot.stretch import HEAD_LINK
+from stretch_sim_cal.robot.stretch import HEAD_LINK, TRUE_LIDAR_LINKS, simulated_description
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.robot.urdf import parse_xml
 from stretch_sim_cal.sensor.sensor import Sensor

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.stretch import STOW
-from stretch_sim_cal.sensor.sensor import DEVICES, Sensor
+from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.clouds import NOT_CAST, Clouds
@@ -119,7 +120,7 @@ class GazeboSimulator:
         kept. Raises `RunFailure` where the lidar is silent.
         """
         if lidar not in self._clouds:
-            raise InputError(f"lidar '{lidar}': use one of {', '.join(DEVICES)}")
+            raise InputError(f"lidar '{lidar}': use one of {', '.join(SIDES)}")
         raw = self._clouds[lidar].taken_at(self._first_scan[lidar] + round(tick * self.period * 1e9))
         if raw == NOT_CAST:
             return None
@@ -155,7 +156,7 @@ class GazeboSimulator:
             encoding="utf-8",
         )
         self._world = RunningWorld(installation, bindings, name, world_file, self._folder, self._options(window))
-        self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in DEVICES}
+        self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in SIDES}
         self.listen(True)
         self._world.spawn(ROBOT, robot_file)
         self._warm_up()
@@ -171,11 +172,11 @@ class GazeboSimulator:
 
     def _warm_up(self) -> None:
         """Let time pass until joints, controllers and lidars are there."""
-        world, silent = self._world, list(DEVICES)
+        world, silent = self._world, list(SIDES)
         while world.time < WARM_UP * 1e9:
             world.advance(self.period)
             controllers = world.controllers_listen(sorted(self._described.joints.movable))
-            silent = [device for device in DEVICES if self._clouds[device].newest is None]
+            silent = [device for device in SIDES if self._clouds[device].newest is None]
             if world.states is not None and controllers and not silent:
                 return
         if world.states is None:

@@ -6,6 +6,7 @@ import os
 import socket
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 SUBSCRIBED: list[str] = []
@@ -61,8 +62,9 @@ class Node:
             order = {"do": what, "topic": topic, "message": base64.b64encode(message).decode()}
             connection.sendall(json.dumps(order).encode() + b"\n")
             return json.loads(stream.readline() or b"{}")
-        except OSError:
+        except OSError:  # not there yet
             self._open = None
+            time.sleep(0.05)
             return {}
 
 

@@ -1,8 +1,8 @@
-"""Voxels: points in the same cube share a key, sums and means over groups are right."""
+"""Points in the same cube share a key, sums and means over groups are right, and hulls do not fail on few points."""
 
 import numpy as np
 
-from stretch_sim_cal.geometry.voxels import group_means, group_sums, voxel_keys, voxel_means
+from stretch_sim_cal.geometry.points import convex_hull, group_means, group_medians, group_sums, voxel_keys
 
 
 def test_points_share_a_key_exactly_when_they_share_a_cube():
@@ -32,10 +32,15 @@ def test_sums_over_nothing_are_zero():
     np.testing.assert_allclose(group_sums(np.zeros(0, dtype=int), 2, np.zeros((0, 3))), np.zeros((2, 3)))
 
 
-def test_voxel_means_keep_the_centre_of_mass_and_do_not_depend_on_order():
+def test_medians_of_groups_are_the_upper_of_both_in_the_middle():
     rng = np.random.default_rng(1)
-    points = rng.normal(size=(500, 3))
-    means, counts = voxel_means(points, 0.7)
-    np.testing.assert_allclose((means * counts[:, None]).sum(axis=0) / 500, points.mean(axis=0))
-    shuffled, _ = voxel_means(points[rng.permutation(500)], 0.7)
-    np.testing.assert_allclose(shuffled, means, atol=1e-12)
+    group, values = rng.permutation(np.repeat(np.arange(7), [1, 2, 3, 4, 5, 30, 31])), rng.normal(size=76)
+    expected = [np.sort(values[group == g])[np.count_nonzero(group == g) // 2] for g in range(7)]
+    np.testing.assert_array_equal(group_medians(group, np.bincount(group), values), expected)
+
+
+def test_hulls_of_few_equal_and_collinear_points():
+    assert convex_hull(np.empty((0, 2))).shape == (0, 2)
+    assert convex_hull(np.ones((5, 2))).shape == (1, 2)
+    line = np.linspace(0, 1, 9)[:, None] * [1.0, 2.0]
+    np.testing.assert_allclose(convex_hull(line), [[0, 0], [1, 2]])

@@ -1,0 +1,433 @@
+"""The smallest shapes of each kind around points in the plane.
+
+Every function named `enclosing_*` gives a shape that holds all points: what the solver leaves outside is checked and
+the shape grown by it, whatever the solver reports. Raises `InputError` if the points span no area (a circle needs none).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.linalg import eig
+from scipy.optimize import minimize
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.points import convex_hull, spanning_hull
+from stretch_sim_cal.geometry.shapes import (
+    Circle,
+    ConvexPolygon,
+    Ellipse,
+    TaperedCapsule,
+    capsule_area,
+    capsule_distance,
+    meeting_points,
+)
+
+ROUNDING = 1e-13  # m, by which a circle through points may miss them
+DIRECTIONS = 24  # axis directions over the whole turn; the wider end is behind
+TAPERS = np.deg2rad([0.0, 4.0, 8.0, 13.0, 19.0, 26.0, 35.0, 47.0])  # half angles of the wedge
+WIDENINGS = [0.0, 0.03, 0.1]  # of the hull's size: tangents that keep clear of the points
+STARTS = 5
+DECIMALS = 6  # of the numbers (m) of a minimum: what a solver leaves beyond depends on the processor
+SAME = 0.003  # m: capsules whose numbers differ by less are one minimum
+EVEN_NORMALS = 48  # evenly turned side directions that are tried besides those of the hull's own longest sides
+HULL_NORMALS = 64
+COMMON_NORMALS = 96
+
+
+def enclosing_circle(points: np.ndarray) -> Circle:
+    """Return the smallest circle around points (N, 2), exact (Welzl's incremental construction, shuffled)."""
+    hull = convex_hull(points)
+    if not len(hull):
+        raise InputError("no points: a circle needs one or more")
+    shuffled = hull[np.random.default_rng(0).permutation(len(hull))]
+    corners = [complex(x, y) for x, y in shuffled]
+    centre, radius = corners[0], 0.0
+    for i, p in enumerate(corners):
+        if abs(p - centre) > radius + ROUNDING:
+            centre, radius = _circle_through(corners[:i], p)
+    return Circle(centre.real, centre.imag, radius).grown_to_enclose(hull)
+
+
+def _circle_through(points: list[complex], p: complex) -> tuple[complex, float]:
+    """Return centre and radius of the smallest circle around points with `p` on it; a point is x + iy."""
+    centre, radius = p, 0.0
+    for j, q in enumerate(points):
+        if abs(q - centre) <= radius + ROUNDING:
+            continue
+        centre, radius = (p + q) / 2, abs(p - q) / 2
+        for r in points[:j]:
+            if abs(r - centre) > radius + ROUNDING:
+                centre, radius = _circle_on(p, q, r)
+    return centre, radius
+
+
+def _circle_on(p: complex, q: complex, r: complex) -> tuple[complex, float]:
+    """Return the circle through three points; of points on one line, that over the two furthest apart."""
+    q, r = q - p, r - p
+    cross = (q.conjugate() * r).imag
+    if abs(cross) < 1e-15 * max(abs(q), abs(r)) ** 2:
+        a, b = max(((0j, q), (0j, r), (q, r)), key=lambda pair: abs(pair[1] - pair[0]))
+        return p + (a + b) / 2, abs(b - a) / 2
+    offset = 1j * (q * abs(r) ** 2 - r * abs(q) ** 2) / (2 * cross)
+    return p + offset, abs(offset)
+
+
+def enclosing_ellipse(points: np.ndarray, tolerance: float = 1e-3, iterations: int = 2000) -> Ellipse:
+    """Return the smallest ellipse around points (N, 2).
+
+    Khachiyan's barycentric ascent on the dual (weights of the points) with the away steps of Todd and Yildirim ("On
+    Khachiyan's algorithm for the computation of minimum-volume enclosing ellipsoids") to a factor 1 + `tolerance`,
+    where it becomes slow; from there to the minimum, of a convex problem, and then scaled to enclose.
+    """
+    hull = spanning_hull(points)
+    origin, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
+    corners = (hull - origin) / scale
+    lifted = np.column_stack([corners, np.ones(len(hull))])
+    weights = np.full(len(hull), 1 / len(hull))
+    for _ in range(iterations):
+        moments = lifted.T @ (weights[:, None] * lifted)
+        variance = np.einsum("ij,ij->i", lifted @ np.linalg.inv(moments), lifted)
+        far, near = int(variance.argmax()), int(np.where(weights > 0, variance, np.inf).argmin())
+        excess, slack = variance[far] / 3 - 1, 1 - variance[near] / 3
+        if max(excess, slack) < tolerance:
+            break
+        chosen = far if excess > slack else near
+        step = (variance[chosen] - 3) / (3 * (variance[chosen] - 1)) if variance[chosen] > 1 else -np.inf
+        if chosen == near:
+            step = max(step, -weights[near] / (1 - weights[near]))  # at most until the point has no weight
+        weights *= 1 - step
+        weights[chosen] = max(0.0, weights[chosen] + step)
+    centre = weights @ corners
+    spread = (corners - centre).T @ (weights[:, None] * (corners - centre))
+    shape = 2 * spread * (1 + tolerance)
+    centre, shape = _least_ellipse(corners, centre, shape)
+    return _ellipse(origin + scale * centre, scale**2 * shape).grown_to_enclose(hull)
+
+
+def _least_ellipse(corners: np.ndarray, centre: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return centre (2,) and shape (2, 2) of the ellipse (p - centre)' shape^-1 (p - centre) <= 1 of least area.
+
+    With A = shape^-1/2 and b = A centre, corners ask for |A p - b| <= 1 and the area is least where log det A is
+    largest, which is convex in (A11, A22, A12, b1, b2).
+    """
+    x, y = corners.T
+    squares, axes = np.linalg.eigh(shape)
+    root = (axes / np.sqrt(squares)) @ axes.T
+    start = np.array([root[0, 0], root[1, 1], root[0, 1], *(root @ centre)])
+
+    def residuals(z):
+        return z[0] * x + z[2] * y - z[3], z[2] * x + z[1] * y - z[4]
+
+    def slack(z):
+        first, second = residuals(z)
+        return 1 - first**2 - second**2
+
+    def slack_gradient(z):
+        first, second = residuals(z)
+        return -2 * np.stack([first * x, second * y, first * y + second * x, -first, -second], axis=1)
+
+    def negative_log(z):
+        determinant = z[0] * z[1] - z[2] ** 2
+        return -np.log(max(determinant, 1e-300)), np.array([-z[1], -z[0], 2 * z[2], 0, 0]) / max(determinant, 1e-300)
+
+    z = minimize(
+        negative_log, start, jac=True, constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
+        method="SLSQP", options={"ftol": 1e-12, "maxiter": 100},
+    ).x  # fmt: skip
+    root = np.array([[z[0], z[2]], [z[2], z[1]]])
+    if not np.isfinite(z).all() or np.linalg.eigvalsh(root)[0] <= 0:
+        return centre, shape
+    return np.linalg.solve(root, z[3:]), np.linalg.inv(root @ root)
+
+
+def _ellipse(centre: np.ndarray, shape: np.ndarray) -> Ellipse:
+    """Return the ellipse (p - centre)' shape^-1 (p - centre) = 1, in canonical form."""
+    squares, axes = np.linalg.eigh(shape)
+    angle = float(np.rad2deg(np.arctan2(axes[1, 0], axes[0, 0])))
+    return Ellipse(float(centre[0]), float(centre[1]), *(2 * np.sqrt(squares)).tolist(), angle).canonical()
+
+
+def enclosing_axis_aligned_ellipse(points: np.ndarray) -> Ellipse:
+    """Return the smallest ellipse around points (N, 2) whose axes are along x and y.
+
+    In (u, v, p, q) = (1/a, 1/b, cx/a, cy/b) the points ask for (u x - p)^2 + (v y - q)^2 <= 1 and the area is least
+    where log u + log v is largest: a convex problem, so one start finds the only minimum.
+    """
+    hull = spanning_hull(points)
+    origin, half = (hull.min(axis=0) + hull.max(axis=0)) / 2, np.ptp(hull, axis=0) / 2
+    x, y = ((hull - origin) / half).T
+
+    def slack(z):
+        return 1 - (z[0] * x - z[2]) ** 2 - (z[1] * y - z[3]) ** 2
+
+    def slack_gradient(z):
+        first, second = -2 * (z[0] * x - z[2]), -2 * (z[1] * y - z[3])
+        return np.stack([first * x, second * y, -first, -second], axis=1)
+
+    found = minimize(
+        lambda z: -np.log(z[0]) - np.log(z[1]),
+        [0.7, 0.7, 0.0, 0.0],
+        jac=lambda z: np.array([-1 / z[0], -1 / z[1], 0.0, 0.0]),
+        bounds=[(1e-3, None), (1e-3, None), (None, None), (None, None)],
+        constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
+        method="SLSQP",
+        options={"ftol": 1e-12, "maxiter": 200},
+    ).x
+    axes = 2 * half / found[:2]
+    centre = origin + half * found[2:] / found[:2]
+    return Ellipse(*centre.tolist(), *axes.tolist(), 0.0).grown_to_enclose(hull)
+
+
+def algebraic_ellipse(points: np.ndarray) -> Ellipse:
+    """Return the ellipse of least algebraic distance to points (N, 2); it encloses nothing in particular.
+
+    Halir and Flusser, "Numerically Stable Direct Least Squares Fitting of Ellipses" (after Fitzgibbon, Pilu and
+    Fisher). Raises `InputError` if the points are fitted by no ellipse.
+    """
+    points = np.asarray(points, dtype=float)
+    if len(points) < 5:
+        raise InputError(f"{len(points)} points: an ellipse has five parameters and needs five or more")
+    origin, scale = points.mean(axis=0), max(np.abs(points - points.mean(axis=0)).max(), 1e-12)
+    x, y = ((points - origin) / scale).T
+    quadratic, linear = np.stack([x * x, x * y, y * y], axis=1), np.stack([x, y, np.ones(len(x))], axis=1)
+    cross, lower = quadratic.T @ linear, linear.T @ linear
+    if np.linalg.cond(lower) > 1e12:
+        raise InputError("the points lie on one line; no ellipse fits them")
+    to_linear = -np.linalg.solve(lower, cross.T)
+    reduced = quadratic.T @ quadratic + cross @ to_linear
+    constraint = np.array([[0.0, 0.0, 2.0], [0.0, -1.0, 0.0], [2.0, 0.0, 0.0]])
+    vectors = eig(np.linalg.solve(constraint, reduced))[1].real
+    a, b, c = vectors[:, np.argmax(4 * vectors[0] * vectors[2] - vectors[1] ** 2)]
+    d, e, f = to_linear @ [a, b, c]
+    matrix = np.array([[a, b / 2], [b / 2, c]])
+    if 4 * a * c - b * b <= 1e-12:
+        raise InputError("no ellipse fits the points")
+    centre = np.linalg.solve(-2 * matrix, [d, e])
+    level = (centre @ matrix @ centre) - f
+    return _ellipse(origin + scale * centre, scale**2 * np.linalg.inv(matrix / level))
+
+
+def enclosing_algebraic_ellipse(points: np.ndarray) -> Ellipse:
+    """Return the algebraic fit to the outline of points (N, 2), scaled about its centre until it holds them all.
+
+    The outline, not the points, is fitted: the hull's boundary at even steps, so that no densely seen part pulls.
+    """
+    hull = spanning_hull(points)
+    return algebraic_ellipse(ConvexPolygon(hull).outline(360)).grown_to_enclose(hull)
+
+
+def enclosing_capsule(points: np.ndarray) -> TaperedCapsule:
+    """Return the tapered capsule of least area around points (N, 2), in canonical form.
+
+    Raises `InputError` if the points span no area.
+    """
+    return capsule_minima(points)[0]
+
+
+def capsule_minima(
+    points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count: int = STARTS
+) -> list[TaperedCapsule]:
+    """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first.
+
+    Two tangents that touch the points fix a wedge, and within a wedge the two end discs follow in closed form, so whole
+    families of capsules are compared at once. The smallest circle, the `count` best of this search, and `starts`, for
+    instance the capsules of neighbouring poses, begin a refinement over all six numbers with analytic gradients
+    (sequential quadratic programming). Raises `InputError` if the points span no area.
+    """
+    hull = spanning_hull(points)
+    circle = enclosing_circle(hull)
+    guesses = [start.vector for start in starts] + wedge_capsules(hull, count)
+    found = [TaperedCapsule(*circle.vector, *circle.vector)] + [refined_capsule(hull, guess) for guess in guesses]
+    settled = (
+        TaperedCapsule.from_vector(np.round(capsule.vector, DECIMALS)).grown_to_enclose(hull).canonical()
+        for capsule in found
+    )
+    minima: list[TaperedCapsule] = []
+    for capsule in sorted(settled, key=lambda capsule: round(capsule.area, DECIMALS)):
+        if all(np.abs(capsule.vector - other.vector).max() > SAME for other in minima):
+            minima.append(capsule)
+    return minima
+
+
+def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
+    """Return the local minimum of area around hull corners (K, 2) that is reached from `start` (6,).
+
+    Holds every corner, however the solver ends: it is grown evenly by what is left outside.
+    """
+    middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
+    shift = np.array([*middle, 0.0, *middle, 0.0])
+    corners = (hull - middle) / scale
+    last: list = [None, None]
+
+    def slack(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How far inside the corners are, with the gradient; the solver asks for both at the same place."""
+        if last[0] is None or not np.array_equal(last[0], z):
+            distance, gradient = capsule_distance(z, corners)
+            last[:] = z.copy(), (-distance, -gradient)
+        return last[1]
+
+    found = minimize(
+        capsule_area,
+        (start - shift) / scale,
+        jac=True,
+        bounds=[(None, None), (None, None), (1e-6, None)] * 2,
+        constraints={
+            "type": "ineq",
+            "fun": lambda z: slack(z)[0],
+            "jac": lambda z: slack(z)[1],
+        },
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 100},
+    ).x
+    if not np.isfinite(found).all():
+        found = (start - shift) / scale
+    return TaperedCapsule.from_vector(found * scale + shift).grown_to_enclose(hull)
+
+
+def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
+    """Return the parameters (6,) of the `count` smallest capsules, unlike each other, over a grid of wedges.
+
+    A wedge has an axis direction and a half angle; its sides touch the hull, or keep clear of it by some widening.
+    """
+    middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
+    corners = (hull - middle) / scale
+    angle, taper, left, right = (
+        grid.ravel()
+        for grid in np.meshgrid(
+            np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS), TAPERS, WIDENINGS, WIDENINGS, indexing="ij"
+        )
+    )
+    capsules = _capsules_in_wedges(corners, angle, taper, left, right)
+    length = np.hypot(*(capsules[:, 3:5] - capsules[:, :2]).T)
+    radii = capsules[:, [2, 5]]
+    areas = (np.pi / 2 - taper) * radii[:, 1] ** 2 + (np.pi / 2 + taper) * radii[:, 0] ** 2
+    areas += radii.sum(axis=1) * length * np.cos(taper)
+    areas[~(radii > 0).all(axis=1)] = np.inf
+    chosen: list[np.ndarray] = []
+    for index in np.argsort(areas.round(DECIMALS), kind="stable"):
+        if len(chosen) == count or not np.isfinite(areas[index]):
+            break
+        if all(np.abs(capsules[index] - other).max() > 0.1 for other in chosen):
+            chosen.append(capsules[index])
+    return [capsule * scale + [*middle, 0.0, *middle, 0.0] for capsule in chosen]
+
+
+def _capsules_in_wedges(corners, angle, taper, left, right) -> np.ndarray:
+    """Return for every wedge (W of them) the smallest capsule (W, 6) that fills it and holds all corners (K, 2).
+
+    In the wedge's frame x runs along the axis towards the narrow end. The discs that touch both sides have the
+    radius r(s) = wide - s sin(taper) at s along the axis; a corner (x, y) lies on the circles of centre s with
+    (x - s)^2 + y^2 = r(s)^2, which is quadratic in s: the smaller root is the last centre whose front arc it touches,
+    the larger root the first one for the rear arc.
+    """
+    sine, cosine = np.sin(taper), np.cos(taper)
+    axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    normal = np.stack([-axis[:, 1], axis[:, 0]], axis=1)
+    x, y = corners @ axis.T, corners @ normal.T  # (K, W)
+    upper = (x * sine + y * cosine).max(axis=0) + left  # sides: x sine +- y cosine <= upper, lower
+    lower = (x * sine - y * cosine).max(axis=0) + right
+    centre = (upper - lower) / (2 * cosine)  # the axis' y
+    wide = (upper + lower) / 2  # the radius at s = 0
+    y = y - centre
+    # (1 - sine^2) s^2 - 2 (x - wide sine) s + x^2 + y^2 - wide^2 = 0
+    half = x - wide * sine
+    root = np.sqrt(np.maximum(0.0, half**2 - cosine**2 * (x**2 + y**2 - wide**2)))
+    rear = ((half + root) / cosine**2).min(axis=0)
+    front = ((half - root) / cosine**2).max(axis=0)
+    first, last = rear, np.maximum(rear, front)  # if the ends overlap, one disc is enough
+    radius = np.stack([wide - first * sine, wide - last * sine], axis=1)
+    ends = [axis * s[:, None] + normal * centre[:, None] for s in (first, last)]
+    return np.concatenate([ends[0], radius[:, :1], ends[1], radius[:, 1:]], axis=1)
+
+
+def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
+    """Return the convex polygon of at most `sides` (3 or more) sides and least area around points (N, 2).
+
+    All its sides touch the hull. What one side adds to its successor's is independent of all others, so the best
+    cycle of `sides` out of a set of directions is found exactly, by dynamic programming; at the optimum all sides but
+    one lie on sides of the hull (DePano; Klee), which are among the directions, so the set costs little.
+    Raises `InputError` if the points span no area.
+    """
+    if sides < 3:
+        raise InputError(f"a polygon of {sides} sides encloses nothing; 3 or more are needed")
+    hull = spanning_hull(points)
+    if len(hull) <= sides:
+        return ConvexPolygon(hull).padded(sides)
+    normals = _candidate_normals(hull)
+    reach = hull @ normals.T
+    touching = reach.argmax(axis=0)
+    excess = _corner_areas(hull, normals, touching)
+    chosen = _cheapest_cycle(excess, sides)
+    polygon = ConvexPolygon(meeting_points(normals[chosen], reach.max(axis=0)[chosen])).padded(sides)
+    return polygon.grown_to_enclose(hull)
+
+
+def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
+    """Return the outward normals (`sides`, 2) of the polygons with parallel sides that are around each of several hulls
+    (their corners (K, 2), counterclockwise) and have the least area together.
+
+    Polygons with parallel sides can be interpolated: the vertices between are those of a polygon with these sides.
+    """
+    if sides < 3:
+        raise InputError(f"a polygon of {sides} sides encloses nothing; 3 or more are needed")
+    angles = np.arange(COMMON_NORMALS) * (2 * np.pi / COMMON_NORMALS)
+    normals = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    excess = sum(_corner_areas(hull, normals, (hull @ normals.T).argmax(axis=0)) for hull in hulls)
+    return normals[_cheapest_cycle(excess, sides)]
+
+
+def polygon_with_normals(points: np.ndarray, normals: np.ndarray) -> ConvexPolygon:
+    """Return the polygon around points (N, 2) whose sides, with normals (K, 2) by increasing angle, all touch."""
+    hull = spanning_hull(points)
+    return ConvexPolygon(meeting_points(normals, (hull @ normals.T).max(axis=0)), normals)
+
+
+def _candidate_normals(hull: np.ndarray) -> np.ndarray:
+    """Return the outward normals (M, 2) that sides may have, by increasing angle, no two alike."""
+    edges = np.roll(hull, -1, axis=0) - hull
+    longest = edges[np.argsort(-np.linalg.norm(edges, axis=1))[:HULL_NORMALS]]
+    angles = np.arctan2(-longest[:, 0], longest[:, 1])
+    even = np.arange(EVEN_NORMALS) * (2 * np.pi / EVEN_NORMALS) - np.pi
+    apart = np.abs(np.angle(np.exp(1j * (even[:, None] - angles)))).min(axis=1) > 1e-3
+    angles = np.unique(np.concatenate([angles, even[apart]]).round(9))
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def _corner_areas(hull: np.ndarray, normals: np.ndarray, touching: np.ndarray) -> np.ndarray:
+    """Return the area (M, M) between the hull and the corner where side i is followed by side j; inf if none is."""
+    p = hull[touching]
+    cross = normals[:, None, 0] * normals[None, :, 1] - normals[:, None, 1] * normals[None, :, 0]
+    offsets = (normals * p).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x = (offsets[:, None] * normals[None, :, 1] - offsets[None, :] * normals[:, None, 1]) / cross
+        y = (offsets[None, :] * normals[:, None, 0] - offsets[:, None] * normals[None, :, 0]) / cross
+    # twice the area of the fan (p_i, corner, p_j), less the hull's own corners from p_i round to p_j
+    after = np.roll(hull, -1, axis=0)
+    steps = np.concatenate([[0.0], np.cumsum(hull[:, 0] * after[:, 1] - hull[:, 1] * after[:, 0])])
+    chain = steps[touching][None, :] - steps[touching][:, None]
+    chain = np.where(touching[None, :] < touching[:, None], chain + steps[-1], chain)
+    first = p[:, None, 0] * y - p[:, None, 1] * x
+    second = x * p[None, :, 1] - y * p[None, :, 0]
+    return np.where(cross > 1e-9, (first + second - chain) / 2, np.inf)
+
+
+def _cheapest_cycle(cost: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices (count,) of the cycle of `count` steps with the least sum of `cost[i, j]` for steps i to j.
+
+    A cycle goes round once: its indices increase except for the one step that returns to the start. One of its sides
+    lies in every half turn, so starts in the first half suffice.
+    """
+    total = len(cost)
+    forward = np.where(np.triu(np.ones_like(cost, dtype=bool), 1), cost, np.inf)
+    starts = np.arange(total // 2 + 1)
+    best, came_from = [forward[starts]], []
+    for _ in range(count - 2):
+        through = best[-1][:, :, None] + forward[None]
+        came_from.append(through.argmin(axis=1))
+        best.append(through.min(axis=1))
+    closed = best[-1] + cost[:, starts].T
+    start, index = np.unravel_index(closed.argmin(), closed.shape)
+    cycle = [int(index)]
+    for previous in reversed(came_from):
+        cycle.append(int(previous[start, cycle[-1]]))
+    return np.array([starts[start], *reversed(cycle)])

@@ -1,0 +1,507 @@
+"""Convex shapes in the plane that stand for a robot's body: circle, ellipse, tapered capsule, convex polygon.
+
+Lengths in m, angles in rad except where a parameter's name or text says degrees. All are immutable and share
+`area`, `signed_distance`, `contains`, `covers`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /
+`from_vector` with the numbers of `parameters` in their order, which is what interpolation works on.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.points import convex_hull, polygon_area
+
+
+class Shape(ABC):
+    """A convex region of the plane."""
+
+    @property
+    @abstractmethod
+    def area(self) -> float:
+        """Area in m^2."""
+
+    @abstractmethod
+    def signed_distance(self, points: np.ndarray) -> np.ndarray:
+        """Return the distance (N,) of points (N, 2) from the boundary, negative inside."""
+
+    @abstractmethod
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        """Return how far the shape reaches (N,) along unit vectors (N, 2), from the origin."""
+
+    @abstractmethod
+    def outline(self, count: int = 72) -> np.ndarray:
+        """Return points (count, 2) on the boundary, counterclockwise, the last unlike the first."""
+
+    @abstractmethod
+    def covers(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return which (N,) of points at `x` (N,) and `y` (N,) are inside, quickly and in their precision."""
+
+    @abstractmethod
+    def inflated(self, margin: float) -> "Shape":
+        """Return the shape grown by a margin, which may be negative."""
+
+    @property
+    def parameters(self) -> dict:
+        """The numbers that define the shape by the names of the model file."""
+        return {field.name: float(getattr(self, field.name)) for field in fields(self)}
+
+    @property
+    def vector(self) -> np.ndarray:
+        """The numbers of `parameters` in their order."""
+        return np.array([getattr(self, name) for name in self.__dataclass_fields__], dtype=float)
+
+    @classmethod
+    def from_vector(cls, vector: np.ndarray) -> "Shape":
+        """Return the shape of a `vector`."""
+        return cls(*(float(value) for value in vector))
+
+    @classmethod
+    def from_parameters(cls, parameters: dict) -> "Shape":
+        """Return the shape of `parameters`. Raises `InputError` if one is missing or no finite number."""
+        names = [field.name for field in fields(cls)]
+        try:
+            vector = np.array([float(parameters[name]) for name in names])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"a {cls.__name__} needs the numbers {', '.join(names)}: {error}") from error
+        if not np.isfinite(vector).all():
+            raise InputError(f"a {cls.__name__} needs finite numbers {', '.join(names)}")
+        return cls.from_vector(vector)
+
+    def contains(self, points: np.ndarray, tolerance: float = 0.0) -> np.ndarray:
+        """Return which (N,) of points (N, 2) are inside, or outside by at most `tolerance`."""
+        return self.signed_distance(points) <= tolerance
+
+    def protrusion(self, points: np.ndarray) -> float:
+        """Return how far points (N, 2) reach outside at most; 0 if none does."""
+        return float(max(0.0, self.signed_distance(points).max(initial=0.0)))
+
+    @classmethod
+    def protrusions(cls, vectors: np.ndarray, hulls: Sequence[np.ndarray]) -> np.ndarray:
+        """Return how far each of P hulls (K, 2), none of them empty, reaches outside the shape of its row of `vectors`
+        (P, V) at most, (P,)."""
+        return np.array([cls.from_vector(v).protrusion(hull) for v, hull in zip(vectors, hulls, strict=True)])
+
+    def grown_to_enclose(self, points: np.ndarray) -> "Shape":
+        """Return this shape, grown evenly if points (N, 2) reach outside."""
+        reach = self.protrusion(points)
+        return self if reach == 0.0 else self.inflated(reach * (1 + 1e-12) + 1e-12)
+
+
+def meeting_points(normals: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return where each line `normal . p = offset` (K of them, cyclic) meets the one before it, (K, 2)."""
+    before, offsets_before = np.roll(normals, 1, axis=0), np.roll(offsets, 1)
+    determinant = before[:, 0] * normals[:, 1] - before[:, 1] * normals[:, 0]
+    x = (offsets_before * normals[:, 1] - offsets * before[:, 1]) / determinant
+    y = (offsets * before[:, 0] - offsets_before * normals[:, 0]) / determinant
+    return np.stack([x, y], axis=1)
+
+
+def turned(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return cosines and sines (count,) of angles evenly over the whole turn."""
+    angles = np.arange(count) * (2 * np.pi / count)
+    return np.cos(angles), np.sin(angles)
+
+
+@dataclass(frozen=True)
+class Circle(Shape):
+    """A disc of `radius` about a centre."""
+
+    center_x: float
+    center_y: float
+    radius: float
+
+    @property
+    def area(self) -> float:
+        return float(np.pi * self.radius**2)
+
+    def signed_distance(self, points):
+        return np.hypot(points[:, 0] - self.center_x, points[:, 1] - self.center_y) - self.radius
+
+    def support(self, directions):
+        return directions @ [self.center_x, self.center_y] + self.radius
+
+    def outline(self, count=72):
+        cosine, sine = turned(count)
+        return np.stack([self.center_x + self.radius * cosine, self.center_y + self.radius * sine], axis=1)
+
+    def covers(self, x, y):
+        dx, dy = x - x.dtype.type(self.center_x), y - y.dtype.type(self.center_y)
+        return dx * dx + dy * dy <= self.radius**2
+
+    def inflated(self, margin):
+        return Circle(self.center_x, self.center_y, max(0.0, self.radius + margin))
+
+
+@dataclass(frozen=True)
+class Ellipse(Shape):
+    """An ellipse with the full axes `axes_x` and `axes_y`, turned counterclockwise by `angle` degrees.
+
+    `inflated` lengthens each half axis by the margin, as readers of the model file do; between the axes that is a
+    little less than the margin everywhere around.
+    """
+
+    center_x: float
+    center_y: float
+    axes_x: float
+    axes_y: float
+    angle: float
+
+    @property
+    def area(self) -> float:
+        return float(np.pi / 4 * self.axes_x * self.axes_y)
+
+    @property
+    def rotation(self) -> np.ndarray:
+        """The matrix (2, 2) whose columns are the directions of the two axes."""
+        cosine, sine = np.cos(np.deg2rad(self.angle)), np.sin(np.deg2rad(self.angle))
+        return np.array([[cosine, -sine], [sine, cosine]])
+
+    def in_axes(self, points: np.ndarray) -> np.ndarray:
+        """Return points (N, 2) along the two axes from the centre."""
+        return (points - [self.center_x, self.center_y]) @ self.rotation
+
+    def level(self, points: np.ndarray) -> np.ndarray:
+        """Return by which factor (N,) the ellipse about its centre passes through points (N, 2)."""
+        return np.linalg.norm(self.in_axes(points) / [self.axes_x / 2, self.axes_y / 2], axis=1)
+
+    def signed_distance(self, points):
+        local = np.abs(self.in_axes(np.asarray(points, dtype=float)))
+        half = np.array([self.axes_x, self.axes_y]) / 2
+        nearest = _nearest_on_ellipse(local, half)
+        inside = ((local / half) ** 2).sum(axis=1) <= 1
+        return np.where(inside, -1, 1) * np.linalg.norm(local - nearest, axis=1)
+
+    def support(self, directions):
+        reach = np.linalg.norm((directions @ self.rotation) * [self.axes_x / 2, self.axes_y / 2], axis=1)
+        return directions @ [self.center_x, self.center_y] + reach
+
+    def outline(self, count=72):
+        cosine, sine = turned(count)
+        local = np.stack([self.axes_x / 2 * cosine, self.axes_y / 2 * sine], axis=1)
+        return local @ self.rotation.T + [self.center_x, self.center_y]
+
+    def covers(self, x, y):
+        # In half axes from the centre the ellipse is the unit disc.
+        to_axes = (self.rotation / [self.axes_x / 2, self.axes_y / 2]).astype(x.dtype)
+        dx, dy = x - x.dtype.type(self.center_x), y - y.dtype.type(self.center_y)
+        along, across = dx * to_axes[0, 0] + dy * to_axes[1, 0], dx * to_axes[0, 1] + dy * to_axes[1, 1]
+        return along * along + across * across <= 1
+
+    def inflated(self, margin):
+        longer = np.maximum(0.0, np.array([self.axes_x, self.axes_y]) + 2 * margin)
+        return Ellipse(self.center_x, self.center_y, float(longer[0]), float(longer[1]), self.angle)
+
+    def scaled(self, factor: float) -> "Ellipse":
+        """Return the ellipse enlarged about its centre."""
+        return Ellipse(self.center_x, self.center_y, self.axes_x * factor, self.axes_y * factor, self.angle)
+
+    def grown_to_enclose(self, points):
+        factor = float(self.level(points).max(initial=0.0))
+        return self if factor <= 1 else self.scaled(factor * (1 + 1e-12))
+
+    def like(self, other: "Ellipse") -> "Ellipse":
+        """Return this same ellipse with its axes named and its angle counted so that it is nearest to `other`.
+
+        Turning by 180 degrees, or by 90 with the axes exchanged, changes the numbers and not the ellipse.
+        """
+        turns = np.arange(-4, 5) + round((other.angle - self.angle) / 90)
+        swapped = [(self.axes_y, self.axes_x) if turn % 2 else (self.axes_x, self.axes_y) for turn in turns]
+        forms = [
+            Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turn)
+            for axes, turn in zip(swapped, turns, strict=True)
+        ]
+        return min(forms, key=lambda form: form._unlikeness(other))
+
+    def canonical(self) -> "Ellipse":
+        """Return this same ellipse with its angle in (-45, 45] degrees, so that `axes_x` lies nearest to x."""
+        turns = int(np.ceil((self.angle - 45.0) / 90.0))
+        axes = (self.axes_y, self.axes_x) if turns % 2 else (self.axes_x, self.axes_y)
+        return Ellipse(self.center_x, self.center_y, *axes, self.angle - 90.0 * turns)
+
+    def _unlikeness(self, other: "Ellipse") -> float:
+        """Squared difference of axes and angle, the angle by the length that it moves the ends of the axes."""
+        arm = abs(self.axes_x - self.axes_y) / 2 + 1e-3
+        turn = np.deg2rad(self.angle - other.angle) * arm
+        return (self.axes_x - other.axes_x) ** 2 + (self.axes_y - other.axes_y) ** 2 + float(turn) ** 2
+
+
+def _nearest_on_ellipse(points: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Return the nearest points (N, 2) of the ellipse with half axes (2,) to points (N, 2) of the first quadrant.
+
+    Newton on the secular equation sum (half p / (t + half^2))^2 = 1, convex and falling right of its largest pole
+    (Eberly, "Distance from a Point to an Ellipse"): from left of the root it converges without overshooting. The
+    unknown is counted from that pole, so that points on the longer axis lose no digits.
+    """
+    scale = half.max()
+    half, points = half / scale, np.maximum(points / scale, 1e-14)
+    from_pole = half**2 - half.min() ** 2
+    t = (half * points - from_pole).max(axis=1)
+    for _ in range(60):
+        weight = half * points / (t[:, None] + from_pole)
+        excess = (weight**2).sum(axis=1) - 1
+        step = excess / (2 * (weight**2 / (t[:, None] + from_pole)).sum(axis=1))
+        t = t + step
+        if np.all(np.abs(step) <= 1e-14 * t):
+            break
+    return scale * half**2 * points / (t[:, None] + from_pole)
+
+
+@dataclass(frozen=True)
+class TaperedCapsule(Shape):
+    """The convex hull of two discs. `inflated` is the exact parallel shape."""
+
+    x1: float
+    y1: float
+    r1: float
+    x2: float
+    y2: float
+    r2: float
+
+    @property
+    def area(self) -> float:
+        return capsule_area(self.vector)[0]
+
+    def signed_distance(self, points):
+        return capsule_distance(self.vector, np.asarray(points, dtype=float))[0]
+
+    @classmethod
+    def protrusions(cls, vectors, hulls):
+        """All in one, many times as fast as one by one."""
+        counts = np.array([len(hull) for hull in hulls])
+        distances = capsule_distance(np.repeat(vectors, counts, axis=0), np.concatenate(hulls))[0]
+        return np.maximum(np.maximum.reduceat(distances, np.cumsum(counts) - counts), 0.0)
+
+    def support(self, directions):
+        first = directions @ [self.x1, self.y1] + self.r1
+        return np.maximum(first, directions @ [self.x2, self.y2] + self.r2)
+
+    def outline(self, count=72):
+        """Points at which evenly turned normals touch, without the straight sides' inner points."""
+        directions = np.stack(turned(count), axis=1)
+        first = directions @ [self.x1, self.y1] + self.r1 >= directions @ [self.x2, self.y2] + self.r2
+        centres = np.where(first[:, None], [self.x1, self.y1], [self.x2, self.y2])
+        return centres + directions * np.where(first, self.r1, self.r2)[:, None]
+
+    def covers(self, x, y):
+        """A point is inside if |p - c(t)|^2 - r(t)^2, quadratic in t, is not positive at its minimum over [0, 1]."""
+        number = x.dtype.type
+        ex, ey, dr = number(self.x2 - self.x1), number(self.y2 - self.y1), number(self.r2 - self.r1)
+        first = number(self.r1)
+        px, py = x - number(self.x1), y - number(self.y1)
+        curvature = ex * ex + ey * ey - dr * dr
+        at_first = px * px + py * py - first * first
+        if curvature <= 1e-8:  # one disc holds the other
+            return at_first <= 0 if dr <= 0 else (px - ex) ** 2 + (py - ey) ** 2 <= number(self.r2) ** 2
+        slope = px * ex + py * ey + first * dr
+        t = np.clip(slope / curvature, number(0), number(1))
+        return at_first + t * (curvature * t - 2 * slope) <= 0
+
+    def inflated(self, margin):
+        smaller = max(margin, -max(self.r1, self.r2))
+        grown = [max(0.0, self.r1 + smaller), max(0.0, self.r2 + smaller)]
+        return TaperedCapsule(self.x1, self.y1, grown[0], self.x2, self.y2, grown[1])
+
+    @property
+    def is_circle(self) -> bool:
+        """Whether one disc holds the other."""
+        return np.hypot(self.x2 - self.x1, self.y2 - self.y1) <= abs(self.r1 - self.r2)
+
+    def swapped(self) -> "TaperedCapsule":
+        """Return this same capsule with its ends exchanged."""
+        return TaperedCapsule(self.x2, self.y2, self.r2, self.x1, self.y1, self.r1)
+
+    def like(self, other: "TaperedCapsule") -> "TaperedCapsule":
+        """Return this same capsule with its ends in the order that is nearest to `other`.
+
+        Where it is a circle, the disc within may be any: it becomes what of `other`'s second one fits inside.
+        """
+        if self.is_circle:
+            return self.with_disc_inside(other.x2, other.y2, other.r2)
+        unlike = np.linalg.norm(self.vector - other.vector)
+        return self.swapped() if np.linalg.norm(self.swapped().vector - other.vector) < unlike else self
+
+    def with_disc_inside(self, x: float, y: float, radius: float) -> "TaperedCapsule":
+        """Return this circle (the larger disc of a capsule that is one) with a second disc in it, as near as fits to
+        one of a given centre and radius."""
+        x1, y1, r1 = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
+        radius = min(max(radius, 0.0), r1)
+        length = float(np.hypot(x - x1, y - y1))
+        share = 1.0 if length <= r1 - radius else (r1 - radius) / length * (1 - 1e-9)
+        return TaperedCapsule(x1, y1, r1, x1 + share * (x - x1), y1 + share * (y - y1), radius)
+
+    def canonical(self) -> "TaperedCapsule":
+        """Return this same capsule with the end nearer to the origin first.
+
+        Where one disc holds the other both ends become the larger: published readers look only at the first then.
+        """
+        if self.is_circle:
+            larger = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
+            return TaperedCapsule(*larger, *larger)
+        first, second = np.hypot(self.x1, self.y1), np.hypot(self.x2, self.y2)
+        return self if (first, self.x1) <= (second, self.x2) else self.swapped()
+
+
+def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the area of the tapered capsule (x1, y1, r1, x2, y2, r2) and its gradient (6,).
+
+    The gradient is the boundary's speed integrated along it, so it stays finite if one disc swallows the other.
+    """
+    x1, y1, r1, x2, y2, r2 = vector
+    dx, dy, dr = x2 - x1, y2 - y1, r1 - r2
+    length = np.hypot(dx, dy)
+    if length <= abs(dr):
+        larger = max(r1, r2)
+        gradient = np.zeros(6)
+        gradient[2 if r1 >= r2 else 5] = 2 * np.pi * larger
+        return float(np.pi * larger**2), gradient
+    beta = np.arccos(dr / length)  # between the axis and the normals of the straight sides
+    side = length * np.sin(beta)
+    area = (np.pi - beta) * r1**2 + beta * r2**2 + (r1 + r2) * side
+    pull = (r1 + r2) * side / length**2
+    gradient = [-pull * dx, -pull * dy, 2 * (np.pi - beta) * r1 + side, pull * dx, pull * dy, 2 * beta * r2 + side]
+    return float(area), np.array(gradient)
+
+
+def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the signed distance (N,) of points (N, 2) from a tapered capsule (6,), or each from its own of capsules
+    (N, 6), and its gradient (N, 6) by the capsule's numbers.
+
+    The capsule is the union of the discs between its ends, so the distance is the least over t in [0, 1] of
+    |p - c(t)| - r(t), which is convex in t and has its minimum in closed form.
+    """
+    x1, y1, r1, x2, y2, r2 = np.moveaxis(vector, -1, 0)
+    dx, dy, dr = x2 - x1, y2 - y1, r2 - r1
+    length = np.maximum(np.sqrt(dx * dx + dy * dy), 1e-300)
+    px, py = points[:, 0] - x1, points[:, 1] - y1
+    slope = dr / length
+    along, across = (px * dx + py * dy) / length, np.abs(px * dy - py * dx) / length
+    swallowed = np.abs(slope) >= 1  # one disc holds the other: all of it is the larger one
+    with np.errstate(invalid="ignore", over="ignore"):
+        t = (along + across * slope / np.sqrt(np.maximum(1 - slope * slope, 1e-30))) / length
+    t = np.where(swallowed, np.where(dr <= 0, 0.0, 1.0), np.minimum(np.maximum(t, 0.0), 1.0))
+    ox, oy = px - t * dx, py - t * dy
+    reach = np.sqrt(ox * ox + oy * oy)
+    scale = 1 / np.maximum(reach, 1e-300)
+    gradient = np.empty((len(points), 6))
+    ux, uy = ox * scale, oy * scale
+    gradient[:, 0], gradient[:, 1], gradient[:, 2] = (t - 1) * ux, (t - 1) * uy, t - 1
+    gradient[:, 3], gradient[:, 4], gradient[:, 5] = -t * ux, -t * uy, -t
+    return reach - (r1 + t * dr), gradient
+
+
+@dataclass(frozen=True, eq=False)
+class ConvexPolygon(Shape):
+    """The convex hull of `vertices` (K, 2), kept in the order given. `inflated` moves every side outward.
+
+    `normals` (K, 2), if given, are the outward ones of the sides that begin at each vertex: sides may then have no
+    length, as if several tangents touch a corner, and still grow when the polygon is inflated.
+    """
+
+    vertices: np.ndarray
+    normals: np.ndarray | None = None
+
+    @property
+    def corners(self) -> np.ndarray:
+        """The vertices that the hull needs, counterclockwise."""
+        return convex_hull(self.vertices)
+
+    @property
+    def area(self) -> float:
+        return polygon_area(self.corners)
+
+    @property
+    def parameters(self) -> dict:
+        return {"vertices": np.asarray(self.vertices, dtype=float).tolist()}
+
+    @property
+    def vector(self) -> np.ndarray:
+        return np.asarray(self.vertices, dtype=float).ravel()
+
+    @classmethod
+    def from_vector(cls, vector):
+        return cls(np.asarray(vector, dtype=float).reshape(-1, 2))
+
+    @classmethod
+    def from_parameters(cls, parameters):
+        try:
+            vertices = np.array(parameters["vertices"], dtype=float)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"a ConvexPolygon needs 'vertices', a list of [x, y]: {error}") from error
+        if vertices.ndim != 2 or vertices.shape[1] != 2 or len(vertices) < 3 or not np.isfinite(vertices).all():
+            raise InputError("a ConvexPolygon needs 'vertices', three or more [x, y] of finite numbers")
+        return cls(vertices)
+
+    def signed_distance(self, points):
+        points = np.asarray(points, dtype=float)
+        corners = self.corners
+        edges = np.roll(corners, -1, axis=0) - corners
+        squared = np.full(len(points), np.inf)
+        inside = np.full(len(points), len(corners) > 2)
+        for corner, edge in zip(corners, edges, strict=True):
+            offset = points - corner
+            inside &= edge[0] * offset[:, 1] - edge[1] * offset[:, 0] >= 0
+            t = np.clip(offset @ edge / max(edge @ edge, 1e-300), 0.0, 1.0)
+            squared = np.minimum(squared, ((offset - t[:, None] * edge) ** 2).sum(axis=1))
+        return np.where(inside, -1, 1) * np.sqrt(squared)
+
+    def support(self, directions):
+        return (directions @ np.asarray(self.vertices).T).max(axis=1)
+
+    def outline(self, count=72):
+        """`count` points evenly along the boundary; with `count` 0 the corners themselves."""
+        corners = self.corners
+        if not count:
+            return corners
+        closed = np.vstack([corners, corners[:1]])
+        along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(closed, axis=0), axis=1))])
+        at = np.arange(count) * (along[-1] / count)
+        return np.stack([np.interp(at, along, closed[:, axis]) for axis in (0, 1)], axis=1)
+
+    def covers(self, x, y):
+        inside = np.ones(len(x), dtype=bool)
+        normals, offsets = self._sides()
+        for (nx, ny), offset in zip(normals.astype(x.dtype), offsets.astype(x.dtype), strict=True):
+            inside &= nx * x + ny * y <= offset
+        return inside
+
+    def inflated(self, margin):
+        normals, offsets = self._sides()
+        moved = meeting_points(normals, offsets + margin)
+        if self.normals is not None:
+            return ConvexPolygon(moved, self.normals)
+        return ConvexPolygon(moved).padded(len(self.vertices)).like(self)
+
+    def grown_to_enclose(self, points):
+        normals, offsets = self._sides()
+        reach = float((points @ normals.T - offsets).max(initial=0.0))
+        return self if reach <= 0.0 else self.inflated(reach * (1 + 1e-12) + 1e-12)
+
+    def _sides(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the outward normals (K, 2) of the sides, each beginning at its corner, and their offsets (K,)."""
+        if self.normals is not None:
+            return self.normals, (self.normals * self.vertices).sum(axis=1)
+        corners = self.corners
+        edges = np.roll(corners, -1, axis=0) - corners
+        normals = np.stack([edges[:, 1], -edges[:, 0]], axis=1) / np.linalg.norm(edges, axis=1)[:, None]
+        return normals, (normals * corners).sum(axis=1)
+
+    def padded(self, count: int) -> "ConvexPolygon":
+        """Return this same polygon with its last vertex repeated until there are `count`."""
+        missing = max(0, count - len(self.vertices))
+        return ConvexPolygon(np.vstack([self.vertices, np.repeat(self.vertices[-1:], missing, axis=0)]))
+
+    def like(self, other: "ConvexPolygon") -> "ConvexPolygon":
+        """Return this same polygon, its vertices counted from where they are nearest to `other`'s, one by one."""
+        if self.normals is not None or len(self.vertices) != len(other.vertices):
+            return self
+        shifts = [np.roll(self.vertices, shift, axis=0) for shift in range(len(self.vertices))]
+        return ConvexPolygon(min(shifts, key=lambda vertices: ((vertices - other.vertices) ** 2).sum()))
+
+
+def circumscribed_polygon(shape: Shape, count: int) -> ConvexPolygon:
+    """Return the polygon of `count` evenly turned tangents around a shape."""
+    normals = np.stack(turned(count), axis=1)
+    return ConvexPolygon(meeting_points(normals, shape.support(normals)))

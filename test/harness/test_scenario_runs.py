@@ -1,0 +1,278 @@
+"""Runs of the harness, real nodes and real DDS from the simulator to the verdict and the report.
+
+One whole run on sparse lidars is shared. For a harness that notices, the calibration is broken on purpose, and the run
+has to fail and name the culprit: where only files are broken, the steps write those of the shared run.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from stretch_sim_cal.calibration.body.model_file import load_body_shape_model, save_body_shape_model
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.geometry.planes import floor_of_footprint
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.harness.body_verdict import judge_body_shape
+from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_nodes, simulator_process
+from stretch_sim_cal.harness.run import run_scenario
+from stretch_sim_cal.harness.scenario import Scenario, load_scenario
+from stretch_sim_cal.harness.truth import load_truth
+
+SPARSE = "furnished_room_sparse"
+NOMINAL_METHOD = '''
+import numpy as np
+from stretch_sim_cal.calibration.results import AlignmentResult
+
+class Nominal:
+    """Believes the description and is very sure of it."""
+    def __init__(self, initial_right_to_left, settings):
+        self.estimate, self.frames = initial_right_to_left, 0
+    def add(self, left, right):
+        self.frames += 1
+    def solve(self):
+        return AlignmentResult(right_to_left=self.estimate, covariance=np.eye(6) * 1e-10, rmse=0.0,
+                               num_frames=self.frames, method="nominal", overlap=1.0, directions=[])
+'''
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("whole_path")
+    code = main(["run", SPARSE, "--out", str(out)])
+    folder = out / SPARSE
+    assert code == 0, (folder / "result.json").read_text()
+    return folder
+
+
+def test_every_quantity_is_judged_and_within_its_tolerance(run_folder):
+    result = json.loads((run_folder / "result.json").read_text())
+    assert result["passed"] and result["scenario"] == "furnished_room_sparse" and result["simulator"] == "embedded"
+    assert 0 < result["alignment"]["translation_error_mm"] < 2.0
+    assert 0 < result["alignment"]["rotation_error_deg"] < 0.05
+    assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
+    assert result["body_shape"]["max_protrusion_mm"] < 10.0
+    assert 1.0 < result["body_shape"]["excess_area_ratio"] < 1.15
+    assert set(result["seconds"]) >= {"simulator", "align", "floor", "collect", "fit", "total"}
+    assert result["versions"]["stretch_sim_cal"]
+
+
+def test_the_truth_differs_from_what_the_nodes_were_told(run_folder):
+    truth = load_truth(run_folder / "truth.json")
+    assert np.linalg.norm((truth.nominal_right_to_left - truth.right_to_left)[:3, 3]) > 3e-3
+    assert "lidar_left_true_link" not in (run_folder / "body_shape_data" / "description.urdf").read_text()
+
+
+def test_the_report_stands_alone_with_its_pictures(run_folder):
+    page = (run_folder / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 3 and "Not drawn" not in page
+    assert "http://" not in page and "https://" not in page and "src='data" in page
+    assert "PASS" in page and "tolerance" in page
+
+
+def test_no_process_of_the_run_is_left(run_folder):
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:  # it ended meanwhile
+            continue
+        assert str(run_folder).encode() not in command, command
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path, capsys):
+    folder = tmp_path / "furnished_room_sparse"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years of work")
+    assert main(["run", "furnished_room_sparse", "--out", str(tmp_path)]) == 2
+    assert "not an earlier run's folder" in capsys.readouterr().err
+    assert (folder / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_lidar_that_only_gazebo_has_is_refused_before_anything_runs(tmp_path, capsys):
+    assert main(["run", "furnished_room_sparse", "--lidar", "gpu", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("expected: maybe\nsimulation: {}\nstages: {alignment: {}}\n", "expected: is 'maybe'"),
+        ("simulation: {world: atlantis}\nstages: {alignment: {}}\n", "atlantis"),
+        ("simulation: {sensr: jt128}\nstages: {alignment: {}}\n", "sensr"),
+        ("stages: {floor: {}}\n", "floor needs alignment"),
+        ("stages: {alignment: {}}\ntolerances: {alignment: {translation_mm: -1}}\n", "translation_mm"),
+        ("!!python/object/apply:os.system ['touch hacked']\n", "not valid YAML"),
+        ("a: &a [b, b]\nstages: [*a\n", "not valid YAML"),
+    ],
+)
+def test_a_bad_scenario_is_answered_with_one_line(tmp_path, monkeypatch, capsys, content, told):
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text(content)
+    assert main(["run", "bad.yaml"]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
+    assert len(lines) == 1 and told in lines[0] and "bad.yaml" in lines[0]
+    assert not Path("hacked").exists()
+
+
+def test_a_capsule_that_is_2_cm_too_small_is_caught(run_folder, tmp_path):
+    files, tolerances = RunFiles(run_folder), load_scenario(SPARSE).tolerances["body_shape"]
+    truth, smaller = load_truth(files.truth), tmp_path / "model.yaml"
+    assert judge_body_shape(files.body_shape_model, files.dataset, truth, tolerances).passed
+    model = load_body_shape_model(files.body_shape_model)
+    shapes = [[shape.inflated(-0.02) for shape in row] for row in model.shapes]
+    save_body_shape_model(dataclasses.replace(model, shapes=shapes), smaller)
+    judged = judge_body_shape(smaller, files.dataset, truth, tolerances)
+    assert not judged.passed and judged.quantities[0].key == "max_protrusion_mm"
+    assert 15 < judged.quantities[0].error < 25
+
+
+def with_stages(**stages) -> Scenario:
+    """Return the sparse scenario with these stages only, and their options."""
+    scenario = load_scenario(SPARSE)
+    return dataclasses.replace(
+        scenario, stages={name: scenario.stages[name] | options for name, options in stages.items()}
+    )
+
+
+def inverted(data: dict) -> None:
+    data["right_to_left_transform"]["data"] = inverse(np.array(data["right_to_left_transform"]["data"])).tolist()
+
+
+def floor_5_mm_off(data: dict) -> None:
+    transform = np.array(data["floor_to_base_link_transform"]["data"])
+    transform[2, 3] += 0.005
+    plane = floor_of_footprint(transform)
+    data["floor_to_base_link_transform"]["data"] = transform.tolist()
+    data["floor_model_params"]["data"] |= {"normal": plane.normal.tolist(), "distance": plane.offset}
+
+
+def script(name: str, code: str, *arguments: object, **about) -> Process:
+    """Return a process that runs Python code in place of a program of ours."""
+    return Process(name, sys.executable, ("-I", "-S", "-c", code, *map(str, arguments)), **about)
+
+
+COPY = "import pathlib, shutil, sys; pathlib.Path(sys.argv[2]).parent.mkdir(parents=True, exist_ok=True); shutil.copy(*sys.argv[1:])"
+
+
+def copied_truth(run_folder: Path, files: RunFiles) -> Process:
+    """Return a simulator that writes the truth of the shared run, and then only lives on."""
+    code = f"{COPY}; import time; print('simulator ready', flush=True); time.sleep(600)"
+    return script("simulator", code, run_folder / "truth.json", files.truth, ready_line="simulator ready")
+
+
+def copied(run_folder: Path, folder: Path, broken: Callable[[dict], None] | None, *names: str):
+    """Return the processes of a run whose steps (`names` of nodes) write the shared run's calibration; the last one
+    writes it as `broken` leaves it."""
+    good = RunFiles(run_folder).calibration
+    data = yaml.safe_load(good.read_text())
+    broken(data)
+    bad = folder / "broken.yaml"
+    bad.write_text(yaml.safe_dump(data))
+
+    def processes(scenario: Scenario, files: RunFiles) -> list[Process]:
+        nodes = [node for node in calibration_nodes(scenario.stages, files) if node.name in names]
+        sources = [good] * (len(nodes) - 1) + [bad]
+        return [copied_truth(run_folder, files)] + [
+            script(node.name, COPY, source, files.calibration, stage=node.stage)
+            for node, source in zip(nodes, sources, strict=True)
+        ]
+
+    return processes
+
+
+def test_an_inverted_result_is_caught(run_folder, tmp_path):
+    verdict = run_scenario(
+        with_stages(alignment={}), tmp_path / "run", processes=copied(run_folder, tmp_path, inverted, "align")
+    )
+    assert verdict.exit_code == 1
+    assert any("rotation_error_deg" in reason and "ros_align_dual_lidar" in reason for reason in verdict.reasons)
+
+
+def test_a_floor_that_is_5_mm_off_is_caught(run_folder, tmp_path):
+    verdict = run_scenario(
+        with_stages(alignment={}, floor={}), tmp_path / "run",
+        processes=copied(run_folder, tmp_path, floor_5_mm_off, "align", "floor"),
+    )  # fmt: skip
+    assert verdict.exit_code == 1
+    assert verdict.stages["alignment"].passed
+    assert [
+        reason for reason in verdict.reasons if "height_error_mm" in reason and "ros_find_floor_calibration" in reason
+    ]
+    assert 4.0 < verdict.as_json()["floor"]["height_error_mm"] < 6.0
+
+
+def test_a_node_that_crashes_is_named_with_its_last_words(run_folder, tmp_path):
+    def crashing(scenario, files):
+        return [
+            copied_truth(run_folder, files),
+            script("align", "raise RuntimeError('lost its mind')", stage="alignment"),
+        ]
+
+    verdict = run_scenario(with_stages(alignment={}), tmp_path / "run", processes=crashing)
+    assert verdict.exit_code == 3
+    assert any("align" in reason and "lost its mind" in reason for reason in verdict.reasons)
+
+
+def test_a_simulator_that_dies_while_it_is_needed_is_named(tmp_path):
+    def processes(scenario, files):
+        return [
+            simulator_process(files, extra=("--fault", "crash:3.0")),
+            script("align", "import time; time.sleep(600)", stage="alignment"),
+        ]
+
+    verdict = run_scenario(with_stages(alignment={}), tmp_path / "run", processes=processes)
+    assert verdict.exit_code == 3
+    assert any(reason.startswith("simulator (stretch_simulator) died") for reason in verdict.reasons)
+
+
+def aligning(*arguments: str, fault: str = "") -> Callable[[Scenario, RunFiles], list[Process]]:
+    """Return the simulator and the alignment, with further arguments of it."""
+
+    def processes(scenario, files):
+        (align,) = calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor))
+        return [
+            simulator_process(files, extra=("--fault", fault)),
+            dataclasses.replace(align, arguments=(*align.arguments, *arguments)),
+        ]
+
+    return processes
+
+
+def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_path, monkeypatch):
+    package = tmp_path / "package"
+    distribution = package / "broken_methods-0.1.dist-info"
+    distribution.mkdir(parents=True)
+    (package / "broken_methods.py").write_text(NOMINAL_METHOD)
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: broken_methods\nVersion: 0.1\n")
+    (distribution / "entry_points.txt").write_text(
+        "[stretch_sim_cal.alignment_methods]\nnominal = broken_methods:Nominal\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    scenario = with_stages(alignment={"num_samples": 2, "method": "nominal"})
+    verdict = run_scenario(scenario, tmp_path / "run", processes=aligning())
+    assert verdict.exit_code == 1
+    assert any(
+        "translation_error_mm is 5.2" in reason and "ros_align_dual_lidar" in reason for reason in verdict.reasons
+    )
+
+
+def test_lidars_that_are_swapped_are_named_and_nothing_is_written(tmp_path):
+    swapped = ("-p", "left_lidar_topic:=/lidar_points_right", "-p", "right_lidar_topic:=/lidar_points_left")
+    verdict = run_scenario(with_stages(alignment={}), tmp_path / "run", processes=aligning(*swapped))
+    assert not verdict.passed
+    assert any("ros_align_dual_lidar" in reason and "swapped" in reason for reason in verdict.reasons)
+    assert not list((tmp_path / "run").rglob("dual_lidar_calibration.yaml"))
+
+
+def test_a_lidar_that_never_publishes_ends_in_a_broken_run_that_names_its_topic(tmp_path):
+    verdict = run_scenario(
+        with_stages(alignment={}), tmp_path / "run", processes=aligning("-p", "timeout:=4.0", fault="silent_left")
+    )
+    assert verdict.exit_code == 3
+    assert any("ros_align_dual_lidar" in reason and "/lidar_points_left" in reason for reason in verdict.reasons)
+    assert verdict.as_json()["alignment"] == {"translation_error_mm": None, "rotation_error_deg": None, "passed": False}
