@@ -14,7 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 from stretch_sim_cal.calibration.clouds import Grid
 from stretch_sim_cal.calibration.mounts.rays import Matches
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import LEFT, RIGHT, State, Unknowns
+from stretch_sim_cal.calibration.problem import BEYOND_PRIOR, LEFT, RIGHT, State, Unknowns
 from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -52,15 +52,24 @@ class Units:
             spread = UNKNOWN_SENSOR if sensor is None else sensor.spread
             centre = np.zeros(3) if sensor is None else sensor.optical_centre
             self.model = ErrorModel(spread, self._grid.elevations[rows], np.zeros(len(rows)), centre)
-        self._root = np.hstack(list(self.model.prior_roots().values()))
-        self.values = np.zeros(2 * self.model.size)
-        self._z = np.zeros(2 * self._root.shape[1])
+        roots = self.model.prior_roots()
+        one = np.hstack(list(roots.values()))
+        zero = np.zeros_like(one)
+        self._root, self.values = np.block([[one, zero], [zero, one]]), np.zeros(2 * self.model.size)
+        self._scalars = np.r_[0 : roots["scalars"].shape[1]]
+        self._scalars = np.concatenate([self._scalars, one.shape[1] + self._scalars])
+        self._z = np.zeros(2 * one.shape[1])
 
     def start_at(self, values: Sequence[np.ndarray]) -> None:
         """Begin with parameters (n,) of the left and of the right lidar that are known from elsewhere."""
-        self._z = np.concatenate([np.linalg.lstsq(self._root, own, rcond=1e-9)[0] for own in values])
-        count = self._root.shape[1]
-        self.values = np.concatenate([self._root @ self._z[:count], self._root @ self._z[count:]])
+        self._moved_to(np.linalg.lstsq(self._root, np.concatenate(values), rcond=1e-9)[0])
+
+    def _moved_to(self, z: np.ndarray) -> None:
+        """Take over the parameters in units of their prior; a prior that they exceed by far is widened (as in `Solver`)."""
+        times = np.ones(len(z))
+        times[self._scalars] = np.where(np.abs(z[self._scalars]) > BEYOND_PRIOR, np.abs(z[self._scalars]), 1.0)
+        self._root, self._z = self._root * times, z / times
+        self.values = self._root @ self._z
 
     def _row(self, points: np.ndarray) -> np.ndarray:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
@@ -162,7 +171,7 @@ class Coupled:
 
     def reduced(self, information: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the mounts' own normal equations with the units eliminated under their prior."""
-        root = self._root()
+        self._root = root = self.units._root
         self._factor = cho_factor(root.T @ self.information @ root + np.eye(root.shape[1]), lower=True)
         self._right = root.T @ self.gradient - self.units._z
         self._coupling = self.coupling @ root
@@ -171,16 +180,15 @@ class Coupled:
 
     def take(self, solution: np.ndarray) -> None:
         """Take over what the solution (n,) of the reduced equations means for the units."""
-        self.units._z += cho_solve(self._factor, self._right - self._coupling.T @ solution)
-        self.units.values = self._root() @ self.units._z
+        self.units._moved_to(self.units._z + cho_solve(self._factor, self._right - self._coupling.T @ solution))
 
     def scalar_covariance(self, covariance: np.ndarray) -> np.ndarray:
         """Return the covariance (28, 28) of both lidars' scalars, that of the mounts' own unknowns being (n, n)."""
         size = self.units.model.size
         columns = np.r_[0:NUM_SCALARS, size : size + NUM_SCALARS]
-        rows = cho_solve(self._factor, self._root()[columns].T)
+        rows = cho_solve(self._factor, self._root[columns].T)
         by_mounts = self._coupling @ rows
-        return self._root()[columns] @ rows + by_mounts.T @ covariance @ by_mounts
+        return self._root[columns] @ rows + by_mounts.T @ covariance @ by_mounts
 
     def numbers(self) -> dict[str, float]:
         """Return the scalars found, in m, rad and ratios, with their standard deviations, the mounts being known."""
@@ -195,10 +203,4 @@ class Coupled:
 
     def deviations(self) -> np.ndarray:
         """Return the standard deviations (2 m,) of the units' parameters, the mounts being known."""
-        root = self._root()
-        return np.sqrt(np.einsum("ij,ji->i", root, cho_solve(self._factor, root.T)))
-
-    def _root(self) -> np.ndarray:
-        one = self.units._root
-        zero = np.zeros_like(one)
-        return np.block([[one, zero], [zero, one]])
+        return np.sqrt(np.einsum("ij,ji->i", self._root, cho_solve(self._factor, self._root.T)))
