@@ -37,7 +37,7 @@ from stretch_sim_cal.simulation.raycast import Hits, Scene
 # Floor farther than this (m) from base_footprint counts as a plane of its own, as for the floor method.
 FLOOR_RADIUS = 3.5
 # Every so manieth azimuth is cast, and counts as often.
-EVERY = 2
+EVERY = 4
 
 
 def alignment_bound(recording: Recording, frames: int, whole: bool) -> np.ndarray:
