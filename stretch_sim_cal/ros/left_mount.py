@@ -12,22 +12,17 @@ from dataclasses import replace
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.findings import left_off
 from stretch_sim_cal.calibration.mounts.file import MOUNTS
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import error, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import joint_positions
 from stretch_sim_cal.ros.listening.joints import commanded_joints
 from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 from stretch_sim_cal.sensor.sensor import Sensor
 
-# Chi square of six values that chance exceeds in one of a hundred thousand robots that are as described.
-BEYOND_CHANCE = 33.1
-# An offset that moves the floor by less than this (m, rad) is not worth a warning.
-WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
 PAIRS = 3  # of clouds: more returns than the model is exact
 NEEDED = ("lift", "arm", "wrist_yaw")  # joints that move what the lidars see
 
@@ -70,21 +65,6 @@ class LeftMountCheck:
         if found.refusals:
             return result, "the robot's own returns do not tell where the left lidar is"
         return replace(result, warnings=result.warnings + left_off(found, robot.nominal["left"])), ""
-
-
-def left_off(found: MountsResult, described: np.ndarray) -> list[str]:
-    """Return by how much the left lidar is off its described pose (4, 4), if that is beyond doubt and large enough to matter."""
-    pose = found.base_from_lidar["left"]
-    twist, (distance, angle) = log(pose @ inverse(described)), error(described, pose)
-    beyond_chance = twist @ np.linalg.solve(found.covariance_of("left"), twist) > BEYOND_CHANCE
-    if not beyond_chance or (distance < WORTH_DISTANCE and angle < WORTH_ANGLE):
-        return []
-    deviations = found.spread_of("left")
-    return [
-        f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from where the "
-        f"description has it (standard deviation {1e3 * deviations[0]:.0f} mm, {np.rad2deg(deviations[1]):.1f} deg); floor and "
-        "body will be off by as much; find the mounts with ros_calibrate_lidar_mounts"
-    ]
 
 
 def _finite(cloud: np.ndarray) -> np.ndarray:

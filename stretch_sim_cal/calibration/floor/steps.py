@@ -20,6 +20,14 @@ SUSPICION = 12.0  # from here on a step may be there that is not seen
 EXPLAINS = 0.5  # of the squared residuals beyond chance at most this part may remain
 LEAST_SHARE = 0.1  # of the patches on either side
 
+DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
+              "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
+
+
+def direction_in_words(bearing: float) -> str:
+    """Return a bearing (rad, 0 ahead, turning to the left) as one of eight directions seen from the robot."""
+    return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
+
 
 @dataclass(frozen=True)
 class Step:

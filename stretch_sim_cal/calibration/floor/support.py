@@ -4,10 +4,10 @@ import numpy as np
 
 from stretch_sim_cal.calibration.floor.cells import CellSums, Grid
 from stretch_sim_cal.calibration.floor.fit import FloorFit
-from stretch_sim_cal.calibration.floor.judgement import direction_in_words
 from stretch_sim_cal.calibration.floor.result import ResidualMap, Support
 from stretch_sim_cal.calibration.floor.search import Tiles
 from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.steps import direction_in_words
 from stretch_sim_cal.geometry.planes import Plane
 
 SECTORS = 12

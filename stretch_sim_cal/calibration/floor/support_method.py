@@ -11,17 +11,19 @@ import numpy as np
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import Views
-from stretch_sim_cal.calibration.floor.cells import step_slopes, stepped
-from stretch_sim_cal.calibration.floor.finding import FoundFloor, Rays, find_floor, nearest_level_surface
-from stretch_sim_cal.calibration.floor.fit import LIKELY_BEND, FloorFit
-from stretch_sim_cal.calibration.floor.judgement import (
+from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.findings import (
     Disagreement,
     Findings,
     judge_disagreement,
     judge_motion,
     judge_shape,
     judge_support,
+    unit_warnings,
 )
+from stretch_sim_cal.calibration.floor.cells import step_slopes, stepped
+from stretch_sim_cal.calibration.floor.finding import FoundFloor, Rays, find_floor, nearest_level_surface
+from stretch_sim_cal.calibration.floor.fit import LIKELY_BEND, FloorFit
 from stretch_sim_cal.calibration.floor.motion import FrameFloors, Motion
 from stretch_sim_cal.calibration.floor.rays import FloorView as LidarView
 from stretch_sim_cal.calibration.floor.result import FloorResult, ResidualMap, Support
@@ -205,7 +207,7 @@ class SupportFloor:
         found: FoundFloor, fit: FloorFit, both: Disagreement | None,
     ) -> FloorResult:  # fmt: skip
         left, right = found.sums
-        floor = state.floor
+        floor, numbers = state.floor, sensor_numbers(unknowns, state, solution)
         plane = floor.moved(inverse(self._footprint_from_base))
         covariance = _covariance_in_base(
             solution.covariance[FLOOR, FLOOR] + fit.systematic, floor, self._footprint_from_base
@@ -215,7 +217,10 @@ class SupportFloor:
         findings = Findings(self._general_warnings())
         judge_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
-            findings.refusals.append("the floor lies beyond the search limits of the description's base_footprint")
+            findings.refuse(
+                "floor_far_from_description", "the floor lies beyond the search limits of the description's base_footprint",
+                "check the description's base_footprint",
+            )  # fmt: skip
         judge_shape(findings, fit, self.settings)
         judge_disagreement(findings, both, self.settings)
         judge_motion(findings, self._motion(lidars, state, found, fit), self._intake.num_frames, self.settings)
@@ -231,7 +236,7 @@ class SupportFloor:
             method=self.name,
             residual_map=residual_map(fit, left, right),
             support=support,
-            warnings=findings.warnings,
+            warnings=findings.warnings + unit_warnings(numbers, self.settings.sensor),
             refusals=findings.refusals,
             diagnostics={
                 "range_noise": found.noise.along_ray,
@@ -240,7 +245,7 @@ class SupportFloor:
                 "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)),
             }
-            | sensor_numbers(unknowns, state, solution),
+            | numbers,
             by_units=FloorByUnits.of(solution, unknowns, state, _change_to_base(floor, self._footprint_from_base)),
         )
 
@@ -260,21 +265,25 @@ class SupportFloor:
         step = step + [moved.offset - state.floor.offset, *tilt[:2]]
         return Disagreement(step, covariance + by_pose @ aligned @ by_pose.T)
 
-    def _general_warnings(self) -> list[str]:
+    def _general_warnings(self) -> list[Finding]:
         found = [
-            f"the {name} lidar was silent in {count} scans" for name, count in zip(SIDES, self._intake.empty) if count
+            Finding("silent_lidar", f"the {name} lidar was silent in {count} scans")
+            for name, count in zip(SIDES, self._intake.empty)
+            if count
         ]
         repeated = sum(self._intake.repeated)
         if repeated:
-            found.append(f"{repeated} scans repeat earlier ones bit by bit and count once")
+            sentence = f"{repeated} scans repeat earlier ones bit by bit and count once"
+            found.append(Finding("repeated_clouds", sentence))
         return found
 
     def _refused(self, lidars: tuple[Lidar, Lidar], state: State) -> FloorResult:
         views, rays = self._views(lidars, state)
-        reason = (
+        reason = Finding(
+            "no_floor",
             f"no floor within {self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} deg "
-            f"of where the description has base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}; "
-            "make room, or check the description and the alignment"
+            f"of where the description has base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}",
+            "make room, or check the description and the alignment",
         )
         plane = Plane(self._footprint_from_base[2, :3].copy(), float(self._footprint_from_base[2, 3]))
         return FloorResult(

@@ -13,11 +13,18 @@ from functools import partial
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.findings import MISPLACED, mount_refusals, mount_warnings, unit_warnings
 from stretch_sim_cal.calibration.mounts.build import MOST_OUT, as_built
-from stretch_sim_cal.calibration.mounts.judgement import directions_of, joint_offsets, refusals, warnings_of
 from stretch_sim_cal.calibration.mounts.misfit import consistent, link_misfits, noise_of, residuals_of
 from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample, posed, thinned
-from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, moved
+from stretch_sim_cal.calibration.mounts.result import (
+    JointOffset,
+    MountSample,
+    MountSettings,
+    MountsResult,
+    at_lidar,
+    moved,
+)
 from stretch_sim_cal.calibration.mounts.search import Poses, search
 from stretch_sim_cal.calibration.mounts.system import (
     MOUNTS,
@@ -29,11 +36,14 @@ from stretch_sim_cal.calibration.mounts.system import (
     tukey,
 )
 from stretch_sim_cal.calibration.mounts.units import Coupled, Units
+from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.results import Direction
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 
 FINE_STEPS = 4
+SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
 GATE = 6.0  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
 SEEN = 3.5  # sigma of the range noise, for pictures
 NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of something that is fixed to it
@@ -91,19 +101,21 @@ def calibrate_mounts(
     misfits = link_misfits(unknowns, matches, build, settings)
     counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
     along = np.concatenate([left[key] / matches[key].incidence for key in matches])
-    directions = directions_of(poses, build.covariance, settings)
+    observed = directions_of(poses, build.covariance, settings)
     joints = joint_offsets(unknowns, offsets, build.covariance, settings)
+    numbers = coupled.numbers()
     drawn = residuals_of(models, poses, SEEN * settings.range_noise, units)
     return MountsResult(
         poses, build.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
-        sum(counts.values()), len(samples), directions, joints, misfits, drawn, information,
-        warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, alignment, settings.offsets_asked_for),
-        refusals(counts, directions, poses, nominal, MIN_POINTS, settings),
+        sum(counts.values()), len(samples), observed, joints, misfits, drawn, information,
+        mount_warnings(observed, joints, misfits, drawn, unknowns.links, poses, alignment, settings.offsets_asked_for)
+        + unit_warnings(numbers, settings.sensor),
+        mount_refusals(counts, observed, poses, nominal, MIN_POINTS, settings),
         {
             "noise_mm": 1e3 * noise, "bolts_share": build.bolts, "surfaces_share": build.surfaces,
             "search_cost": found.cost, "starts": float(len(found.costs)),
         }
-        | coupled.numbers()
+        | numbers
         | {f"points_{side}": float(count) for side, count in counts.items()},
         tuple(units.values[units.of_side(side)] for side in SIDES), coupled.scalar_covariance(build.covariance),
     )  # fmt: skip
@@ -206,3 +218,32 @@ def _system(
     if alignment is not None:
         coupled.add_observations(alignment, poses, information, gradient)
     return *coupled.reduced(information, gradient), coupled
+
+
+def directions_of(
+    poses: Mapping[str, np.ndarray], covariance: np.ndarray, settings: MountSettings
+) -> dict[str, list[Direction]]:
+    """Return by side how well each direction of a lidar's pose, about its own origin in base axes, is determined."""
+    found = {}
+    for index, side in enumerate(SIDES):
+        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], poses[side])
+        found[side] = directions(own, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
+    return found
+
+
+def joint_offsets(
+    unknowns: Unknowns, offsets: Mapping[str, float], covariance: np.ndarray, settings: MountSettings
+) -> list[JointOffset]:
+    """Return the joints' offsets, and whether these poses tell them from an error of the mounts.
+
+    Where they were not asked for, only those that are further off than joints are thought to be.
+    """
+    found = []
+    for index, (joint, value) in enumerate(offsets.items()):
+        column = unknowns.first_joint + index
+        deviation = float(np.sqrt(covariance[column, column]))
+        prior = settings.joint_prior.get(joint, settings.default_joint_prior)
+        if not settings.offsets_asked_for and abs(value) < MISPLACED * prior / 2:
+            continue
+        found.append(JointOffset(joint, float(value), deviation, deviation < SEPARABLE * prior))
+    return found
