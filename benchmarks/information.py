@@ -39,7 +39,7 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.room import FloorView, RoomBlock, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import joint_positions, nominal_description
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
@@ -57,6 +57,7 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 POSE_FRAMES = 3
+TURN = np.radians(90.0)  # of the robot at the second standing place
 UNEVENNESS = 0.0005  # m, of the floor
 EDGE_ANGLE, EDGE_MARGIN, GATE, GRAZING = np.radians(0.15), 0.004, 0.06, 0.15  # as in mounts/method.py
 ALL = "+ robot\n= all"
@@ -101,10 +102,16 @@ class Problem:
         self.lidars = self._lidars(frames)
         noise = Noise(np.full(2, simulator.sensor.range_noise), 3e-4)
         nearby = FloorView(lambda points: (np.linalg.norm(points[:, :2], axis=1) < 3.5).astype(float), UNEVENNESS, 0.02)
-        self.room = self._of(room_block(self.lidars, replace(self.state, floor=None), noise, 0.0, 2))
+        without_floor = replace(self.state, floor=None)
+        self.room = self._of(room_block(self.lidars, without_floor, noise, 0.0, 2), self.lidars)
         with_floor = room_block(self.lidars, self.state, noise, 0.0, 2, nearby)
-        self.room_and_floor, self.floor = self._of(with_floor), self._of(with_floor.only_floor())
+        self.room_and_floor, self.floor = (
+            self._of(block, self.lidars) for block in (with_floor, with_floor.only_floor())
+        )
         self.robot = self._robot()
+        simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, TURN]))
+        turned = self._lidars(frames)
+        self.turned_room = self._of(room_block(turned, without_floor, noise, 0.0, 2), turned)
 
     def covariance(self, information: np.ndarray, sensor_known: bool = False, decided: bool = True,
                    known: Sequence[int] = ()) -> np.ndarray:  # fmt: skip
@@ -178,9 +185,9 @@ class Problem:
         own = self.model.of_kind(kind)
         return np.eye(self.unknowns.size)[self.unknowns.units[0].start + np.arange(own.start, own.stop)]
 
-    def _of(self, block: RoomBlock) -> np.ndarray:
+    def _of(self, block: RoomBlock, lidars: tuple[Lidar, Lidar]) -> np.ndarray:
         equations = NormalEquations.empty(self.unknowns.size)
-        block.add_to(equations, self.unknowns, self.lidars)
+        block.add_to(equations, self.unknowns, lidars)
         # Lidars and floor are seen against each other: nothing holds all of them together in base_link, not even weakly.
         against_left = np.eye(self.unknowns.size)
         against_left[LEFT, LEFT] = 0.0
@@ -295,6 +302,17 @@ def limits(problem: Problem, quantities: list[Quantity], information: np.ndarray
     return lines
 
 
+def second_place(problem: Problem, quantities: list[Quantity]) -> list[str]:
+    """Return what half of the pairs gain, or lose, if they are taken after the robot was turned on the spot."""
+    lines = []
+    one = problem.covariance(problem.room)
+    two = problem.covariance((problem.room + problem.turned_room) / 2.0)
+    for quantity in quantities:
+        before, after = quantity.deviation(one), quantity.deviation(two)
+        lines.append(f"{quantity.name}: {before:.3g} -> {after:.3g} {quantity.unit}")
+    return lines
+
+
 def plot(deviations: np.ndarray, quantities: list[Quantity], columns: list[str], every: int, path: Path) -> None:
     """Draw the standard deviations, rows of quantities by columns of blocks, coloured by how many times that of column
     `every` they are."""
@@ -370,6 +388,9 @@ def main() -> int:
     print("\n".join(limits(problem, quantities[:4], problem.room_and_floor)))
     print("\nand all blocks together:")
     print("\n".join(limits(problem, quantities[:8], every)))
+    relative = [one for one in quantities if "in base_link" not in one.name and "floor" not in one.name]
+    print("\nthe room alone, half of the pairs after the robot was turned by 90 deg:")
+    print("\n".join(second_place(problem, [one for one in relative if one.name != SHARES])))
     path = options.out / "information_by_block.png"
     plot(deviations, quantities, columns, columns.index(ALL), path)
     print(f"\npicture: {path}")
