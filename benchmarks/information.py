@@ -22,10 +22,10 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.consistency import Views
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.mounts import system
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
-from stretch_sim_cal.calibration.mounts.units import Coupled, Units
+from stretch_sim_cal.calibration.mounts.system import Coupled, Units
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
@@ -227,7 +227,7 @@ class Problem:
             models.append(PosedSample(sample, robot.surfaces, {}))
         units = Units(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in SIDES])
         units.start_at(self.state.units)
-        own = system.Unknowns(robot.surfaces, settings)
+        own = system.RobotUnknowns(robot.surfaces, settings)
         coupled, information, gradient = Coupled.empty(units, own.size), np.zeros((own.size,) * 2), np.zeros(own.size)
         for model in models:
             for side, pose in zip(SIDES, self.state.base_from_lidar, strict=True):

@@ -28,7 +28,7 @@ from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, as_right_to_left, spread
-from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
+from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
 from stretch_sim_cal.robot.description import load_model
@@ -107,7 +107,7 @@ def misbuilt(
 def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, args: argparse.Namespace) -> np.ndarray:
     """Return the rms errors (m, rad) of the left and the right lidar that no linear estimate from these returns falls
     below, that knows how far links are off, but not in which direction."""
-    unknowns = Unknowns(robot.surfaces, settings)
+    unknowns = RobotUnknowns(robot.surfaces, settings)
     share = np.sqrt(1 / 3) if args.by == "length" else 1.0
     off = [
         np.repeat([max(1e-3 * share * mm, 1e-7), max(np.radians(share * deg), 1e-7)], 3)

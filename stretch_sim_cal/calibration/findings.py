@@ -22,13 +22,10 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
-from stretch_sim_cal.calibration.floor.fit import FloorFit
-from stretch_sim_cal.calibration.floor.motion import Motion as FloorMotion
-from stretch_sim_cal.calibration.floor.result import Support
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
-from stretch_sim_cal.calibration.floor.steps import Step, direction_in_words
+from stretch_sim_cal.calibration.floor.fit import FloorFit, Step, direction_in_words
+from stretch_sim_cal.calibration.floor.rays import Motion as FloorMotion
+from stretch_sim_cal.calibration.floor.result import FloorSettings, Support
 from stretch_sim_cal.calibration.motion import Motion
-from stretch_sim_cal.calibration.mounts.misfit import unexplained
 from stretch_sim_cal.calibration.mounts.result import (
     FARTHEST,
     FARTHEST_ANGLE,
@@ -71,6 +68,7 @@ MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
 # Of the lidars in base_link.
 MISPLACED = 3.5  # sigma of the model's uncertainty
 ALIGNMENT_SIGMAS = 5.0
+FRONT = 0.04  # m in front of the model, which no noise explains
 # Chi square of six values that chance exceeds in one of a hundred thousand robots that are as described.
 BEYOND_CHANCE = 33.1
 # An offset that moves the floor by less than this (m, rad) is not worth a warning.
@@ -498,3 +496,12 @@ def left_off(found: MountsResult, described: np.ndarray) -> list[Finding]:
             "find the mounts with ros_calibrate_lidar_mounts",
         )
     ]
+
+
+def unexplained(residuals: Residuals, links: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the links, with the share of their returns, in front of which many returns lie that are not of them."""
+    front = residuals.distances > FRONT
+    counts = np.bincount(residuals.links, minlength=len(links))
+    fronts = np.bincount(residuals.links[front], minlength=len(links))
+    shares = fronts / np.maximum(counts, 1)
+    return [(links[i], float(shares[i])) for i in np.argsort(-shares) if shares[i] > 0.15 and fronts[i] >= 50]

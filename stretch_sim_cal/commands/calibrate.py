@@ -220,7 +220,7 @@ def _align(source: _Source, file: CalibrationFile, further: list):
 
 def _find_floor(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.clouds import given_clouds
-    from stretch_sim_cal.calibration.floor.settings import FloorSettings
+    from stretch_sim_cal.calibration.floor.result import FloorSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
     from stretch_sim_cal.calibration.mounts.file import left_pose
     from stretch_sim_cal.calibration.observations import known_alignment

@@ -10,7 +10,7 @@ import numpy as np
 from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import given_clouds
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import known_alignment, path_beside

@@ -9,8 +9,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import mounted_joints
-from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts
-from stretch_sim_cal.calibration.mounts.misfit import residuals_of
+from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals

@@ -4,9 +4,8 @@ errors, or somewhat larger where it is built better than one could know. Linear 
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.mounts.build import as_built
 from stretch_sim_cal.calibration.mounts.poses import pose_information, prior_information
-from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
+from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, as_built, model_variances
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
@@ -22,7 +21,7 @@ class Told:
 
     def __init__(self):
         robot = MountedRobot(load_model(nominal_description()))
-        self.unknowns = Unknowns(robot.surfaces, SETTINGS)
+        self.unknowns = RobotUnknowns(robot.surfaces, SETTINGS)
         self.count = len(self.unknowns.links)
         joints = ("lift_joint", "arm_joint", "wrist_yaw_joint")
         poses = [robot.sample("pose", dict(zip(joints, values, strict=True)), np.empty((0, 3)), np.empty((0, 3)), joints)

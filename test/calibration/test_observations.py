@@ -8,7 +8,7 @@ from alignment_scenes import align, frames_of
 from floor_scenes import Scene
 
 from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp

@@ -5,16 +5,180 @@ they lie to it (carpets, thresholds and cables lose their weight), at no larger 
 Yohai, "High breakdown-point and high efficiency robust estimates for regression", 1987). The floor's curvature is fitted
 along (the plane is then the one that touches it at the robot) if it explains most of what a plane leaves. The lidars' own
 errors are already taken out, and both lidars are where the joint estimate has them.
+
+A start for the fit that no carpet, step or second level can pull: least trimmed squares over patches of floor.
+
+Of all planes, the one that the better part of the floor lies on most exactly; floor near the robot counts more than far
+floor (P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", 2006, with weights).
+
+A step of a few millimetres that runs through the floor: two levels that a plane would lie between.
+
+Each of them is a floor, so no patch of them is an outlier, and their heights scatter about the plane between them as those
+of an uneven floor do. So the step is asked for: of all straight lines the one whose two sides differ most surely in
+height, where that explains what the plane leaves, and better than a bend or ranges that are too long do. The robot stands
+on one side.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.cells import CellSums
-from stretch_sim_cal.calibration.floor.consensus import consensus_step
-from stretch_sim_cal.calibration.floor.patches import PatchSums, clean_cells, mean_heights
-from stretch_sim_cal.calibration.floor.steps import Step, find_step
+from stretch_sim_cal.calibration.floor.rays import CellSums, PatchSums, clean_cells, mean_heights
+
+AGREEING_SHARE = 0.45  # of the floor's weight that has to agree; what a second level may not hide behind
+HYPOTHESES = 300
+REFINED = 12
+CONCENTRATIONS = 12
+QUANTILE_OF_NORMAL = 0.5978  # of |z|, at that share
+# Patches count by how near they are: those within NEARNESS (m) as much as twice all the others together, if all are
+# seen.
+NEARNESS = 0.6
+FAR_WEIGHT = 0.03
+LEAST_SCALE = 0.0003  # m; agreement closer than this is not looked for
+
+
+def consensus_step(
+    heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, distances: np.ndarray
+) -> tuple[np.ndarray, float] | None:
+    """Return the step (3,) to the plane most patches agree on, and their scatter about it beyond noise (m).
+
+    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are those of the patches over the assumed floor, `distances` (P,)
+    how far each lies from the robot. None where no three patches span a plane.
+    """
+    weights = np.maximum(np.exp(-(distances**2) / (2 * NEARNESS**2)), FAR_WEIGHT)
+    scale = np.hypot(noise, LEAST_SCALE)
+    candidates = _steps_through_triples(heights, slopes, weights)
+    if not len(candidates):
+        return None
+    scores, _ = _scores(np.abs(heights + candidates @ slopes.T) / scale, weights)
+    steps = candidates[np.argsort(scores, kind="stable")[:REFINED]]
+    for _ in range(CONCENTRATIONS):
+        ratios = np.abs(heights + steps @ slopes.T) / scale
+        agreeing = ratios <= _scores(ratios, weights)[1][:, None]
+        steps = _least_squares(heights, slopes, agreeing * weights / scale**2, steps)
+    best = steps[np.argmin(_scores(np.abs(heights + steps @ slopes.T) / scale, weights)[0])]
+    residuals = np.abs(heights + slopes @ best)
+    spread = _quantiles(residuals[None], weights, AGREEING_SHARE)[0] / QUANTILE_OF_NORMAL
+    usual_noise = _quantiles(noise[None], weights, 0.5)[0]
+    return best, float(np.sqrt(max(spread**2 - usual_noise**2, 0.0)))
+
+
+def _steps_through_triples(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return steps (H, 3) to planes through three patches each, the same random ones in every run."""
+    rng = np.random.default_rng(0)
+    chances = np.sqrt(weights)  # between what counts most and what spans the floor
+    triples = rng.choice(len(heights), size=(HYPOTHESES, 3), p=chances / chances.sum())
+    systems = slopes[triples]
+    spanning = np.abs(np.linalg.det(systems)) > 0.2  # m2, twice the triangle's area
+    return np.linalg.solve(systems[spanning], -heights[triples][spanning][:, :, None])[:, :, 0]
+
+
+def _scores(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the trimmed sums of squares (H,) of residuals in units of their noise (H, P), and where each is
+    trimmed."""
+    limits = _quantiles(ratios, weights, AGREEING_SHARE)
+    return np.where(ratios <= limits[:, None], ratios**2, 0.0) @ weights, limits
+
+
+def _quantiles(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
+    """Return the weighted quantile (H,) of each row of values (H, P)."""
+    order = np.argsort(values, axis=1, kind="stable")
+    cumulated = np.cumsum(weights[order], axis=1)
+    place = np.argmax(cumulated >= share * cumulated[:, -1:], axis=1)
+    return np.take_along_axis(values, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
+
+
+def _least_squares(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Return the step (H, 3) for each row of weights (H, P); where one leaves it undetermined, the row of
+    `otherwise`."""
+    normal = np.einsum("hp,pi,pj->hij", weights, slopes, slopes, optimize=True)
+    determined = np.linalg.cond(normal) < 1e8
+    steps = otherwise.copy()
+    right = -(weights[determined] * heights) @ slopes
+    steps[determined] = np.linalg.solve(normal[determined], right[:, :, None])[:, :, 0]
+    return steps
+
+
+ANGLES = 24  # over half a turn
+REACH, SPACING = 2.5, 0.1  # m: how far from the robot lines are looked for, and how far apart
+GATE = 0.006  # m beyond noise; what lies farther off the plane is another level to everyone
+LEAST_NOISE = 0.0003  # m; patches are not asked to agree better
+LEAST_STEP = 0.0008  # m; lower ones do little harm
+STEP_SIGNIFICANCE = 25.0  # chi square of one height, at the best of a thousand lines; on even floors it is 6 to 10
+SUSPICION = 12.0  # from here on a step may be there that is not seen
+STEP_EXPLAINS = 0.5  # of the squared residuals beyond chance at most this part may remain
+LEAST_SHARE = 0.1  # of the patches on either side
+
+DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
+              "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
+
+
+def direction_in_words(bearing: float) -> str:
+    """Return a bearing (rad, 0 ahead, turning to the left) as one of eight directions seen from the robot."""
+    return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line at `distance` (m) from the robot in the direction `bearing` (rad), beyond which the floor is `height` (m)
+    higher."""
+
+    distance: float
+    bearing: float
+    height: float
+
+    def beyond(self, places: np.ndarray) -> np.ndarray:
+        """Return how far (N,), in m, places (N, 2) lie beyond the line; negative on the robot's side."""
+        return places @ np.array([np.cos(self.bearing), np.sin(self.bearing)]) - self.distance
+
+
+def find_step(
+    places: np.ndarray, heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, others: np.ndarray
+) -> tuple[Step | None, float]:
+    """Return the step that the patches show, or None; and how high (m) one may be that they do not show surely.
+
+    `places` (P, 2) are the patches', `heights` (P,) theirs over a plane near the floor and `noise` (P,) its deviation,
+    `slopes` (P, 3) how that falls with the plane's step, `others` (P, K) with what else may be the cause.
+    """
+    near = np.abs(heights) < GATE + 3.0 * noise
+    places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]
+    scale = 1.0 / np.hypot(noise[near], LEAST_NOISE)
+    normals, distances = _lines()
+    sides = (places @ normals.T)[:, :, None] > distances  # (P, lines' normals, distances)
+    sides = sides.reshape(len(places), -1)
+    share = sides.mean(axis=0)
+    sides = (sides & (share > LEAST_SHARE) & (share < 1.0 - LEAST_SHARE)).astype(float)
+
+    plane = np.linalg.qr(slopes * scale[:, None])[0]
+    left_over = _without(plane, (heights * scale)[:, None])[:, 0]
+    columns = _without(plane, sides * scale[:, None])
+    lengths = np.einsum("pl,pl->l", columns, columns)
+    steps = columns.T @ left_over / np.maximum(lengths, 1e-12)
+    explained = np.where(lengths > 1e-6, steps**2 * lengths, 0.0)
+    best = int(np.argmax(explained))
+    excess = float(left_over @ left_over) - len(heights)
+    if explained[best] < SUSPICION or excess - explained[best] > STEP_EXPLAINS * excess:
+        return None, 0.0
+    otherwise = np.linalg.qr(_without(plane, others * scale[:, None]))[0]
+    if np.sum((otherwise.T @ left_over) ** 2) > explained[best]:
+        return None, 0.0
+    if explained[best] < STEP_SIGNIFICANCE or abs(steps[best]) < LEAST_STEP:
+        return None, float(abs(steps[best]))
+    normal, distance = normals[best // len(distances)], float(distances[best % len(distances)])
+    sign = 1.0 if distance >= 0 else -1.0
+    return Step(sign * distance, float(np.arctan2(*(sign * normal)[::-1])), sign * float(steps[best])), 0.0
+
+
+def _lines() -> tuple[np.ndarray, np.ndarray]:
+    """Return unit normals (ANGLES, 2) of lines, and their distances (D,) from the robot along them."""
+    angles = np.arange(ANGLES) * np.pi / ANGLES
+    return np.column_stack([np.cos(angles), np.sin(angles)]), np.arange(-REACH, REACH + SPACING / 2, SPACING)
+
+
+def _without(basis: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return columns (P, L) less their parts in an orthonormal basis (P, K)."""
+    return columns - basis @ (basis.T @ columns)
+
 
 TUKEY = 4.685  # 95 % efficiency on Gaussian data
 REFINEMENTS = 15  # at most, until the trust in all patches together changes by no more than:

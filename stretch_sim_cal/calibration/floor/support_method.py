@@ -3,6 +3,8 @@
 It assumes that the scene stands still, that the left lidar is where the description says, and that the floor near the
 robot is a plane within the search limits of the description's base_footprint. It checks the last of these and refuses
 where it does not hold.
+
+What the fitted floor rests on: how much floor, on which sides, and how much of it lies on the plane.
 """
 
 from dataclasses import replace
@@ -21,15 +23,18 @@ from stretch_sim_cal.calibration.findings import (
     judge_support,
     unit_warnings,
 )
-from stretch_sim_cal.calibration.floor.cells import step_slopes, stepped
-from stretch_sim_cal.calibration.floor.finding import FoundFloor, Rays, find_floor, nearest_level_surface
-from stretch_sim_cal.calibration.floor.fit import LIKELY_BEND, FloorFit
-from stretch_sim_cal.calibration.floor.motion import FrameFloors, Motion
+from stretch_sim_cal.calibration.floor.fit import LIKELY_BEND, FloorFit, direction_in_words
+from stretch_sim_cal.calibration.floor.rays import CellSums, FrameFloors, Grid, Motion, step_slopes, stepped
 from stretch_sim_cal.calibration.floor.rays import FloorView as LidarView
-from stretch_sim_cal.calibration.floor.result import FloorResult, ResidualMap, Support
-from stretch_sim_cal.calibration.floor.search import within_search
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
-from stretch_sim_cal.calibration.floor.support import flatness, residual_map, support_of
+from stretch_sim_cal.calibration.floor.result import FloorResult, FloorSettings, ResidualMap, Support
+from stretch_sim_cal.calibration.floor.search import (
+    FoundFloor,
+    Rays,
+    Tiles,
+    find_floor,
+    nearest_level_surface,
+    within_search,
+)
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.calibration.problem import (
@@ -49,6 +54,103 @@ from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
+
+SECTORS = 12
+TRUSTED = 0.3  # patches with this weight or more support the plane
+LEAST_TOLERANCE = 0.001  # m; steps lower than this are not held against a floor
+MIN_RAYS = 20  # in a patch, for it to count as support
+
+
+def support_of(fit: FloorFit, left: CellSums, right: CellSums, level_share: float) -> Support:
+    """Return how much floor supports the fit, in sectors around the robot."""
+    grid = left.grid
+    patch, count = grid.patch_of_cells(), grid.patches_per_side**2
+    used = fit.used[0] | fit.used[1]
+    seen = left.hits + right.hits + left.blocked + right.blocked > 0
+    rays = np.bincount(patch, left.hits * fit.used[0] + right.hits * fit.used[1], minlength=count)
+    share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
+    supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
+    areas = np.where(supporting, share, 0.0) * (grid.cell_size * grid.cells_per_patch) ** 2
+
+    centres = grid.patch_centres()
+    bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
+    sector = np.round(bearings / (2 * np.pi / SECTORS)).astype(int) % SECTORS
+    reach = np.zeros(SECTORS)
+    np.maximum.at(reach, sector[supporting], distances[supporting])
+    gap, middle = _widest_gap(bearings[supporting])
+    return Support(
+        area=float(areas.sum()),
+        sectors=np.bincount(sector, areas, minlength=SECTORS),
+        reach=reach,
+        gap=gap,
+        gap_bearing=middle,
+        level_share=level_share,
+        unevenness=fit.unevenness,
+    )
+
+
+def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
+    """Return the widest angle (rad) between neighbouring bearings and the bearing of its middle."""
+    if not len(bearings):
+        return 2 * np.pi, 0.0
+    ordered = np.sort(bearings)
+    gaps = np.diff(np.r_[ordered, ordered[0] + 2 * np.pi])
+    widest = int(np.argmax(gaps))
+    return float(gaps[widest]), float(np.angle(np.exp(1j * (ordered[widest] + gaps[widest] / 2))))
+
+
+def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
+    """Return which part of the floor around the robot lies on the plane, and in words where it leaves it most.
+
+    A tile lies on the plane where noise and the floor's own unevenness (m) explain its height. Only level tiles within
+    the search height count: what is higher or lower is furniture or stairs, not floor.
+    """
+    distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
+    heights = floor.distance(tiles.centres)
+    around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
+    if not around.any():
+        return 0.0, ""
+    explained = np.maximum(3.5 * np.hypot(tiles.noise, unevenness), LEAST_TOLERANCE)
+    off = around & (np.abs(heights) > np.minimum(explained, settings.flatness + 3 * tiles.noise))
+    share = 1.0 - np.count_nonzero(off) / np.count_nonzero(around)
+    return share, _worst_place(tiles.centres[off], heights[off])
+
+
+def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
+    """Return in words where tiles off the plane lie farthest off, looking at half-metre pieces of several tiles."""
+    pieces = np.floor(centres[:, :2] / 0.5).astype(int)
+    worst, place = 0.0, ""
+    for piece in np.unique(pieces, axis=0):
+        inside = np.all(pieces == piece, axis=1)
+        height = float(np.median(heights[inside]))
+        if np.count_nonzero(inside) >= 3 and abs(height) > abs(worst):
+            x, y = centres[inside, :2].mean(axis=0)
+            worst = height
+            side = "higher" if height > 0 else "lower"
+            where = direction_in_words(np.arctan2(y, x))
+            place = f"{abs(height) * 1e3:.0f} mm {side} than the plane {np.hypot(x, y):.1f} m {where}"
+    return place
+
+
+def residual_map(fit: FloorFit, left: CellSums, right: CellSums, cells: int = 2) -> ResidualMap:
+    """Return mean heights over the fitted floor on squares of `cells` x `cells` cells, both lidars together."""
+    grid: Grid = left.grid
+    side = grid.cells_per_side // cells
+
+    def squares(values: np.ndarray) -> np.ndarray:
+        shaped = values.reshape(grid.cells_per_side, grid.cells_per_side)[: side * cells, : side * cells]
+        return shaped.reshape(side, cells, side, cells).sum(axis=(1, 3))
+
+    weight = squares(left.information[:, 0, 0] + right.information[:, 0, 0])
+    deviation = squares(sum(sums.information[:, 0] @ fit.step - sums.pull[:, 0] for sums in (left, right)))
+    trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
+    return ResidualMap(
+        edges=np.arange(side + 1) * cells * grid.cell_size - grid.half_width,
+        heights=np.where(weight > 0, deviation / np.where(weight > 0, weight, 1.0), np.nan),
+        counts=squares(left.hits + right.hits),
+        used=squares((fit.used[0] | fit.used[1]) & trusted) > 0,
+    )
+
 
 __all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFloor"]
 
