@@ -65,8 +65,7 @@ class EmbeddedSimulator:
         self.geometry = RobotGeometry(model, self.joints.movable)
         self.joints.place({name: value for name, value in STOW.items() if name in self.joints.ranges})
         self._lidars = {
-            device: Lidar(setup.sensor_of(device, self.sensor), device, setup.seed, setup.unit_seed)
-            for device in SIDES
+            device: Lidar(setup.sensor_of(device, self.sensor), device, setup.seed, setup.unit_seed) for device in SIDES
         }
         self._true_links = dict(zip(SIDES, TRUE_LIDAR_LINKS, strict=True))
         self._nominal_links = dict(zip(SIDES, LIDAR_LINKS, strict=True))
@@ -80,7 +79,9 @@ class EmbeddedSimulator:
     @property
     def warnings(self) -> list[str]:
         """What of the world is not simulated, or otherwise than one may think; one line each."""
-        return [*self.world.warnings, *self.world.notes]
+        tables = {device: self.setup.angle_table_of(device, self.sensor) for device in SIDES}
+        own = [f"{device} lidar: with the unit's own angle table, {table}" for device, table in tables.items() if table]
+        return [*self.world.warnings, *self.world.notes, *own]
 
     @property
     def period(self) -> float:
