@@ -285,7 +285,7 @@ def open_recording(
     `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the recording is torn,
     lacks a topic, or has no pair.
     """
-    from stretch_sim_cal.ros.listening.recorded import RecordedPairs, recorded_description
+    from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
 
     with Recording(path) as recording:
         topics, frames = ({"left": left, "right": right} for left, right in ((left_topic, right_topic), LIDAR_LINKS))

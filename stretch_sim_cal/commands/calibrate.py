@@ -87,8 +87,8 @@ class _Source:
     def pairs(self, limit: int, label: str, read=returns_from_message):
         """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds; `read` makes a cloud
         of a message."""
-        from stretch_sim_cal.ros.listening.recorded import RecordedPairs
-        from stretch_sim_cal.ros.listening.watchdog import Progress
+        from stretch_sim_cal.recording.topics import RecordedPairs
+        from stretch_sim_cal.ros.watchdog import Progress
 
         topics = {"left": self.args.left_topic, "right": self.args.right_topic}
         frames = {"left": self.args.left_frame, "right": self.args.right_frame}
@@ -102,9 +102,9 @@ class _Source:
 
 def open_source(args: argparse.Namespace, recording) -> _Source:
     """Return what an open recording holds for a calibration. Raises `InputError` where something is missing."""
+    from stretch_sim_cal.recording.topics import recorded_description, recorded_frames
     from stretch_sim_cal.robot.description import load_urdf_text
     from stretch_sim_cal.robot.stretch import nominal_description
-    from stretch_sim_cal.ros.listening.recorded import recorded_description, recorded_frames
 
     description = None
     if args.model:
@@ -120,7 +120,7 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
 def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
     """Return what the first clouds of an open recording say of sensor and driver, a line each. Raises `InputError` where
     a topic is missing."""
-    from stretch_sim_cal.ros.listening.recorded import recorded_signatures, sensor_lines
+    from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
     from stretch_sim_cal.sensor.signature import known_sensors
 
     topics = {"left": args.left_topic, "right": args.right_topic}
@@ -192,8 +192,8 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
     from stretch_sim_cal.calibration.clouds import given_clouds
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
+    from stretch_sim_cal.recording.topics import recorded_joints
     from stretch_sim_cal.ros.left_mount import LeftMountCheck
-    from stretch_sim_cal.ros.listening.recorded import recorded_joints
     from stretch_sim_cal.sensor.sensor import sensor_called
 
     sensor = sensor_called(source.args.sensor)

@@ -92,10 +92,10 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
 def _from_recording(path: Path, args: argparse.Namespace, file: CalibrationFile, settings, model):
     """Return the mounts from the poses in a recording, and the robot."""
     from stretch_sim_cal.calibration.mounts.rays import REACH
+    from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
     from stretch_sim_cal.recording.reader import Recording
+    from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
     from stretch_sim_cal.robot.description import load_model
-    from stretch_sim_cal.ros.listening.recorded import RecordedPairs, recorded_description
-    from stretch_sim_cal.ros.listening.recorded_poses import seen_poses, still_poses
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, solve_samples
 
     with Recording(path) as recording:

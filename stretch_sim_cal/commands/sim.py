@@ -3,7 +3,7 @@
 import argparse
 
 from stretch_sim_cal.ros.node_commands import SIMULATOR
-from stretch_sim_cal.ros.parameters import add_to_parser
+from stretch_sim_cal.ros.node_main import add_to_parser, run_node
 
 EXAMPLE = "stretch-sim-cal sim --world furnished_room --real-time-factor 1 --record my_bag --duration 20"
 
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the simulator in this process."""
-    from stretch_sim_cal.ros import simulator_node
+    from stretch_sim_cal.ros.simulator_node import simulate
 
     given = {option.name: getattr(args, option.name) for option in SIMULATOR.options}
-    return simulator_node.main([f"--{name}={value}" for name, value in given.items() if value is not None])
+    return run_node(SIMULATOR, simulate, [f"--{name}={value}" for name, value in given.items() if value is not None])

@@ -70,7 +70,7 @@ class Recording:
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, Any]]:
         """Yield (topic, message) of these topics in the order in which they were received.
 
-        Raises `InputError` where the recording breaks off or holds a message that its own definition does not fit.
+        Raises `InputError` if the recording breaks off or holds a message that its own definition does not fit.
         """
         connections = [connection for connection in self._reader.connections if connection.topic in topics]
         if not connections:

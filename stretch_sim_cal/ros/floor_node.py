@@ -1,7 +1,5 @@
 """`ros_find_floor_calibration`: the floor and base_footprint on it, from both lidars, into the calibration file."""
 
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,19 +15,18 @@ from stretch_sim_cal.calibration.observations import known_alignment, path_besid
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_commands import FLOOR, MODES, PUBLISHED_FIT
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
-from stretch_sim_cal.ros.outcome import finish
-from stretch_sim_cal.ros.parameters import either
-from stretch_sim_cal.ros.values import (
+from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.node_commands import MODES, PUBLISHED_FIT
+from stretch_sim_cal.ros.node_main import NodeContext, either
+from stretch_sim_cal.ros.outcome import (
+    finish,
     lidar_joints,
     record,
     roll_back,
     values_path_of,
 )
+from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import sensor_called
 
 
@@ -105,12 +102,3 @@ def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarra
     except InputError as problem:
         context.log.warning(f"{problem}; the floor is looked for around {options.base_link_frame}'s own origin")
         return np.eye(4)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(FLOOR, find_floor, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,9 +17,9 @@ from stretch_sim_cal.calibration.mounts.file import MOUNTS
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.joint_states import commanded_joints
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import joint_positions
-from stretch_sim_cal.ros.listening.joints import commanded_joints
 from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 from stretch_sim_cal.sensor.sensor import Sensor
 

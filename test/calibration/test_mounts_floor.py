@@ -24,9 +24,9 @@ from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.harness.truth import Truth
 from stretch_sim_cal.harness.verdict import judge_floor
-from stretch_sim_cal.ros.collection.checks import calibrated_placement
-from stretch_sim_cal.ros.display.calibrated_clouds import placement
-from stretch_sim_cal.ros.listening.frames import FrameTree
+from stretch_sim_cal.recording.frame_tree import FrameTree
+from stretch_sim_cal.ros.calibration_in_use import placement
+from stretch_sim_cal.ros.captures import calibrated_poses
 
 DESCRIBED = from_xyz_rpy((0.04, 0.12, 1.5), np.radians([-174.0, -44.0, 42.0]))
 TRUE_LEFT = DESCRIBED @ from_xyz_rpy((0.004, -0.003, 0.005), np.radians([0.8, -0.4, 0.4]))  # 1 deg off
@@ -189,7 +189,7 @@ def test_the_collection_sees_the_arm_from_the_mount_that_is_broadcast(mounted, b
     ]
     if broadcast:
         frames.append(("base_link", "lidar_left_calibrated", TRUE_LEFT))
-    placed = calibrated_placement(OPTIONS, Heard(*frames), watchdog=None)
+    placed = calibrated_poses(OPTIONS, Heard(*frames), watchdog=None)
     expected = mounted.footprint_from_base @ (TRUE_LEFT if broadcast else DESCRIBED)
     np.testing.assert_allclose(placed.footprint_from_left, expected, atol=1e-9)
     np.testing.assert_allclose(placed.footprint_from_right, expected @ LEFT_FROM_RIGHT, atol=1e-9)

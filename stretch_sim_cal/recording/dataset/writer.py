@@ -30,7 +30,7 @@ class DatasetWriter:
     Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which
     poses can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
     `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, where it is known.
-    Raises `InputError` where the folder holds something else, another description, or cannot be written.
+    Raises `InputError` if the folder holds something else, another description, or cannot be written.
     """
 
     def __init__(
