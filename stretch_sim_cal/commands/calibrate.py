@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.command import only_with, tell, warn
 from stretch_sim_cal.commands.calibrate_mounts import MOUNTS_DEFAULTS, add_mounts_arguments, calibrate_mounts
@@ -220,16 +220,14 @@ def _align(source: _Source, file: CalibrationFile, further: list):
 
 def _find_floor(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.clouds import given_clouds
-    from stretch_sim_cal.calibration.floor.settings import FloorSettings
+    from stretch_sim_cal.calibration.floor.result import FloorSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
     from stretch_sim_cal.calibration.mounts.file import left_pose
-    from stretch_sim_cal.calibration.observations import load_beside
+    from stretch_sim_cal.calibration.observations import known_alignment
     from stretch_sim_cal.sensor.sensor import sensor_called
 
-    frames, settings = source.frames, FloorSettings(
-        sensor=sensor_called(source.args.sensor), right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance,
-        observations=load_beside(source.args.out, file.right_to_left),
-    )  # fmt: skip
+    frames = source.frames
+    settings = FloorSettings(sensor=sensor_called(source.args.sensor), observations=known_alignment(file))
     footprint = np.eye(4) if frames.footprint_from_base is None else frames.footprint_from_base
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
     method = method_class(left_pose(file, frames.base_from_left), file.right_to_left, footprint, settings)

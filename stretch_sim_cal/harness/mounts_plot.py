@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from stretch_sim_cal.calibration.mounts.misfit import FRONT
+from stretch_sim_cal.calibration.findings import FRONT
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.harness.page import image, write_page

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration import calibration_file, values_file
-from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import given_clouds
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor
-from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.calibration.observations import known_alignment, path_beside
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
@@ -53,10 +53,8 @@ def find_floor(context: NodeContext) -> int:
             f"{np.degrees(angle):.2f} deg from where TF has it"
         )
     nominal_footprint_from_base = _nominal_footprint(context, frames)
-    settings = FloorSettings(
-        sensor=sensor, right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance,
-        observations=load_beside(path, file.right_to_left),
-    )  # fmt: skip
+    observations = known_alignment(file)
+    settings = FloorSettings(sensor=sensor, observations=observations)
     method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
     for pair in clouds.take(options.num_samples, "looking at the floor"):
         method.add(*given_clouds(method, pair.left, pair.right))
@@ -68,8 +66,8 @@ def find_floor(context: NodeContext) -> int:
         context, result, "floor", floor_lines(result, numbers), numbers,
         lambda: with_floor(CalibrationFile.load_or_empty(path), result, robot_id, described_left), path,
     )  # fmt: skip
-    if result.accepted and settings.observations is not None:
-        replace(settings.observations, floor=result.by_units).save(path_beside(Path(path)))
+    if result.accepted and observations is not None and observations.knows_units:
+        replace(observations, floor=result.by_units).save(path_beside(Path(path)))
     if result.accepted and values_path:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
         lidars = [] if stored_mounts(file) is None else lidar_joints(context, frames, CalibrationFile.load(path))

@@ -9,8 +9,14 @@ import pytest
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.floor.result import FloorResult
-from stretch_sim_cal.calibration.mounts.file import MOUNTS, left_pose, mounted_joints, with_floor, with_mounts
-from stretch_sim_cal.calibration.mounts.floor import seen_from
+from stretch_sim_cal.calibration.mounts.file import (
+    MOUNTS,
+    left_pose,
+    mounted_joints,
+    seen_from,
+    with_floor,
+    with_mounts,
+)
 from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
