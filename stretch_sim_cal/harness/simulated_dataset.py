@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
@@ -18,7 +19,8 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import BASE_LINK, COMMANDED_NAMES, LIDAR_LINKS
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
+from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
 
@@ -29,8 +31,10 @@ class BodyDatasetRecorder:
     `footprint_from_base_link` (4, 4) is the true calibration as the lidars can know it; `outline` the true outline.
     """
 
-    def __init__(self, simulator: EmbeddedSimulator):
-        self._simulator = simulator
+    def __init__(self, simulator: EmbeddedSimulator, observations: Observations | None = None):
+        """Record with a simulator; `observations` of an alignment take the lidars' own errors out of the points, as the
+        collecting node does."""
+        self._simulator, self._observations = simulator, observations
         self._model = parse_urdf(simulator.nominal_description)
         nominal_left = simulator.base_from_lidar("left", nominal=True)
         lidar_base_from_base = nominal_left @ inverse(simulator.base_from_lidar("left"))
@@ -90,9 +94,15 @@ class BodyDatasetRecorder:
         base_from_left = inverse(base_from_lidar[BASE_LINK]) @ base_from_lidar[LIDAR_LINKS[0]]
         footprint_from_left = self.footprint_from_base_link @ base_from_left
         seen, raw = [], []
-        for device, left_from_lidar in zip(SIDES, (np.eye(4), left_from_right), strict=True):
-            points = np.concatenate([xyz(self._simulator.scan(device, tick)) for tick in ticks])
-            placed = apply(footprint_from_left @ left_from_lidar, points)
+        for side, left_from_lidar in enumerate((np.eye(4), left_from_right)):
+            scans = np.concatenate([self._simulator.scan(SIDES[side], tick) for tick in ticks])
+            scans = scans[are_returns(coordinates(scans))]
+            points = coordinates(scans).astype(float)
+            own = points
+            if self._observations is not None:
+                cloud = np.column_stack([scans[name] for name in RETURN_COLUMNS]).astype(float)
+                own = self._observations.corrected(side, cloud)
+            placed = apply(footprint_from_left @ left_from_lidar, own)
             near = (
                 (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS)
                 & (placed[:, 2] > -0.5)
