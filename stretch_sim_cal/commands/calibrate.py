@@ -256,8 +256,8 @@ def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source
 def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, folder: Path) -> None:
     from stretch_sim_cal.calibration.mounts.file import left_pose
     from stretch_sim_cal.geometry.transforms import apply
-    from stretch_sim_cal.harness import plots
-    from stretch_sim_cal.harness.page import image, write_page
+    from stretch_sim_cal.harness import report as plots
+    from stretch_sim_cal.harness.report import image, write_page
 
     frames = source.frames
     clouds = list(source.pairs(3, "drawing"))

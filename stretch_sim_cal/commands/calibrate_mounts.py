@@ -78,7 +78,7 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
         if observations is not None and observations.same_parameters(result.units):
             observations.knowing(result.units).save(path_beside(args.out))
     if args.report:
-        from stretch_sim_cal.harness.mounts_plot import mounts_page
+        from stretch_sim_cal.harness.report import mounts_page
 
         print(f"report: {mounts_page(args.report, result)}", file=sys.stderr)
     if args.json:
