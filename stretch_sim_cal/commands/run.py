@@ -11,7 +11,7 @@ from pathlib import Path
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.parameters import add_to_parser
-from stretch_sim_cal.simulation.gazebo.installation import LIDARS
+from stretch_sim_cal.simulation.gazebo.processes import LIDARS
 
 DEMO = "furnished_room"
 RESULTS = ("accepted", "wrote", "refused:", "error:")

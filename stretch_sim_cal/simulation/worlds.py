@@ -17,10 +17,9 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.simulation import shapes
-from stretch_sim_cal.simulation.frames import Scope
+from stretch_sim_cal.simulation import sdf as shapes
 from stretch_sim_cal.simulation.optics import Material
-from stretch_sim_cal.simulation.sdf import Element, pose_of, read_sdf
+from stretch_sim_cal.simulation.sdf import Element, Scope, pose_of, read_sdf
 
 MESH_SUFFIXES = (".stl", ".obj", ".ply")
 MAX_INCLUDE_DEPTH = 20

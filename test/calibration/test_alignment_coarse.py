@@ -11,8 +11,8 @@ from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.unit import directions
-from stretch_sim_cal.simulation import shapes
-from stretch_sim_cal.simulation.raycast import Hits, Scene
+from stretch_sim_cal.simulation import sdf as shapes
+from stretch_sim_cal.simulation.optics import Hits, Scene
 
 
 @pytest.fixture(scope="module")

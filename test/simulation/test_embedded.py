@@ -15,7 +15,7 @@ from stretch_sim_cal.robot.simulated import PayloadBox
 from stretch_sim_cal.robot.stretch import STOW
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.unit import UnitSpread
-from stretch_sim_cal.simulation import shapes
+from stretch_sim_cal.simulation import sdf as shapes
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.simulation.gazebo import clouds
-from stretch_sim_cal.simulation.gazebo.clouds import NOT_CAST, Clouds
-from stretch_sim_cal.simulation.gazebo.wire import encode
+from stretch_sim_cal.simulation.gazebo import running as clouds
+from stretch_sim_cal.simulation.gazebo.messages import encode
+from stretch_sim_cal.simulation.gazebo.running import NOT_CAST, Clouds
 
 BEAT = 100_000_000  # ns
 

@@ -57,7 +57,9 @@ def base_from() -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def alignment(pairs, base_from):
     left, right = (base_from[link] for link in LIDAR_LINKS)
-    method = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=load_sensor("jt128_ideal")))
+    method = alignment_method()(
+        inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=load_sensor("jt128_ideal"))
+    )
     for pair in pairs:
         method.add(*pair)
     return method.solve()
@@ -74,7 +76,9 @@ def test_the_floor_is_found_where_gazebo_had_it(alignment, pairs, truth, base_fr
     # With the left lidar's true pose: what is judged is the floor in the physical base_link.
     base_from_left = np.array(truth["base_link_from_lidar_left"])
     method = floor_method()(
-        base_from_left, alignment.right_to_left, inverse(base_from[FOOTPRINT_LINK]),
+        base_from_left,
+        alignment.right_to_left,
+        inverse(base_from[FOOTPRINT_LINK]),
         FloorSettings(sensor=load_sensor("jt128_ideal")),
     )
     for pair in pairs:

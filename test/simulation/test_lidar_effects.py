@@ -13,9 +13,9 @@ from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE, HARMONICS, SCALARS, UnitSpread
 from stretch_sim_cal.sensor.unit_file import Unit
-from stretch_sim_cal.simulation import shapes
+from stretch_sim_cal.simulation import sdf as shapes
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar
-from stretch_sim_cal.simulation.raycast import Hits, Scene
+from stretch_sim_cal.simulation.optics import Hits, Scene
 
 TABLE = load_sensor("jt128_sparse")
 EXACT = dataclasses.replace(TABLE, range_noise=0.0, drop_out_rate=0.0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.robot.surfaces import EMPTY, Surface
-from stretch_sim_cal.simulation import shapes
-from stretch_sim_cal.simulation.raycast import Hits, Scene
+from stretch_sim_cal.simulation import sdf as shapes
+from stretch_sim_cal.simulation.optics import Hits, Scene
 
 RNG = np.random.default_rng(5)
 DIRECTIONS = RNG.standard_normal((20_000, 3))
