@@ -8,8 +8,8 @@ from pathlib import Path
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.model_file import default_file_name, save_body_shape_model
-from stretch_sim_cal.calibration.body.settings_file import FIT, FitSettings, find_settings, fit_settings
+from stretch_sim_cal.calibration.body.model import default_file_name, save_body_shape_model
+from stretch_sim_cal.calibration.body.settings import FIT, FitSettings, find_settings, fit_settings
 from stretch_sim_cal.calibration.body.shape import (
     BodyShapeFit,
     PoseEvidence,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from stretch_sim_cal.calibration.body.model_file import load_body_shape_model, save_body_shape_model
+from stretch_sim_cal.calibration.body.model import load_body_shape_model, save_body_shape_model
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import inverse

@@ -14,13 +14,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
-from stretch_sim_cal.calibration.body.payload import Thing, things_beyond
-from stretch_sim_cal.calibration.body.registration import OWN_HEAD, BodyRegistration, register_returns
-from stretch_sim_cal.calibration.body.returns import EvidenceSettings, Sighting, compare
-from stretch_sim_cal.calibration.body.smoothing import payload_surface, smoothed
-from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
-from stretch_sim_cal.calibration.body.view import nearest_range, robot_views
-from stretch_sim_cal.calibration.body.visibility import RangeImage
+from stretch_sim_cal.calibration.body.payload import Thing, payload_surface, smoothed, things_beyond
+from stretch_sim_cal.calibration.body.returns import (
+    OWN_HEAD,
+    BodyRegistration,
+    EvidenceSettings,
+    RangeImage,
+    Sighting,
+    SurfaceIndex,
+    compare,
+    nearest_range,
+    register_returns,
+    robot_views,
+)
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.transforms import inverse
 

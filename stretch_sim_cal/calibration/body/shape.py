@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
-from stretch_sim_cal.calibration.body.cover import covering
-from stretch_sim_cal.calibration.body.grid import JOINTS, EvidenceGrid, OutlinesAt, PoseEvidence
+from stretch_sim_cal.calibration.body.grid import (
+    JOINTS,
+    EvidenceGrid,
+    OutlinesAt,
+    PoseEvidence,
+    fitted_on,
+    grid_points,
+    refined,
+)
+from stretch_sim_cal.calibration.body.grid_fit import covering
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
-from stretch_sim_cal.calibration.body.refine import fitted_on, grid_points, refined
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.enclosing import (
     capsule_minima,

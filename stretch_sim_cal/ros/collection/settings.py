@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.settings_file import find_settings, mapping, number, read_settings
+from stretch_sim_cal.calibration.body.settings import find_settings, mapping, number, read_settings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.model import Limit
