@@ -36,7 +36,7 @@ from stretch_sim_cal.files import read_yaml
 from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.transforms import apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.recording.clouds import fields_from_message
-from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.rosbag import Recording
 
 CLOUD = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2")])
 POINT_CLOUD = "sensor_msgs/msg/PointCloud2"

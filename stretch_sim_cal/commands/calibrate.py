@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method, floor_method
     from stretch_sim_cal.calibration.mounts.file import with_floor
     from stretch_sim_cal.calibration.observations import load_beside, path_beside
-    from stretch_sim_cal.recording.reader import Recording
+    from stretch_sim_cal.recording.rosbag import Recording
 
     for method, name in ((alignment_method, args.method), (floor_method, args.floor_method)):
         if name is not None:

@@ -46,7 +46,7 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
     """
     from stretch_sim_cal.calibration.mounts.file import with_mounts
     from stretch_sim_cal.calibration.observations import load_beside, path_beside
-    from stretch_sim_cal.recording.reader import is_recording
+    from stretch_sim_cal.recording.rosbag import is_recording
     from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
     from stretch_sim_cal.sensor.sensor import sensor_called
@@ -92,7 +92,7 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
 def _from_recording(path: Path, args: argparse.Namespace, file: CalibrationFile, settings, model):
     """Return the mounts from the poses in a recording, and the robot."""
     from stretch_sim_cal.calibration.mounts.rays import REACH
-    from stretch_sim_cal.recording.reader import Recording
+    from stretch_sim_cal.recording.rosbag import Recording
     from stretch_sim_cal.robot.description import load_model
     from stretch_sim_cal.ros.listening.recorded import RecordedPairs, recorded_description
     from stretch_sim_cal.ros.listening.recorded_poses import seen_poses, still_poses

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _lidars(args: argparse.Namespace) -> list[str]:
     from stretch_sim_cal.commands.calibrate import recorded_sensor_lines
-    from stretch_sim_cal.recording.reader import Recording
+    from stretch_sim_cal.recording.rosbag import Recording
 
     with Recording(args.recording) as recording:
         return recorded_sensor_lines(recording, args)

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _recorded(args: argparse.Namespace):
-    from stretch_sim_cal.recording.reader import Recording
+    from stretch_sim_cal.recording.rosbag import Recording
 
     with Recording(args.recording) as recording:
         source = open_source(args, recording)

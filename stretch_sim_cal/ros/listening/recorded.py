@@ -10,7 +10,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message, scan_from_message
-from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.ros.listening.frames import (
     FrameTree,
     complaint_about_frame,

@@ -11,7 +11,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
-from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import COMMANDED_NAMES, commanded_limits, commanded_positions, joint_positions
 from stretch_sim_cal.ros.listening.joints import JOINT_STATES, STILL_WITHIN

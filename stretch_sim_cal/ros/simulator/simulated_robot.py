@@ -12,7 +12,7 @@ from rclpy.executors import Executor, TimeoutException
 from rosgraph_msgs.msg import Clock
 
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.node_main import NodeContext
