@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from cramer_rao import alignment_bound
-from effects import Effect, Recording, add_options, chosen, run_effects, solved
+from effects import ALIGNMENT_FRAMES, Comparison, Effect, Recording, add_options, aligned, chosen, run_effects
 from error_plot import Quantity, plot_errors
 from tqdm import tqdm
 
@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
@@ -76,8 +76,6 @@ QUANTITIES = (
     Quantity("translation_mm", "translation error / mm", (0.15, 0.4)),
     Quantity("rotation_deg", "rotation error / deg", (0.003, 0.008)),
 )
-EFFECT_LABELS = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
-EFFECT_FRAMES = 20
 QUICK = ("furnished room", "furnished room, 5 frames", "tables, platform")
 
 
@@ -99,7 +97,7 @@ def main() -> int:
         return 0
     if args.effects is not None:
         seeds = range(args.first_seed, args.first_seed + (args.seeds or 5))
-        run_effects(compare_under, chosen(args.effects), seeds, EFFECT_LABELS, args.out, "alignment_effects")
+        run_effects([EFFECTS_TABLE], chosen(args.effects, args.sparse), seeds, args.out)
         return 0
     names = args.row or (QUICK if args.quick else names)
     rows = [row for row in ROWS if row.name in names]
@@ -166,27 +164,31 @@ def compare(row: Row, seed: int) -> dict:
 
 def compare_under(effect: Effect, seed: int) -> dict:
     """Return the errors of both methods on one recording of lidars with an effect."""
-    recording = Recording(effect, seed)
-    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-    guess, settings = inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=recording.sensor)
-    methods = {"ours": alignment_method()(guess, settings), "published": PublishedAlignment(guess)}
-    found = solved(methods, recording.pairs(EFFECT_FRAMES))
-    ours = found["ours"][0]
+    recording, found = Recording(effect, seed), aligned(effect, seed)
     truth = recording.right_to_left
-    twist = log(truth @ inverse(ours.right_to_left))
-    bounds = (alignment_bound(recording, EFFECT_FRAMES, whole) for whole in (False, True))
+    twists = {name: log(truth @ inverse(result.right_to_left)) for name, (result, _) in found.items()}
+    bounds = (alignment_bound(recording, ALIGNMENT_FRAMES, whole) for whole in (False, True))
     return {
         "errors": {
             name: errors(truth, result.right_to_left) | {"cpu_s": seconds} for name, (result, seconds) in found.items()
         },
-        "nees": float(twist @ np.linalg.solve(ours.covariance, twist)) / 6,
-        "standard_deviations": np.sqrt(np.diag(ours.covariance)).tolist(),
+        "nees": {
+            name: float(twists[name] @ np.linalg.solve(result.covariance, twists[name])) / 6
+            for name, (result, _) in found.items()
+        },
+        "standard_deviations": np.sqrt(np.diag(found["ours"][0].covariance)).tolist(),
         "bounds": [
             {"translation_mm": 1e3 * rms(bound[:3, :3]), "rotation_deg": float(np.degrees(rms(bound[3:, 3:])))}
             for bound in bounds
         ],
-        "refusals": ours.refusals, "warnings": ours.warnings,
+        "refusals": {name: result.refusals for name, (result, _) in found.items()},
+        "warnings": found["ours"][0].warnings,
     }  # fmt: skip
+
+
+EFFECTS_TABLE = Comparison(
+    "alignment_effects", compare_under, {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
+)
 
 
 def rms(covariance: np.ndarray) -> float:

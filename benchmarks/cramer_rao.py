@@ -29,8 +29,7 @@ from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS
-from stretch_sim_cal.robot.stretch import BASE_LINK
+from stretch_sim_cal.robot.stretch import BASE_LINK, TRUE_LIDAR_LINKS
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, LEAST_COSINE, ErrorModel, weak_echo
 from stretch_sim_cal.simulation.optics import Hits, Scene
@@ -38,7 +37,7 @@ from stretch_sim_cal.simulation.optics import Hits, Scene
 # Floor farther than this (m) from base_footprint counts as a plane of its own, as for the floor method.
 FLOOR_RADIUS = 3.5
 # Every so manieth azimuth is cast, and counts as often.
-EVERY = 2
+EVERY = 4
 
 
 def alignment_bound(recording: Recording, frames: int, whole: bool) -> np.ndarray:

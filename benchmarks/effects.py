@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
@@ -28,12 +31,14 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
 REAL, IDEAL = "jt128", "jt128_ideal"
+SPARSE = {REAL: "jt128_sparse_real", IDEAL: "jt128_sparse"}  # the same with a sixth of the rays
+ALIGNMENT_FRAMES = 20
 CORRECTED = {"distance_correction": True, "firing_time_correction": True}
 # Puts an effect into the parameters (n,) of a unit: (values, model, 0 for left and 1 for right, random numbers).
 Errors = Callable[[np.ndarray, ErrorModel, int, np.random.Generator], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Effect:
     """One row of the tables: `errors` of units of the `simulated` sensor (None: as its file says), behind a `driver`
     (corrections by the names of `Driver`); the calibration is told of its tables, and that units differ as those of `like`.
@@ -157,6 +162,18 @@ def _unit_files(effect: Effect, random: np.random.Generator, folder: Path) -> di
     return files
 
 
+@lru_cache(maxsize=1)
+def aligned(effect: Effect, seed: int) -> dict[str, tuple[Any, float]]:
+    """Return what ours and the published method answer to the first pairs of a recording, as `solved` has it. All that
+    comes after the alignment starts from these."""
+    recording = Recording(effect, seed)
+    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+    settings = {"ours": AlignmentSettings(base_from_left=left, sensor=recording.sensor), "published": None}
+    names = {"ours": "planes", "published": "published"}
+    methods = {key: alignment_method(names[key])(inverse(left) @ right, settings[key]) for key in names}
+    return solved(methods, recording.pairs(ALIGNMENT_FRAMES))
+
+
 def solved(
     methods: Mapping[str, object], pairs: Iterator[tuple[np.ndarray, np.ndarray]]
 ) -> dict[str, tuple[object, float]]:
@@ -181,73 +198,102 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the option that asks for the effects."""
     parser.add_argument(
         "--effects", nargs="*", metavar="WORDS", help="only errors of real lidars, one by one: all of them, or those with "
-        "one of these words in their name",
+        "one of these words in their name; all benchmarks at once: effects_sweep.py",
     )  # fmt: skip
+    parser.add_argument("--sparse", action="store_true", help="with --effects: lidars with a sixth of the rays")
 
 
-def chosen(words: Sequence[str]) -> list[Effect]:
-    """Return the effects with one of the words in their name, all without words."""
+def chosen(words: Sequence[str], sparse: bool = False) -> list[Effect]:
+    """Return the effects with one of the words in their name, all without words, of full or `sparse` lidars."""
     found = [effect for effect in EFFECTS if not words or any(word in effect.name for word in words)]
     if not found:
         raise InputError(
             f"--effects {' '.join(words)}: no such effect; there are: {'; '.join(e.name for e in EFFECTS)}"
         )
+    if sparse:
+        found = [replace(effect, simulated=SPARSE[effect.simulated], like=SPARSE[effect.like]) for effect in found]
     return found
 
 
-def run_effects(
-    compare: Callable[[Effect, int], dict], effects: Sequence[Effect], seeds: range, quantities: dict[str, str],
-    out: Path, name: str,
-) -> None:  # fmt: skip
-    """Run `compare` for all effects and seeds, print the table, and write it with all single runs into the folder `out`.
+@dataclass(frozen=True)
+class Comparison:
+    """A table: `compare` gives one run of it, `quantities` say how its errors are written, by their keys.
 
-    A run is a mapping: `errors` holds them by method (`ours` first) and by the keys of `quantities`, which say how they are
-    written;     `nees` the normalised error squared over its degrees of freedom, `refusals` sentences, `bounds` two Cramer-Rao bounds of the
-    errors (cramer_rao.py) where there are some.
+    A run is a mapping of mappings by method, `ours` first: `errors` (none without a result) by the keys of `quantities`, `nees` the normalised
+    error squared over its degrees of freedom, `refusals` sentences. `bounds` are two Cramer-Rao bounds of the errors
+    (cramer_rao.py), if there are some.
     """
-    results: dict[str, list[dict]] = {}
-    with tqdm(total=len(effects) * len(seeds), unit="run", disable=None) as progress:
-        for effect in effects:
-            results[effect.name] = []
-            for seed in seeds:
-                results[effect.name].append({"seed": seed} | compare(effect, seed))
-                progress.update()
-            write_text(out / f"{name}.json", json.dumps(results, indent=1))
-    table = effects_table(results, seeds, quantities)
-    print(table)
-    write_text(out / f"{name}.md", table + "\n")
+
+    name: str
+    compare: Callable[[Effect, int], dict]
+    quantities: dict[str, str]
 
 
-def effects_table(results: dict[str, list[dict]], seeds: range, quantities: dict[str, str]) -> str:
-    """Return the table as Markdown: median / worst of the errors, of refused results too."""
-    bounded = any("bounds" in run for runs in results.values() for run in runs)
-    honest = any("nees" in run for runs in results.values() for run in runs)
-    methods = list(next(run["errors"] for runs in results.values() for run in runs))
+def run_effects(
+    comparisons: Sequence[Comparison], effects: Sequence[Effect], seeds: range, out: Path, resume: bool = False
+) -> None:
+    """Make and print the tables. After every run, all single runs and the tables so far are written into the folder
+    `out`; what is there already is not run again if `resume` is set."""
+    results: dict[str, dict[str, list[dict]]] = {}
+    for comparison in comparisons:
+        file = out / f"{comparison.name}.json"
+        found = json.loads(file.read_text()) if resume and file.is_file() else {}
+        results[comparison.name] = {effect.name: found.get(effect.name, []) for effect in effects}
+    with tqdm(total=len(comparisons) * len(effects) * len(seeds), unit="run", disable=None) as progress:
+        for seed in seeds:
+            for effect in effects:
+                for comparison in comparisons:
+                    runs = results[comparison.name][effect.name]
+                    if all(run["seed"] != seed for run in runs):
+                        runs.append({"seed": seed} | comparison.compare(effect, seed))
+                        _write(comparison, results[comparison.name], out)
+                    progress.update()
+    print("\n\n".join(effects_table(results[comparison.name], comparison.quantities) for comparison in comparisons))
+
+
+def _write(comparison: Comparison, results: dict[str, list[dict]], out: Path) -> None:
+    write_text(out / f"{comparison.name}.json", json.dumps(results, indent=1))
+    write_text(out / f"{comparison.name}.md", effects_table(results, comparison.quantities) + "\n")
+
+
+def effects_table(results: dict[str, list[dict]], quantities: dict[str, str]) -> str:
+    """Return the table as Markdown: median / worst of the errors, of refused results too if there are any."""
+    results = {name: runs for name, runs in results.items() if runs}
+    everything = [run for runs in results.values() for run in runs]
+    bounded = any("bounds" in run for run in everything)
+    methods = list(dict.fromkeys(method for run in everything for method in run["errors"]))
+    honest = [method for method in methods if any(method in run["nees"] for run in everything)]
+    judging = [method for method in methods if any(method in run["refusals"] for run in everything)]
     heads = ["effect"]
     for label in quantities.values():
         heads += [f"{label}, {methods[0]}", *methods[1:]] + (["rms over bounds"] if bounded else [])
-    heads += (["NEES / dof"] if honest else []) + ["refused"]
+    heads += [f"NEES / dof, {method}" for method in honest] + [f"refused, {method}" for method in judging]
+    seeds = sorted({run["seed"] for run in everything})
     lines = [
-        f"Seeds {seeds.start} to {seeds.stop - 1}; errors: median / worst"
+        f"Seeds {seeds[0]} to {seeds[-1]}; errors: median / worst"
         + (", rms error over the Cramer-Rao bounds: planes by patch / by face." if bounded else "."),
         "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"
     ]  # fmt: skip
     for name, runs in results.items():
-        cells, accepted = [name], [run for run in runs if not run["refusals"]]
+        cells, accepted = [name], [run for run in runs if not run["refusals"]["ours"]]
         for key in quantities:
-            digits = 4 if key.endswith("deg") else 2
+            digits = 4 if key.endswith("deg") else 3 if key.endswith("ratio") else 2
             for method in methods:
-                values = [run["errors"][method][key] for run in runs]
-                cells.append(f"{np.median(values):.{digits}f} / {np.max(values):.{digits}f}")
+                values = [run["errors"][method][key] for run in runs if method in run["errors"]]
+                cells.append(f"{np.median(values):.{digits}f} / {np.max(values):.{digits}f}" if values else "-")
             if bounded:
                 squares = sum(run["errors"]["ours"][key] ** 2 for run in accepted)
                 ratios = [
                     np.sqrt(squares / sum(run["bounds"][k][key] ** 2 for run in accepted)) for k in (0, 1) if accepted
                 ]
                 cells.append(" / ".join(f"{ratio:.2f}" for ratio in ratios) or "-")
-        if honest:
-            cells.append(f"{np.mean([run['nees'] for run in accepted]):.2f}" if accepted else "-")
-        lines.append(f"| {' | '.join(cells)} | {len(runs) - len(accepted)} |")
-    said = sorted({(name, sentence.split(":")[0].split(";")[0]) for name, runs in results.items()
-                   for run in runs for sentence in run["refusals"]})  # fmt: skip
-    return "\n".join(lines + [""] * bool(said) + [f"- {name}: {sentence}" for name, sentence in said])
+        for method in honest:
+            values = [run["nees"][method] for run in runs if method in run["nees"] and not run["refusals"].get(method)]
+            cells.append(f"{np.mean(values):.2f}" if values else "-")
+        cells += [f"{sum(bool(run['refusals'].get(method)) for run in runs)} of {len(runs)}" for method in judging]
+        lines.append(f"| {' | '.join(cells)} |")
+    said = sorted({
+        (name, method, sentence.split(":")[0].split(";")[0])
+        for name, runs in results.items() for run in runs for method in judging for sentence in run["refusals"][method]
+    })  # fmt: skip
+    return "\n".join(lines + [""] * bool(said) + [f"- {name}; {method}: {sentence}" for name, method, sentence in said])

@@ -25,31 +25,30 @@ from error_plot import Quantity, plot_errors
 from tqdm import tqdm
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.floor.support_method import FloorSettings
-from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.planes import Plane, floor_error
-from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
-from stretch_sim_cal.simulation import sdf as shapes
+from stretch_sim_cal.simulation import sdf
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
 # What a good alignment leaves behind, one sigma: m and rad.
 ALIGNMENT_STD = np.array([1e-4] * 3 + [np.radians(0.003)] * 3)
-CARPET = Surface(*shapes.box(np.array([3.0, 4.0, 0.016]))).moved(from_xyz_rpy([2.0, 0.0, 0.0]))
+CARPET = Surface(*sdf.box(np.array([3.0, 4.0, 0.016]))).moved(from_xyz_rpy([2.0, 0.0, 0.0]))
 # The columns of the table, each with its method.
 METHODS = {"ours": "support", "published": "published", "published code": "published_code"}
 QUANTITIES = (
     Quantity("height_mm", "height error / mm", (0.1, 0.3)),
     Quantity("tilt_deg", "tilt error / deg", (0.003, 0.008)),
 )
-EFFECT_LABELS = {"height_mm": "height, mm", "tilt_deg": "tilt, deg"}
-ALIGNMENT_FRAMES, FLOOR_FRAMES = 20, 10
+FLOOR_FRAMES = 10
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.effects is not None:
         seeds = range(args.first_seed, args.first_seed + (args.seeds or 5))
-        chosen = effects.chosen(args.effects)
-        effects.run_effects(compare_under, chosen, seeds, EFFECT_LABELS, args.out, "floor_effects")
+        effects.run_effects([EFFECTS_TABLE], effects.chosen(args.effects, args.sparse), seeds, args.out)
         return 0
     seeds = range(args.first_seed, args.first_seed + (args.seeds or 20))
     chosen = [row for row in ROWS if not args.row or row.name in args.row]
@@ -158,48 +156,43 @@ def compare(row: Row, recording: Recording) -> dict:
         for column, name in METHODS.items()
     }
     ours, _ = found["ours"]
-    tilt = np.cross(ours.plane.normal, truth.normal)
-    error = np.array([truth.offset - ours.plane.offset, tilt[0], tilt[1]])
     return {
         "seed": recording.seed,
         **{
             column: errors(result.plane, truth) | {"cpu_s": seconds, "refusals": result.refusals}
             for column, (result, seconds) in found.items()
         },
-        "normalised_error_squared": float(error @ np.linalg.solve(ours.covariance, error)) if ours.accepted else None,
+        "normalised_error_squared": normalised_error_squared(ours, truth) if ours.accepted else None,
     }
 
 
 def compare_under(effect: effects.Effect, seed: int) -> dict:
     """Return the errors of both methods on one recording of lidars with an effect."""
-    recording = effects.Recording(effect, seed)
-    simulator, sensor = recording.simulator, recording.sensor
-    left, right = (simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-    guess = inverse(left) @ right
-    aligning = {
-        "ours": alignment_method()(guess, AlignmentSettings(base_from_left=left, sensor=sensor)),
-        "published": alignment_method("published")(guess, None),
-    }
-    aligned = effects.solved(aligning, recording.pairs(ALIGNMENT_FRAMES))
-    aligned, published = aligned["ours"][0], aligned["published"][0]
+    recording, start = effects.Recording(effect, seed), effects.aligned(effect, seed)
+    simulator = recording.simulator
+    left = simulator.base_from_lidar("left", nominal=True)
+    aligned, published = (start[name][0] for name in ("ours", "published"))
     footprint_from_base = link_transform(parse_urdf(simulator.nominal_description), {}, "base_link", "base_footprint")
     settings = FloorSettings(
-        sensor=sensor, right_to_left_covariance=aligned.covariance, observations=aligned.observations
+        sensor=recording.sensor, right_to_left_covariance=aligned.covariance, observations=aligned.observations
     )
     methods = {
         column: floor_method(name)(left, alignment.right_to_left, footprint_from_base, settings)
         for (column, name), alignment in zip(METHODS.items(), (aligned, published, published), strict=True)
     }
-    found = effects.solved(methods, recording.pairs(FLOOR_FRAMES, ALIGNMENT_FRAMES))
-    ours = found["ours"][0]
+    found = effects.solved(methods, recording.pairs(FLOOR_FRAMES, effects.ALIGNMENT_FRAMES))
     truth = simulator.floor_in_base.moved(left @ inverse(simulator.base_from_lidar("left")))
-    tilt = np.cross(ours.plane.normal, truth.normal)
-    error = np.array([truth.offset - ours.plane.offset, tilt[0], tilt[1]])
-    bounds = (floor_bound(recording, left, ALIGNMENT_FRAMES + FLOOR_FRAMES, whole) for whole in (False, True))
-    run = {
+    frames = effects.ALIGNMENT_FRAMES + FLOOR_FRAMES
+    bounds = (floor_bound(recording, left, frames, whole) for whole in (False, True))
+    return {
         "errors": {
             column: errors(result.plane, truth) | {"cpu_s": seconds} for column, (result, seconds) in found.items()
         },
+        "nees": {
+            column: normalised_error_squared(result, truth) / 3
+            for column, (result, _) in found.items() if np.isfinite(result.covariance).all()
+        },
+        "standard_deviations": np.sqrt(np.diag(found["ours"][0].covariance)).tolist(),
         "bounds": [
             {
                 "height_mm": 1e3 * float(np.sqrt(bound[0, 0])),
@@ -207,12 +200,22 @@ def compare_under(effect: effects.Effect, seed: int) -> dict:
             }
             for bound in bounds
         ],
-        "refusals": aligned.refusals + ours.refusals, "warnings": ours.warnings,
+        "refusals": {
+            column: (aligned.refusals if column == "ours" else published.refusals) + result.refusals
+            for column, (result, _) in found.items()
+        },
+        "warnings": found["ours"][0].warnings,
     }  # fmt: skip
-    if np.isfinite(ours.covariance).all():
-        run["nees"] = float(error @ np.linalg.solve(ours.covariance, error)) / 3
-        run["standard_deviations"] = np.sqrt(np.diag(ours.covariance)).tolist()
-    return run
+
+
+EFFECTS_TABLE = effects.Comparison("floor_effects", compare_under, {"height_mm": "height, mm", "tilt_deg": "tilt, deg"})
+
+
+def normalised_error_squared(result: FloorResult, truth: Plane) -> float:
+    """Return the squared error of height and tilts over its covariance."""
+    tilt = np.cross(result.plane.normal, truth.normal)
+    off = np.array([truth.offset - result.plane.offset, tilt[0], tilt[1]])
+    return float(off @ np.linalg.solve(result.covariance, off))
 
 
 def timed(method, pairs):

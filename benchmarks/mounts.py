@@ -15,6 +15,7 @@ where that is honest. `optimum_rms`: what an estimate has that is told beforehan
 
 import argparse
 import dataclasses
+import functools
 import json
 import sys
 import time
@@ -24,9 +25,7 @@ import effects
 import numpy as np
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.body.outline import LinkSurface
-from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, Tie, as_right_to_left, spread
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
@@ -47,8 +46,7 @@ POSES = [
     ]
 ]  # fmt: skip
 """Those of config/mounts.yaml, the most telling ones first."""
-EFFECT_LABELS = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
-ALIGNMENT_FRAMES = 20
+MODEL_ERRORS = 1.0, 0.1  # mm, deg, one sigma: what the calibration is told of the description's
 ALIGNMENT_POSITION, ALIGNMENT_ANGLE = 3e-4, np.radians(0.01)  # one sigma per axis of a usual alignment
 
 
@@ -165,26 +163,23 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     )  # fmt: skip
 
 
-def compare_under(effect: effects.Effect, seed: int, args: argparse.Namespace) -> dict:
+def compare_under(
+    effect: effects.Effect, seed: int, poses: int = 8, frames: int = 2, uncertainty: tuple[float, float] = MODEL_ERRORS
+) -> dict:
     """Return the errors on one recording of lidars with an effect: an alignment, then the mounts with what it observed."""
-    recording = effects.Recording(effect, seed)
+    recording, aligned = effects.Recording(effect, seed), effects.aligned(effect, seed)["ours"][0]
     simulator, sensor = recording.simulator, recording.sensor
     robot = MountedRobot(load_model(nominal_description()))
-    left, right = (robot.nominal[side] for side in SIDES)
-    alignment = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=sensor))
-    aligned, _ = effects.solved({"ours": alignment}, recording.pairs(ALIGNMENT_FRAMES))["ours"]
     samples = []
-    for index, pose in enumerate(POSES[: args.poses]):
+    for index, pose in enumerate(POSES[:poses]):
         simulator.joints.place(pose)
-        pairs = list(recording.pairs(args.frames, ALIGNMENT_FRAMES + args.frames * index))
+        pairs = list(recording.pairs(frames, effects.ALIGNMENT_FRAMES + frames * index))
         clouds = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
         columns = (
             np.column_stack([cloud[name] for name in ("x", "y", "z", "ring", "intensity")]).astype(float) for cloud in clouds
         )  # fmt: skip
         samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), *columns, OFFSET_JOINTS))
-    settings = mount_settings(
-        sensor.range_noise, args.uncertainty_mm, args.uncertainty_deg, sensor=sensor, observations=aligned.observations
-    )
+    settings = mount_settings(sensor.range_noise, *uncertainty, sensor=sensor, observations=aligned.observations)
     began = time.process_time()
     result = calibrate_mounts(
         robot.surfaces, samples, robot.nominal, Tie(aligned.right_to_left, aligned.covariance), settings
@@ -202,10 +197,14 @@ def compare_under(effect: effects.Effect, seed: int, args: argparse.Namespace) -
                 "cpu_s": seconds,
             }
         },
-        "nees": float(np.mean(nees)),
+        "nees": {"ours": float(np.mean(nees))},
         "standard_deviations": [result.spread_of(side) for side in SIDES],
-        "refusals": aligned.refusals + result.refusals,
+        "refusals": {"ours": aligned.refusals + result.refusals},
     }
+
+
+EFFECTS_LABELS = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
+EFFECTS_TABLE = effects.Comparison("mounts_effects", compare_under, EFFECTS_LABELS)
 
 
 def summary(trials: list[Trial]) -> dict[str, float]:
@@ -248,10 +247,16 @@ def main() -> int:
         help="whether that is one sigma of each axis, or what every link is off by in all (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--uncertainty-mm", type=float, default=1.0, help="what the calibration is told of that (default: %(default)s)"
+        "--uncertainty-mm",
+        type=float,
+        default=MODEL_ERRORS[0],
+        help="what the calibration is told of that (default: %(default)s)",
     )
     parser.add_argument(
-        "--uncertainty-deg", type=float, default=0.1, help="what the calibration is told of that (default: %(default)s)"
+        "--uncertainty-deg",
+        type=float,
+        default=MODEL_ERRORS[1],
+        help="what the calibration is told of that (default: %(default)s)",
     )
     parser.add_argument("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
     parser.add_argument(
@@ -264,10 +269,10 @@ def main() -> int:
     args = parser.parse_args()
     if args.effects is not None:
         seeds = range(args.first_seed, args.first_seed + args.seeds)
-        effects.run_effects(
-            lambda effect, seed: compare_under(effect, seed, args), effects.chosen(args.effects), seeds, EFFECT_LABELS,
-            args.out, "mounts_effects",
-        )  # fmt: skip
+        uncertainty = args.uncertainty_mm, args.uncertainty_deg
+        compare = functools.partial(compare_under, poses=args.poses, frames=args.frames, uncertainty=uncertainty)
+        table = dataclasses.replace(EFFECTS_TABLE, compare=compare)
+        effects.run_effects([table], effects.chosen(args.effects, args.sparse), seeds, args.out)
         return 0
     trials = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):

@@ -18,46 +18,26 @@ apart, in units of what they say of themselves, NEES over its six degrees of fre
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import small_gicp
+from rigs import Rig, rigs
 
-from stretch_sim_cal import command, validate
+from stretch_sim_cal import command
 from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
 from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
 from stretch_sim_cal.calibration.published import PublishedAlignment, PublishedCodeFloor
 from stretch_sim_cal.calibration.results import AlignmentResult
-from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_yaml
 from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
-from stretch_sim_cal.geometry.transforms import apply, error, from_xyz_rpy, inverse, log
-from stretch_sim_cal.recording.clouds import fields_from_message
-from stretch_sim_cal.recording.rosbag import Recording
+from stretch_sim_cal.geometry.transforms import apply, error, inverse, log
 
-CLOUD = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2")])
-POINT_CLOUD = "sensor_msgs/msg/PointCloud2"
-MAX_FRAMES = 20
 # GICP from a far first guess: voxels of so many metres, correspondences from wide to narrow.
 GICP_VOXEL, GICP_WIDTHS = 0.3, (2.0, 1.0, 0.5)
 # Floor is used as far as this (m) around the lidar, and searched so far (m) from the height that was said.
 FLOOR_RADIUS, FLOOR_SEARCH = 8.0, 0.3
-
-
-@dataclass
-class Rig:
-    """Recordings of lidars that stand still to each other: by scene and lidar the `clouds`, structured arrays of frames; the
-    `first` lidar, where the others are in its frame as far as said, with whether that is `known`, and its `height` (m)."""
-
-    name: str
-    scenes: dict[str, dict[str, list[np.ndarray]]]
-    first: str
-    others: dict[str, np.ndarray | None]
-    known: set[str] = field(default_factory=set)
-    height: float | None = None
 
 
 def main() -> int:
@@ -78,173 +58,6 @@ def main() -> int:
         if rig.height is not None:
             print(floor_table(rig, rig.height) + "\n")
     return 0
-
-
-# Reading.
-
-
-def rigs(folder: Path) -> Iterator[Rig]:
-    """Yield the recordings in a folder. Raises `InputError` if there is none, or one cannot be read."""
-    if not folder.is_dir():
-        raise InputError(f"--data {folder}: is no folder")
-    found = [path for path in sorted(folder.iterdir()) if path.is_dir() or path.suffix in (".npz", ".mcap", ".db3")]
-    if not found:
-        raise InputError(f"--data {folder}: holds no .npz, .mcap, rosbag2 folder or folder of .pcd files")
-    for path in found:
-        if path.suffix == ".npz":
-            scenes = read_npz(path)
-        elif path.is_file() or (path / "metadata.yaml").is_file():
-            scenes = {path.stem: read_bag(path)}
-        else:
-            scenes = read_pcds(path)
-        yield rig_of(path, scenes)
-
-
-def rig_of(path: Path, scenes: dict[str, dict[str, list[np.ndarray]]]) -> Rig:
-    """Return a rig with what the file beside the recording says of it."""
-    lidars = sorted(set.intersection(*(set(scene) for scene in scenes.values())))
-    if len(lidars) < 2:
-        raise InputError(f"{path}: no two lidars are in every scene; it has {', '.join(lidars) or 'none'}")
-    beside = path.with_suffix(".yaml")
-    data = validate.mapping(read_yaml(beside) if beside.is_file() else None, {"first", "height", "others"}, str(beside))
-    height = validate.number(data["height"], f"{beside}: height", 0.0, 100.0) if "height" in data else None
-    if lidars == ["even columns", "odd columns"]:
-        return Rig(path.stem, scenes, lidars[0], {lidars[1]: np.eye(4)}, {lidars[1]}, height)
-    first = data.get("first", lidars[0])
-    said = validate.mapping(data.get("others"), set(lidars) - {first}, f"{beside}: others")
-    others, known = {}, set()
-    for lidar in lidars:
-        if lidar == first:
-            continue
-        pose = validate.mapping(said.get(lidar), {"xyz", "rpy_deg", "known"}, f"{beside}: others: {lidar}")
-        where = f"{beside}: others: {lidar}"
-        xyz = validate.numbers(pose.get("xyz", [0.0] * 3), 3, f"{where}: xyz", -100.0, 100.0)
-        rpy = validate.numbers(pose.get("rpy_deg", [0.0] * 3), 3, f"{where}: rpy_deg", -360.0, 360.0)
-        others[lidar] = from_xyz_rpy(xyz, np.radians(rpy)) if pose else None
-        if pose.get("known"):
-            known.add(lidar)
-    if first not in lidars:
-        raise InputError(f"{beside}: first: '{first}' is none of {', '.join(lidars)}")
-    return Rig(path.stem, scenes, first, others, known, height)
-
-
-def cloud(xyz: np.ndarray, **fields: np.ndarray) -> np.ndarray:
-    """Return points (N, 3) with what is known of `intensity` and `ring` as a structured array."""
-    known = [name for name in CLOUD.names if name in "xyz" or name in fields]
-    points = np.zeros(len(xyz), dtype=[(name, CLOUD[name]) for name in known])
-    for name, values in zip("xyz", np.asarray(xyz).T, strict=True):
-        points[name] = values
-    for name in known[3:]:
-        points[name] = fields[name]
-    return points
-
-
-def read_npz(path: Path) -> dict[str, dict[str, list[np.ndarray]]]:
-    """Return the clouds of an .npz file by scene and lidar."""
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            keys = {key: data[key] for key in data.files}
-    except (OSError, ValueError, EOFError) as problem:
-        raise InputError(f"{path}: cannot be read as .npz: {problem}") from problem
-    scenes: dict[str, dict[str, list[np.ndarray]]] = {}
-    for key in sorted(keys):
-        where, _, name = key.rpartition("/")
-        if name != "xyz":
-            continue
-        fields = {one: keys[f"{where}/{one}"] for one in ("intensity", "ring") if f"{where}/{one}" in keys}
-        points = cloud(keys[key], **fields)
-        if "/" in where:
-            scene, lidar = where.split("/", 1)
-            scenes.setdefault(scene, {}).setdefault(lidar, []).append(points)
-        else:
-            if f"{where}/timestamp" not in keys or "ring" not in fields:
-                raise InputError(f"{path}: {where}: a lidar alone is split by columns, which takes ring and timestamp")
-            halves = scenes.setdefault("all frames", {"even columns": [], "odd columns": []})
-            odd = odd_columns(fields["ring"], keys[f"{where}/timestamp"])
-            halves["even columns"].append(points[~odd])
-            halves["odd columns"].append(points[odd])
-    if not scenes:
-        raise InputError(f"{path}: has no key scene/lidar/xyz or frame/xyz")
-    return scenes
-
-
-def odd_columns(ring: np.ndarray, timestamp: np.ndarray) -> np.ndarray:
-    """Return which points (N,) are every second one of their channel, in the order of firing."""
-    order = np.lexsort((timestamp, ring))
-    starts = np.searchsorted(ring[order], np.arange(int(ring.max()) + 1))
-    odd = np.zeros(len(ring), dtype=bool)
-    odd[order] = (np.arange(len(ring)) - starts[ring[order]]) % 2 == 1
-    return odd
-
-
-def read_bag(path: Path) -> dict[str, list[np.ndarray]]:
-    """Return the first clouds of every lidar in a rosbag2 recording."""
-    clouds: dict[str, list[np.ndarray]] = {}
-    with Recording(path) as recording:
-        topics = [topic for topic, kind in recording.topics.items() if kind == POINT_CLOUD]
-        for topic, message in recording.messages(topics):
-            frames = clouds.setdefault(topic, [])
-            if len(frames) < MAX_FRAMES:
-                there = {one.name for one in message.fields}
-                names = [name for name in ("x", "y", "z", "intensity", "ring") if name in there]
-                fields = fields_from_message(message, names, returns_only=True)
-                xyz = np.column_stack([fields.pop(name) for name in "xyz"])
-                frames.append(cloud(xyz, **fields))
-    return clouds
-
-
-def read_pcds(path: Path) -> dict[str, dict[str, list[np.ndarray]]]:
-    """Return the clouds of a folder of .pcd files by scene and lidar."""
-    scenes: dict[str, dict[str, list[np.ndarray]]] = {}
-    for file in sorted(path.rglob("*.pcd")):
-        parts = file.relative_to(path).with_suffix("").parts
-        if len(parts) not in (2, 3):
-            raise InputError(f"{file}: was expected at SCENE/LIDAR.pcd or SCENE/LIDAR/FRAME.pcd in {path}")
-        scenes.setdefault(parts[0], {}).setdefault(parts[1], []).append(read_pcd(file))
-    if not scenes:
-        raise InputError(f"{path}: is no rosbag2 recording and holds no .pcd file")
-    return scenes
-
-
-def read_pcd(path: Path) -> np.ndarray:
-    """Return a .pcd file, ascii or binary, as a cloud. Raises `InputError` naming what is wrong with it."""
-    content = path.read_bytes()
-    header: dict[str, list[str]] = {}
-    position = 0
-    while "DATA" not in header:
-        end = content.find(b"\n", position)
-        if end < 0 or position > 10_000:
-            raise InputError(f"{path}: has no line DATA; it is no .pcd file")
-        words = content[position:end].decode("ascii", "replace").split("#")[0].split()
-        position = end + 1
-        if words:
-            header[words[0]] = words[1:]
-    try:
-        counts = [int(count) for count in header.get("COUNT", ["1"] * len(header["FIELDS"]))]
-        kinds = [
-            np.dtype(f"<{kind.lower()}{size}") for kind, size in zip(header["TYPE"], header["SIZE"], strict=True)
-        ]  # fmt: skip
-        number = int(header["POINTS"][0])
-        names = [name if name != "_" else f"_{index}" for index, name in enumerate(header["FIELDS"])]
-        dtype = np.dtype([(n, k, (c,)) if c > 1 else (n, k) for n, k, c in zip(names, kinds, counts, strict=True)])
-        if header["DATA"] == ["binary"]:
-            points = np.frombuffer(content, dtype, number, position)
-        elif header["DATA"] == ["ascii"]:
-            rows = np.loadtxt(content[position:].decode("ascii").splitlines(), ndmin=2, max_rows=number)
-            points = np.zeros(len(rows), dtype)
-            for column, name in zip(np.cumsum([0, *counts[:-1]]), names, strict=True):
-                if dtype[name].shape == ():
-                    points[name] = np.nan_to_num(rows[:, column]) if dtype[name].kind in "iu" else rows[:, column]
-        else:
-            raise InputError(
-                f"{path}: DATA {' '.join(header['DATA'])}: convert it to binary (pcl_convert_pcd_ascii_binary)"
-            )
-        xyz = np.column_stack([points[name] for name in "xyz"])
-    except (KeyError, ValueError, IndexError, TypeError) as problem:
-        raise InputError(f"{path}: its header does not fit what it holds: {problem}") from problem
-    fields = {name: points[name] for name in ("intensity", "ring") if name in names}
-    seen = np.isfinite(xyz).all(axis=1) & xyz.any(axis=1)
-    return cloud(xyz[seen], **{name: values[seen] for name, values in fields.items()})
 
 
 # Running.

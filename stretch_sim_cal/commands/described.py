@@ -4,8 +4,9 @@ from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import RobotModel, load_model
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, lidar_links, nominal_description
 
 MODEL_HELP = "robot description to hold it against: a URDF or xacro file (default: the vendor's Stretch 4)"

@@ -17,7 +17,8 @@ from stretch_sim_cal.commands.described import MODEL_HELP, base_origin, lidar_or
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
-from stretch_sim_cal.robot.description import RobotModel, load_urdf_text
+from stretch_sim_cal.robot.description import load_urdf_text
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import BASE_LINK, nominal_description
 from stretch_sim_cal.robot.urdf import parse_xml
 

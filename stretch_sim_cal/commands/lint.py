@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings. The exit code is 0 without errors, 1 with."""
+    from stretch_sim_cal.conventions import profile_named
     from stretch_sim_cal.conventions.profile import INFO, LEVELS, has_errors, lint
-    from stretch_sim_cal.conventions.profiles import profile_named
 
     profile = profile_named(args.profile)
     findings = lint(load(args), profile)

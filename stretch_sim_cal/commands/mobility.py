@@ -27,10 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the mobility, how it was found, and the configuration space of a robot."""
     from stretch_sim_cal.robot.description import load_model
-    from stretch_sim_cal.robot.jacobian import configuration_space
-    from stretch_sim_cal.robot.mechanism import mechanism_of
-    from stretch_sim_cal.robot.mechanism_file import is_tree_file, load_mechanism
-    from stretch_sim_cal.robot.mobility import mobility
+    from stretch_sim_cal.robot.kinematics import configuration_space
+    from stretch_sim_cal.studies.mobility import is_tree_file, load_mechanism, mechanism_of, mobility
 
     variables, dimension = None, "spatial"
     if args.model == OWN_MODEL or is_tree_file(Path(args.model)):

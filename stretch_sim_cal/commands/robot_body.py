@@ -11,8 +11,8 @@ from stretch_sim_cal.calibration.body.shape import JOINTS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.dataset import Sample
-from stretch_sim_cal.robot.description import RobotModel
 from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import (
     BASE_LINK,
     COMMANDED_NAMES,

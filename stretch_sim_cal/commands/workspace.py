@@ -63,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
     from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.robot.collision import SelfCollision
-    from stretch_sim_cal.robot.workspace import workspace
-    from stretch_sim_cal.robot.workspace_plot import FORMATS, write_workspace_plot
+    from stretch_sim_cal.studies.workspace import FORMATS, workspace, write_workspace_plot
 
     if args.points and args.points.suffix not in (".csv", ".npz"):
         raise InputError(f"{args.points}: points are written as .csv or .npz")
@@ -108,7 +107,7 @@ def _orientations(model, point, held, collision, args: argparse.Namespace) -> in
     """Print the orientations that are possible at a point. The exit code is 1 where it is out of reach."""
     from tqdm import tqdm
 
-    from stretch_sim_cal.robot.orientations import orientations
+    from stretch_sim_cal.studies.orientations import orientations
 
     samples = args.samples or STARTS
     with tqdm(desc="sampling", total=samples, unit="starts", delay=2, leave=False, file=sys.stderr) as bar:

@@ -1,1 +1,16 @@
-"""Rules over a robot description (Stretch, REP 199, iCub) and the normalizer."""
+"""The conventions that a robot description can be held against, by name."""
+
+from stretch_sim_cal.conventions.icub import ICUB
+from stretch_sim_cal.conventions.profile import Profile
+from stretch_sim_cal.conventions.rep199 import REP199
+from stretch_sim_cal.conventions.stretch import STRETCH
+from stretch_sim_cal.errors import InputError
+
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (STRETCH, REP199, ICUB)}
+
+
+def profile_named(name: str) -> Profile:
+    """Return the profile called `name`. Raises `InputError` that lists those there are."""
+    if name not in PROFILES:
+        raise InputError(f"'{name}' is no profile; there is {', '.join(PROFILES)}")
+    return PROFILES[name]

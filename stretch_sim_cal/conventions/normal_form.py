@@ -14,17 +14,13 @@ from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from stretch_sim_cal.conventions.icub import normal as icub_normal
+from stretch_sim_cal.conventions import icub, profile_named, rep199_normal, stretch_normal
 from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix, lint, prefixed_names
-from stretch_sim_cal.conventions.profiles import profile_named
-from stretch_sim_cal.conventions.proof import JointMapping
-from stretch_sim_cal.conventions.rep199 import normal as rep199_normal
-from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning, add_frame, rename, turn
-from stretch_sim_cal.conventions.stretch import renames as stretch_renames
-from stretch_sim_cal.conventions.stretch import turning as stretch_turning
-from stretch_sim_cal.conventions.stretch.names import BASE, FOOTPRINT
+from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
+from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import RobotModel, load_urdf_text, parse_urdf
+from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.urdf import MeshFolders, mesh_packages, mesh_path, parse_xml
 
 TOOL_SITE = "tool_attachment_site_link"
@@ -204,8 +200,8 @@ def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, 
 def _base_turning(model: RobotModel, options: Options) -> dict[str, np.ndarray]:
     if options.profile != "stretch":
         return {}
-    roles = {stretch_renames.suffixed(options.renames.get(name, name), "link"): name for name in model.links}
-    return stretch_turning.base_turning(model, roles.get(BASE), roles.get(FOOTPRINT))
+    roles = {stretch_normal.suffixed(options.renames.get(name, name), "link"): name for name in model.links}
+    return stretch_normal.base_turning(model, roles.get(BASE), roles.get(FOOTPRINT))
 
 
 def _new_names(model: RobotModel, options: Options) -> tuple[dict[str, str], dict[str, str]]:
@@ -221,9 +217,9 @@ def _new_names(model: RobotModel, options: Options) -> tuple[dict[str, str], dic
     work = model.renamed(*given)
     of_profile: tuple[dict[str, str], dict[str, str]] = ({}, {})
     if options.profile == "stretch":
-        of_profile = stretch_renames.renames(work)
+        of_profile = stretch_normal.renames(work)
     elif options.profile == "icub":
-        of_profile = icub_normal.renames(work)
+        of_profile = icub.renames(work)
     elif options.number_links:
         of_profile = rep199_normal.renames(work)
     result = []
@@ -242,18 +238,18 @@ def _checked_zero(model: RobotModel, name: str, value: float) -> float:
 
 def _turning(model: RobotModel, options: Options) -> tuple[Turning, dict[str, str]]:
     if options.profile == "stretch":
-        return stretch_turning.turning(model)
+        return stretch_normal.turning(model)
     if options.profile == "rep199":
         return rep199_normal.turning(model, options.number_links)
-    return icub_normal.turning(model)
+    return icub.turning(model)
 
 
 def _missing_frames(model: RobotModel, options: Options) -> list[AddedFrame]:
     if options.profile == "stretch":
-        return stretch_turning.missing_frames(model)
+        return stretch_normal.missing_frames(model)
     if options.profile == "rep199":
         return rep199_normal.missing_frames(model, options.poses)
-    return icub_normal.missing_frames(model)
+    return icub.missing_frames(model)
 
 
 def _mapping(name: str, turning: Turning) -> JointMapping:
@@ -265,7 +261,7 @@ def _mapping(name: str, turning: Turning) -> JointMapping:
 def _attach_tool(robot: Description, tool: Description) -> None:
     """Add a tool's links and joints, its root fixed to the place for tools."""
     model, other = robot.model(), tool.model()
-    site = next((link for link in model.order if stretch_renames.suffixed(link, "link") == TOOL_SITE), None)
+    site = next((link for link in model.order if stretch_normal.suffixed(link, "link") == TOOL_SITE), None)
     if site is None:
         raise InputError(f"{robot.source}: has no {TOOL_SITE} to attach a tool to")
     hanging = [joint.child for joint in model.child_joints(site)]

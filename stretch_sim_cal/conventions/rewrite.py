@@ -22,6 +22,15 @@ EPSILON = 1e-12
 
 
 @dataclass(frozen=True)
+class JointMapping:
+    """The joint that an old joint became: new position = sign * old position + offset."""
+
+    name: str
+    sign: int = 1
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
 class AddedFrame:
     """A frame to be added: `parent_from_link` (4, 4), on a fixed joint called like the link."""
 

@@ -290,7 +290,7 @@ class _Running:
         try:
             self.popen = subprocess.Popen(
                 process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=environment | process.environment, start_new_session=True, preexec_fn=_die_with_parent,
+                env=environment | process.environment, start_new_session=True, preexec_fn=_prepare,
                 text=True, errors="replace",
             )  # fmt: skip
         except OSError as error:
@@ -326,9 +326,11 @@ class _Running:
         return False
 
 
-def _die_with_parent() -> None:
+def _prepare() -> None:
     # Also a harness that is killed outright must leave no simulator behind; the setting survives exec.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A shell lets its background jobs ignore SIGINT, and their children inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 STAGES = ("alignment", "floor", "mounts", "body_shape")
@@ -85,7 +87,9 @@ def _simulation(data: Any, path: Path) -> SimulationSetup:
     setup = SimulationSetup.from_mapping(data, source=str(path))
     try:
         files.find_shared("worlds", setup.world, ".sdf")
-        files.find_shared("config", setup.sensor, ".yaml")
+        sensor = load_sensor(setup.sensor)
+        for device in SIDES:
+            setup.sensor_of(device, sensor)
     except InputError as error:
         raise InputError(f"{path}: simulation: {error}") from error
     return setup

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import Joint, RobotModel
-from stretch_sim_cal.robot.kinematics import Positions, link_transforms
+from stretch_sim_cal.robot.kinematics import Positions, link_transforms, position_ranges
+from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.surfaces import Surface, link_surfaces
 
 FLOOR = "floor"
@@ -178,11 +178,7 @@ def random_configurations(model: RobotModel, count: int, seed: int) -> list[dict
     Planar and floating joints move the whole robot or parts of it without bounds, so they stay at zero.
     """
     generator = np.random.default_rng(seed)
-    ranges = {}
-    for joint in model.moving_joints():
-        if joint.variables == 1:
-            limited = joint.limit is not None and joint.type != "continuous"
-            ranges[joint.name] = (joint.limit.lower, joint.limit.upper) if limited else (-np.pi, np.pi)
+    ranges = position_ranges(model)
     return [{name: generator.uniform(*bounds) for name, bounds in ranges.items()} for _ in range(count)]
 
 

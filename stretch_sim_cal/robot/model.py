@@ -27,7 +27,7 @@ class Geometry:
     """One shape of a link: `kind` is box, cylinder, sphere or mesh; what does not belong to the kind is None.
 
     `link_from_geometry` (4, 4); `size` (3,) of a box; `radius` and `length` (along z, centred) of a cylinder, `radius`
-    of a sphere. A mesh has `filename` as it was written, `path` where that points to (None where its package is not
+    of a sphere. A mesh has `filename` as it was written, `path` where that points to (None if its package is not
     known; whether the file exists is first asked when it is read) and `scale` (3,).
     """
 
@@ -165,13 +165,13 @@ class RobotModel:
         return [joint for joint in self.joints.values() if joint.variables and joint.mimic is None]
 
     def checked_link(self, name: str) -> str:
-        """Return `name`. Raises `InputError` that lists near names where the robot has no such link."""
+        """Return `name`. Raises `InputError` that lists near names if the robot has no such link."""
         if name not in self.links:
             raise InputError(f"robot '{self.name}' has no link '{name}'{near(name, self.links)}")
         return name
 
     def checked_joint(self, name: str) -> Joint:
-        """Return the joint called `name`. Raises `InputError` that lists near names where there is none."""
+        """Return the joint called `name`. Raises `InputError` that lists near names if there is none."""
         if name not in self.joints:
             raise InputError(f"robot '{self.name}' has no joint '{name}'{near(name, self.joints)}")
         return self.joints[name]

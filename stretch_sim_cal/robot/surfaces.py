@@ -15,8 +15,8 @@ import trimesh
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.robot.description import Geometry, RobotModel
 from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import Geometry, RobotModel
 from stretch_sim_cal.robot.stretch import HEAD_LINK, lidar_links
 
 CYLINDER_SECTIONS = 64
@@ -67,7 +67,7 @@ def joined(surfaces: Iterable[Surface]) -> Surface:
 def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
     """Return the collision (or `which="visual"`) shapes of every link that has any, in the links' own frames.
 
-    Raises `InputError` that names the link and the file where a mesh is missing or cannot be read.
+    Raises `InputError` that names the link and the file if a mesh is missing or cannot be read.
     """
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")

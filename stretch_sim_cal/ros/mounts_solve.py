@@ -22,9 +22,9 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log, to_xyz_rpy
 from stretch_sim_cal.recording.dataset import Dataset, read_dataset
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.description import RobotModel, load_model
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.model import Joint
+from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.stretch import (
     ARM_JOINT,
     BASE_LINK,

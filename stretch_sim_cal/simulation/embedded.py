@@ -19,8 +19,15 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inver
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
-from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, LIDAR_LINKS, STOW, nominal_description
+from stretch_sim_cal.robot.stretch import (
+    BASE_LINK,
+    HEAD_LINK,
+    LIDAR_LINKS,
+    STOW,
+    TRUE_LIDAR_LINKS,
+    nominal_description,
+    simulated_description,
+)
 from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor

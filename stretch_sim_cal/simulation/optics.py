@@ -129,7 +129,7 @@ Cast = Callable[[np.ndarray, np.ndarray], Hits]
 @dataclass(frozen=True)
 class Material:
     """How a surface returns light: `reflectivity` (1: white, more: a retro-reflector; None: the sensor file's), the share
-    of light that it mirrors, and the share that passes it, as through a pane of `glass`."""
+    of light that it mirrors, and the share that passes a pane of `glass`, in at one face and out at the other."""
 
     reflectivity: float | None = None
     mirror: float = 0.0
@@ -237,7 +237,7 @@ class Optics:
             ways = np.where(mirror[:, None], ways - 2 * along[:, None] * normals, ways).astype(np.float32)
             begins = (begins + BEYOND * ways).astype(np.float32)
             lengths = lengths + steps + np.float32(BEYOND)
-            shares = shares * np.where(mirror, mirrors[surfaces], panes[surfaces])
+            shares = shares * np.where(mirror, mirrors[surfaces], np.sqrt(panes[surfaces]))
             onward = cast(begins, ways)
             surfaces, steps = onward.surfaces(), onward.distances
             seen.distances[rows] = lengths + steps

@@ -12,7 +12,7 @@ import numpy as np
 from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
-from stretch_sim_cal.robot.simulated import PayloadBox
+from stretch_sim_cal.robot.stretch import PayloadBox
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor, driver_corrections, load_sensor
 
 KEYS = {

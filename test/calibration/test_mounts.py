@@ -15,8 +15,7 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.simulated import PayloadBox
-from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.robot.stretch import PayloadBox, joint_positions
 from stretch_sim_cal.ros import mounts_solve
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_joints
 from stretch_sim_cal.sensor.sensor import load_sensor

@@ -7,7 +7,7 @@ import pytest
 
 from stretch_sim_cal import command
 from stretch_sim_cal.commands import lint
-from stretch_sim_cal.conventions.profiles import PROFILES
+from stretch_sim_cal.conventions import PROFILES
 from stretch_sim_cal.robot.stretch import nominal_description
 
 

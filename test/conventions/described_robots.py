@@ -3,9 +3,9 @@
 import functools
 from xml.etree import ElementTree
 
-from stretch_sim_cal.conventions.icub.tables import AXES, BOARDS, FRAMES, FT_SENSORS, LINKS
+from stretch_sim_cal.conventions import PROFILES
+from stretch_sim_cal.conventions.icub import AXES, BOARDS, FRAMES, FT_SENSORS, LINKS
 from stretch_sim_cal.conventions.profile import INFO, lint
-from stretch_sim_cal.conventions.profiles import PROFILES
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, nominal_description
 

@@ -8,7 +8,7 @@ from described_robots import BOX, edited, icub_text, joint, joint_set, link, ren
 from scipy.spatial.transform import Rotation
 from scrambled_robots import scrambled
 
-from stretch_sim_cal.conventions.icub.tables import ARM_JOINTS, AXES, FRAMES
+from stretch_sim_cal.conventions.icub import ARM_JOINTS, AXES, FRAMES
 from stretch_sim_cal.conventions.rewrite import numbers, roll_pitch_yaw
 from stretch_sim_cal.robot.description import parse_urdf
 

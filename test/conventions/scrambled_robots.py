@@ -6,9 +6,9 @@ import numpy as np
 from described_robots import robot
 from scipy.spatial.transform import Rotation
 
+from stretch_sim_cal.conventions import stretch_names as names
 from stretch_sim_cal.conventions.rewrite import Turning, rename, turn
-from stretch_sim_cal.conventions.stretch import names
-from stretch_sim_cal.conventions.stretch.turning import QUARTERS
+from stretch_sim_cal.conventions.stretch_normal import QUARTERS
 from stretch_sim_cal.robot.description import parse_urdf
 
 ANYHOW = (names.BASE, *names.PRIMARY_LINKS, *names.ROTATING_LINKS, "wheel_0_link", "wheel_1_link", "wheel_2_link",

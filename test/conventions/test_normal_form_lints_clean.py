@@ -23,10 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_robots import prefixed, random_arm, random_icub, random_stretch, random_tree
 
-from stretch_sim_cal.conventions import normalized_files
+from stretch_sim_cal.conventions import PROFILES, normalized_files
 from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
 from stretch_sim_cal.conventions.profile import INFO, Finding, lint
-from stretch_sim_cal.conventions.profiles import PROFILES
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 
 TOOLS = ("eoa_wrist_dw4_tool_sg4", "eoa_wrist_dw4_tool_pg4", "eoa_wrist_dw4_tool_nil")

@@ -3,8 +3,8 @@
 import pytest
 from described_robots import added, edited, findings, joint, joint_set, link, link_given, renamed, stretch_text, without
 
+from stretch_sim_cal.conventions import PROFILES
 from stretch_sim_cal.conventions.profile import lint
-from stretch_sim_cal.conventions.profiles import PROFILES
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import available_tools
 

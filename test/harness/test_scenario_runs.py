@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
+from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model, save_body_shape_model
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.planes import floor_of_footprint
@@ -103,6 +104,8 @@ def test_a_lidar_that_only_gazebo_has_is_refused_before_anything_runs(tmp_path, 
         ("expected: maybe\nsimulation: {}\nstages: {alignment: {}}\n", "expected: is 'maybe'"),
         ("simulation: {world: atlantis}\nstages: {alignment: {}}\n", "atlantis"),
         ("simulation: {sensr: jt128}\nstages: {alignment: {}}\n", "sensr"),
+        ("simulation: {sensor: ./own.yaml}\nstages: {alignment: {}}\n", "own.yaml: unit: range_offset: is -0.01"),
+        ("simulation: {units: {left: jt128}}\nstages: {alignment: {}}\n", "is no unit file"),
         ("stages: {floor: {}}\n", "floor needs alignment"),
         ("stages: {alignment: {}}\ntolerances: {alignment: {translation_mm: -1}}\n", "translation_mm"),
         ("!!python/object/apply:os.system ['touch hacked']\n", "not valid YAML"),
@@ -112,6 +115,8 @@ def test_a_lidar_that_only_gazebo_has_is_refused_before_anything_runs(tmp_path, 
 def test_a_bad_scenario_is_answered_with_one_line(tmp_path, monkeypatch, capsys, content, told):
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text(content)
+    sparse = (files.share_directory() / "config" / "jt128_sparse.yaml").read_text()
+    Path("own.yaml").write_text(f"{sparse}unit: {{range_offset: -0.01}}\n")
     assert main(["run", "bad.yaml"]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
     assert len(lines) == 1 and told in lines[0] and "bad.yaml" in lines[0]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.robot.collision import random_configurations
-from stretch_sim_cal.robot.description import Joint, Link, Mimic, load_model, parse_urdf, robot_model
-from stretch_sim_cal.robot.kinematics import CHUNK, link_transform, link_transforms
+from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.kinematics import CHUNK, jacobian, link_transform, link_transforms
+from stretch_sim_cal.robot.model import Joint, Link, Mimic, robot_model
 from stretch_sim_cal.robot.stretch import available_tools, nominal_description
 
 NUMBER = st.floats(-3, 3)
@@ -231,3 +232,58 @@ def test_a_floating_joint_wants_six_numbers():
     )
     with pytest.raises(InputError, match="takes 6 numbers"):
         link_transforms(model, {"j": [0.0, 1.0]})
+
+
+@st.composite
+def chains(draw):
+    kinds = ("fixed", "revolute", "continuous", "prismatic", "helical", "planar", "spherical", "floating")
+    triple = st.tuples(NUMBER, NUMBER, NUMBER)
+    axis = triple.filter(lambda values: np.linalg.norm(values) > 0.1)
+    joints = []
+    for i in range(4):
+        origin = from_xyz_rpy(draw(triple), draw(triple))
+        kind = draw(st.sampled_from(kinds))
+        joint = Joint(f"j{i}", kind, f"l{i}", f"l{i + 1}", origin, np.array(draw(axis)), pitch=draw(NUMBER))
+        if i == 3 and joints[0].variables == 1 and joint.variables == 1:
+            joint = replace(joint, mimic=Mimic("j0", draw(NUMBER), draw(NUMBER)))
+        joints.append(joint)
+    return robot_model("chain", [Link(f"l{i}") for i in range(5)], joints, "chain")
+
+
+@given(chains(), st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_the_jacobian_is_the_derivative_of_forward_kinematics(model, seed):
+    generator = np.random.default_rng(seed)
+    positions = {
+        joint.name: generator.uniform(-1.5, 1.5, joint.variables if joint.variables > 1 else ())
+        for joint in model.moving_joints()
+    }
+    columns, variables = jacobian(model, positions, "l4")
+    assert columns.shape == (6, len(variables))
+    step = 1e-6
+    for index, variable in enumerate(variables):
+        place = [v.name for v in variables if v.joint == variable.joint].index(variable.name)
+
+        def tip(change, variable=variable, place=place):
+            moved = {name: np.array(value, dtype=float) for name, value in positions.items()}
+            if moved[variable.joint].ndim:
+                moved[variable.joint][place] += change
+            else:
+                moved[variable.joint] += change
+            return link_transforms(model, moved, ["l4"])["l4"]
+
+        slope = (tip(step) - tip(-step)) / (2 * step)
+        spin = slope[:3, :3] @ tip(0.0)[:3, :3].T
+        numeric = [*slope[:3, 3], spin[2, 1], spin[0, 2], spin[1, 0]]
+        assert np.allclose(columns[:, index], numeric, atol=1e-6)
+
+
+def test_the_jacobian_of_many_configurations_at_once():
+    model = load_model(nominal_description())
+    lifts, yaws = np.array([0.1, 0.5, 1.0]), np.array([0.0, 1.0, 3.0])
+    many, variables = jacobian(model, {"lift_joint": lifts, "wrist_yaw_joint": yaws}, "grasp_center_link")
+    assert many.shape == (3, 6, len(variables)) == (3, 6, 8)
+    for i in range(3):
+        alone, _ = jacobian(model, {"lift_joint": lifts[i], "wrist_yaw_joint": yaws[i]}, "grasp_center_link")
+        assert np.allclose(many[i], alone)
+    assert jacobian(model, {}, "head_link")[0].shape == (6, 0)

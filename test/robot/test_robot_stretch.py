@@ -8,20 +8,22 @@ from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.robot.collision import FLOOR, SelfCollision
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.simulated import FLOOR_LINK, TRUE_LIDAR_LINKS, PayloadBox, simulated_description
-from stretch_sim_cal.robot.stow import stow_positions
 from stretch_sim_cal.robot.stretch import (
     ARM_SEGMENTS,
     COMMANDED_JOINTS,
+    FLOOR_LINK,
     HOME,
     LIDAR_LINKS,
     STOW,
+    TRUE_LIDAR_LINKS,
+    PayloadBox,
     available_tools,
     commanded_limits,
     commanded_positions,
     joint_positions,
     lidar_links,
     nominal_description,
+    simulated_description,
 )
 from stretch_sim_cal.robot.surfaces import robot_surfaces
 
@@ -66,13 +68,18 @@ def test_lidars_are_found_under_their_older_names(model):
 
 
 @pytest.mark.parametrize("tool", available_tools())
-def test_every_tool_has_a_free_stow_and_home(tool):
+def test_home_is_free_with_every_tool(tool):
     model = load_model(nominal_description(tool))
-    limits, collision = commanded_limits(model), SelfCollision(model, floor=0.0)
+    limits = commanded_limits(model)
     home = {name: value for name, value in HOME.items() if name in limits}
-    for commanded in (stow_positions(model), home):
-        assert all(limits[name].lower <= value <= limits[name].upper for name, value in commanded.items())
-        assert collision.colliding_pairs(joint_positions(model, commanded)) == []
+    assert all(limits[name].lower <= value <= limits[name].upper for name, value in home.items())
+    assert SelfCollision(model, floor=0.0).colliding_pairs(joint_positions(model, home)) == []
+
+
+def test_stowed_nothing_is_closer_than_12_mm(model):
+    limits = commanded_limits(model)
+    assert all(limits[name].lower <= value <= limits[name].upper for name, value in STOW.items())
+    assert SelfCollision(model, margin=0.012, floor=0.0).colliding_pairs(joint_positions(model, STOW)) == []
 
 
 def test_stowed_the_tool_is_over_the_base(model):

@@ -6,7 +6,7 @@ import pytest
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.simulated import simulated_description
+from stretch_sim_cal.robot.stretch import simulated_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 

@@ -7,15 +7,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
 
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE, HARMONICS, SCALARS, UnitSpread
 from stretch_sim_cal.sensor.unit_file import Unit
-from stretch_sim_cal.simulation import sdf as shapes
+from stretch_sim_cal.simulation import sdf
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar
-from stretch_sim_cal.simulation.optics import Hits, Scene
+from stretch_sim_cal.simulation.optics import Hits, Optics, Scene
 
 TABLE = load_sensor("jt128_sparse")
 EXACT = dataclasses.replace(TABLE, range_noise=0.0, drop_out_rate=0.0)
@@ -51,7 +54,7 @@ def range_error(lidar, distance=4.0, **surface):
 def in_box(lidar, half=3.0):
     """Return the points and rays of a scan in the middle of a cube."""
     rays = lidar.rays(0)
-    room = Scene({"room": Surface(*shapes.box(np.full(3, 2 * half)))})
+    room = Scene({"room": Surface(*sdf.box(np.full(3, 2 * half)))})
     origins = np.zeros(3) if rays.origins is None else rays.origins
     hits = Hits(origins, rays.directions, [room])
     points, numbers = lidar.measure(rays, Echoes(hits.distances, hits.incidence_cosines(), 0.5))
@@ -209,6 +212,36 @@ def test_ranges_drift_while_the_unit_warms_up():
     lidar = lidar_with(sensor)
     cold, warm = (np.linalg.norm(measured(lidar, tick=tick)[0], axis=1).mean() - 4.0 for tick in (0, 1000))
     assert cold == pytest.approx(0.0, abs=2e-5) and warm == pytest.approx(0.004, rel=0.01)
+
+
+def test_a_beam_is_as_wide_as_its_sensor_says():
+    lidar = lidar_with(dataclasses.replace(EXACT, beam_divergence=np.radians(0.4)))
+    rays = lidar.rays(0)
+    aside = np.linalg.norm(np.cross(rays.directions.astype(float), lidar.beam_edge(rays)), axis=1)
+    assert np.degrees(np.sqrt((aside**2).mean() / 2)) == pytest.approx(0.1, rel=0.02)  # a quarter, in each direction
+
+
+def test_rays_at_an_edge_return_from_between_what_is_before_and_behind_it():
+    # A wall at 3.2 m whose left half is covered by a board at 3 m, seen by a beam of 2 deg.
+    width = np.radians(2.0)
+    lidar = lidar_with(dataclasses.replace(EXACT, beam_divergence=width))
+    scene = Scene({
+        "wall": Surface(*sdf.box(np.array([0.1, 8.0, 8.0]))).moved(from_xyz_rpy((3.25, 0.0, 0.0))),
+        "board": Surface(*sdf.box(np.array([0.1, 4.0, 8.0]))).moved(from_xyz_rpy((3.05, -2.0, 0.0))),
+    })  # fmt: skip
+    optics = Optics({}, 0.5)
+    mixed = []
+    for tick in range(40):
+        rays = lidar.rays(tick)
+        found, _, _ = optics.scan(lidar, rays, np.eye(4), lambda origins, ways: Hits(origins, ways, [scene]))
+        ahead = found.distances * rays.directions[:, 0]
+        near = np.abs(np.arctan2(rays.directions[:, 1], rays.directions[:, 0])) < width / 4
+        mixed.append(ahead[near & np.isfinite(found.distances) & (np.abs(rays.directions[:, 2]) < 0.3)])
+    mixed = np.concatenate(mixed)
+    between = (mixed > 3.02) & (mixed < 3.18)
+    # The share of a beam's edges that fall beyond an edge up to one standard deviation away, with 10 to 90 % of the light.
+    expected = 0.8 * quad(norm.sf, 0.0, 1.0)[0]
+    assert len(mixed) > 400 and between.mean() == pytest.approx(expected, abs=0.05)
 
 
 def test_a_driver_may_publish_misses_as_zeros_and_one_time_a_packet():

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.interpolate import LinearNDInterpolator
 
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.description import parse_urdf
@@ -11,7 +12,7 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
-from stretch_sim_cal.simulation.optics import Seen, _spread
+from stretch_sim_cal.simulation.optics import Seen, _bloom, _spread
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 EXACT = dataclasses.replace(load_sensor("jt128_sparse"), range_noise=0.0, drop_out_rate=0.0)
@@ -32,26 +33,47 @@ def in_world(simulator, lidar="right", tick=0):
     return points, np.array(names)[labels], scan["intensity"]
 
 
+def seen_back(points):
+    """Return points behind the mirror as points in front of it."""
+    return points * [1, -1, 1] + [0, 2 * MIRROR, 0]
+
+
+def lidar_in_world(simulator, lidar):
+    """Return where a lidar is in the world."""
+    world_from_base = inverse(link_transform(parse_urdf(simulator.true_description), {}, "floor_link", "base_link"))
+    return (world_from_base @ simulator.base_from_lidar(lidar))[:3, 3]
+
+
 def test_a_mirror_shows_the_room_behind_it(lobby):
     points, names, intensity = in_world(lobby)
     seen = points[names == "mirror/link/glass"]
     assert len(seen) > 100
     assert (seen[:, 1] < MIRROR + 0.01).all()
-    back = seen * [1, -1, 1] + [0, 2 * MIRROR, 0]  # mirrored back they lie on what is in the room
+    back = seen_back(seen)  # mirrored back they lie on what is in the room
     planes = {0: (-3.0, 5.0, 7.5), 1: (3.5,), 2: (0.0, 0.75, 2.8)}  # the corridor's end at 7.5 through the glass
     on_plane = [
         np.abs(back[:, axis] - at) < (0.01 if at == 3.5 else 1e-3) for axis, all in planes.items() for at in all
     ]
     person = np.linalg.norm(back[:, :2] - [2.2, -1.6], axis=1) < 0.35
     assert (np.any(on_plane, axis=0) | person).mean() > 0.9
-    assert intensity[names == "mirror/link/glass"].mean() < intensity[names == "walls/link/right"].mean()
+    # What is seen of the floor is as bright as the mirror leaves it, there and back.
+    floor = (names == "mirror/link/glass") & (np.abs(points[:, 2]) < 1e-3) & (points[:, 0] < 5.0)
+    rays = points[floor] - lidar_in_world(lobby, "right")
+    bright = lobby.world.materials["floor/link/slab"].reflectivity * 0.85**2
+    expected = 255 * bright * np.abs(rays[:, 2]) / np.linalg.norm(rays, axis=1)
+    assert floor.sum() > 100
+    np.testing.assert_allclose(intensity[floor], expected, atol=1.0)
 
 
 def test_glass_shows_what_is_behind_it_and_itself_only_straight_on(lobby):
-    points, names, _ = in_world(lobby)
-    assert (names == "walls/link/corridor_end").sum() > 50
-    behind = points[names == "walls/link/corridor_end"]
+    points, names, intensity = in_world(lobby)
+    end = names == "walls/link/corridor_end"
+    assert end.sum() > 50
+    behind = points[end]
     np.testing.assert_allclose(behind[:, 0], 7.5, atol=1e-3)
+    rays = behind - lidar_in_world(lobby, "right")
+    bright = lobby.world.materials["walls/link/corridor_end"].reflectivity * 0.92**2  # there and back
+    np.testing.assert_allclose(intensity[end], 255 * bright * rays[:, 0] / np.linalg.norm(rays, axis=1), atol=1.0)
     panes = np.char.startswith(names, "glass_front/link/pane")
     assert 0 < panes.sum() < len(behind)
     to_pane = points[panes] - (lobby.base_from_lidar("right")[:3, 3] + [0.0, 0.0, 0.028])
@@ -76,6 +98,20 @@ def test_a_reflector_blooms_over_what_is_beside_it():
     assert np.abs(np.abs(plate[:, [0, 2]] - [0.6, 1.5]).max() - 0.2) < 0.02
 
 
+@pytest.mark.parametrize(("angle", "blooming"), [(0.2, 0.64), (0.5, 0.25), (0.8, 0.04), (1.1, 0.0)])
+def test_rays_bloom_the_less_the_farther_they_are_from_the_reflector(angle, blooming):
+    count, radius = 4000, np.radians(1.5)
+    around = np.linspace(0.0, 2 * np.pi, count)
+    aside = np.sin(angle * radius) * np.stack([np.cos(around), np.sin(around)], axis=1)
+    rays = np.vstack([[1.0, 0.0, 0.0], np.column_stack([np.full(count, np.cos(angle * radius)), aside])])
+    found = seen([3.0] + [5.0] * count)
+    found.reflectivities[0] = 4.0
+    _bloom(found, rays.astype(np.float32), radius, np.random.default_rng(1).random(count + 1, dtype=np.float32))
+    bloomed = found.distances[1:] == 3.0
+    assert bloomed.mean() == pytest.approx(blooming, abs=0.1 * blooming)
+    np.testing.assert_allclose(found.reflectivities[1:][bloomed], blooming, rtol=1e-3)
+
+
 def test_materials_say_how_bright_a_surface_is(lobby):
     _, names, intensity = in_world(lobby)
     sofa, wall = intensity[np.char.startswith(names, "sofa")], intensity[names == "walls/link/back"]
@@ -88,10 +124,11 @@ def test_materials_say_how_bright_a_surface_is(lobby):
 
 def test_a_wall_that_is_not_flat_and_plants_are_what_their_meshes_are(lobby):
     points, names, _ = in_world(lobby, "left")
-    wall = points[names == "walls/link/left"]
-    plane = np.column_stack([wall[:, [0, 2]], np.ones(len(wall))])
-    off = wall[:, 1] - plane @ np.linalg.lstsq(plane, wall[:, 1], rcond=None)[0]
-    assert 0.001 < off.std() < 0.006 and np.abs(off).max() > 0.004
+    wall, mesh = points[names == "walls/link/left"], lobby.world.surfaces["walls/link/left"].vertices
+    surface = LinearNDInterpolator(mesh[:, [0, 2]], mesh[:, 1])(wall[:, [0, 2]])
+    uneven = np.ptp(mesh[:, 1])
+    assert 0.01 < uneven < 0.02 and np.ptp(wall[:, 1]) > 0.8 * uneven
+    np.testing.assert_allclose(wall[:, 1], surface, atol=0.1 * 0.009)
     assert sum((np.char.startswith(names, f"plant_{where}/link/leaves")).sum() for where in ("front", "back")) > 30
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.simulated import PayloadBox
+from stretch_sim_cal.robot.stretch import PayloadBox
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 

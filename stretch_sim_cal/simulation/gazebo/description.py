@@ -10,8 +10,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.simulated import TRUE_LIDAR_LINKS, simulated_description
-from stretch_sim_cal.robot.stretch import HEAD_LINK
+from stretch_sim_cal.robot.stretch import HEAD_LINK, TRUE_LIDAR_LINKS, simulated_description
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.robot.urdf import parse_xml
 from stretch_sim_cal.sensor.sensor import Sensor

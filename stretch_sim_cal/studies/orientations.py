@@ -14,11 +14,9 @@ from scipy.stats import qmc
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.jacobian import Variable, relative_jacobian
-from stretch_sim_cal.robot.kinematics import Positions, link_transform
+from stretch_sim_cal.robot.kinematics import Positions, Variable, link_transform, relative_jacobian
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.workspace import NEARBY, joint_positions, moving_variables
-from stretch_sim_cal.robot.workspace_grid import directions
+from stretch_sim_cal.studies.workspace import NEARBY, directions, joint_positions, moving_variables
 
 BATCH = 2**10
 CLOSE = 1e-5
@@ -41,7 +39,7 @@ class Orientations:
     """The orientations of `link` in `relative_to` that are possible with its origin at `point` (3,).
 
     `quaternions` (N, 4) as x, y, z, w, no two nearer than 1 deg to each other, and configurations (N, V) of `variables`
-    that have them; none where the point is out of reach: then `distance` (m) is how near the origin came to it.
+    that have them; none if the point is out of reach: then `distance` (m) is how near the origin came to it.
     `dimension` is in how many ways the orientation can change at the point (0: only some orientations, 3: freely within
     limits), None if all configurations found are singular, so that it cannot be told. `share` is that of all
     orientations, `axis_shares` (3,) of all directions the parts into which x, y and z can point. `settled` says whether

@@ -9,17 +9,41 @@ not. What is reached is a body, a surface or a curve as the rank of the Jacobian
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import numpy as np
+from scipy.ndimage import binary_dilation
+from scipy.spatial import ConvexHull, Delaunay, HalfspaceIntersection, QhullError
 from scipy.stats import qmc
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.points import convex_hull
+from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.jacobian import Variable, configuration_space, relative_jacobian
-from stretch_sim_cal.robot.kinematics import Positions, link_transform
+from stretch_sim_cal.robot.kinematics import (
+    Positions,
+    Variable,
+    configuration_space,
+    link_transform,
+    link_transforms,
+    relative_jacobian,
+)
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.workspace_grid import Grid, Hull, directions
+from stretch_sim_cal.robot.surfaces import joined, link_surfaces
 
+CELLS_ACROSS = 40
+"""Cells of the grid along the longest side of the workspace, unless a resolution is asked for."""
+ATTEMPTS = 5
+"""Configurations that are tried for a cell before it counts as out of reach without a collision."""
+FLAT = 1e-6
+MAX_CELLS = 10**7
+STRIDES = np.array([1, 2**20, 2**40])
+"""What makes one number of a cell's indices, each of them below 2**19."""
+DIRECTIONS = 1000
+"""Directions in which the farthest points are kept."""
+FACETS = 128
+"""Directions at most in which a hull is bounded from outside."""
 BATCH = 2**14
 SETTLED = 0.002
 """Sampling stops when a batch adds fewer new cells than this part of those known."""
@@ -30,6 +54,184 @@ NEARBY = (0.003, 0.3)
 """How far from a known configuration others are tried, as parts of the joints' ranges."""
 SWEEPS, TRIALS, NARROWER = 20, 9, 0.6
 """A point is pushed outwards by sweeps over the joints, each tried at some places in an ever narrower range."""
+VIEWS = {"from above": (0, 1), "from the side": (0, 2), "from the front": (1, 2)}
+FORMATS = (".png", ".svg", ".pdf")
+
+
+class Grid:
+    """Cells of one size in the space that a point set spans: a line, a plane or all of space.
+
+    `axes` (dimension, 3) are the point set's principal directions, or x, y, z where it spans space. A cell is known by
+    one number, made of its indices.
+    """
+
+    def __init__(self, origin: np.ndarray, axes: np.ndarray, resolution: float):
+        self.origin, self.axes, self.resolution = origin, axes, resolution
+        self.taken = np.zeros(0, dtype=np.int64)
+        self._indices = np.zeros((0, len(axes)), dtype=np.int64)
+        self._attempts: dict[int, int] = {}
+
+    @classmethod
+    def around(cls, points: np.ndarray, resolution: float | None) -> "Grid":
+        """Return the grid over points (N, 3). Raises `InputError` for a resolution that makes too many cells."""
+        centre = points.mean(axis=0)
+        spread, axes = np.zeros(3), np.eye(3)
+        if len(points) > 2:
+            _, spread, axes = np.linalg.svd(points - centre, full_matrices=False)
+        dimension = int((spread > FLAT * np.sqrt(len(points))).sum())
+        if resolution is None:
+            resolution = max(float(np.ptp(points, axis=0).max()) / CELLS_ACROSS, FLAT)
+        grid = cls(centre, np.eye(3) if dimension == 3 else axes[:dimension], resolution)
+        across = np.ptp(grid.along(points), axis=0) / resolution + 3 if resolution > 0 else np.full(3, np.inf)
+        if not np.prod(across) <= MAX_CELLS:
+            raise InputError(
+                f"a workspace with cells of {resolution:g} m would have {np.prod(across):.3g} cells, {MAX_CELLS:.0e} "
+                "are the most; ask for a coarser resolution above 0"
+            )
+        return grid
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of the space that is spanned."""
+        return len(self.axes)
+
+    def along(self, points: np.ndarray) -> np.ndarray:
+        """Return the coordinates (N, dimension) of points (N, 3) along the grid's axes."""
+        return (points - self.origin) @ self.axes.T
+
+    def fill(self, points: np.ndarray, free: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, int]:
+        """Take the cells that free points (N, 3) are in; return the row that took each, and how many were not free.
+
+        In every cell one point after another is tried, up to `ATTEMPTS` over all calls.
+        """
+        indices = np.floor(self.along(points) / self.resolution).astype(np.int64)
+        cells = indices @ STRIDES[: self.dimension]
+        hopeless = [cell for cell, attempts in self._attempts.items() if attempts >= ATTEMPTS]
+        waiting = np.flatnonzero(~np.isin(cells, self.taken) & ~np.isin(cells, hopeless))
+        took, dropped = [np.zeros(0, dtype=int)], 0
+        for _ in range(ATTEMPTS):
+            rows = waiting[np.unique(cells[waiting], return_index=True)[1]]
+            if not len(rows):
+                break
+            is_free = free(rows)
+            took.append(rows[is_free])
+            dropped += int((~is_free).sum())
+            for cell in cells[rows[~is_free]].tolist():
+                self._attempts[cell] = self._attempts.get(cell, 0) + 1
+            self.taken = np.concatenate([self.taken, cells[rows[is_free]]])
+            waiting = np.setdiff1d(waiting[~np.isin(cells[waiting], self.taken)], rows)
+        rows = np.concatenate(took)
+        self._indices = np.concatenate([self._indices, indices[rows]])
+        return rows, dropped
+
+    def at_the_rim(self) -> np.ndarray:
+        """Return which of the taken cells (in the order in which they were taken) have an untaken neighbour."""
+        inner = np.ones(len(self.taken), dtype=bool)
+        for stride in STRIDES[: self.dimension]:
+            inner &= np.isin(self.taken + stride, self.taken) & np.isin(self.taken - stride, self.taken)
+        return ~inner
+
+    def corners_of_cells(self) -> np.ndarray:
+        """Return the corners (N, dimension), along the grid's axes, of the cells that are taken."""
+        offsets = np.stack(np.meshgrid(*[[0, 1]] * self.dimension, indexing="ij"), axis=-1).reshape(-1, self.dimension)
+        return np.unique((self._indices[:, None] + offsets).reshape(-1, self.dimension), axis=0) * self.resolution
+
+    def content(self, hull: "Hull") -> tuple[float, float]:
+        """Return the least and the greatest length, area or volume that the taken cells and the hull allow.
+
+        What is reached lies within the hull and in the taken cells. A taken cell is reached wholly unless it touches
+        one whose centre is in the hull and that is not taken: there the edge of what is reached may pass through it.
+        So holes and gaps that are narrower than a cell are not seen.
+        """
+        size = self.resolution**self.dimension
+        # Around everything one cell more, so that every cell has its neighbours.
+        start = np.minimum(self._indices.min(axis=0), np.floor(hull.corners.min(axis=0) / self.resolution).astype(int))
+        end = np.maximum(self._indices.max(axis=0), np.floor(hull.corners.max(axis=0) / self.resolution).astype(int))
+        shape = end - start + 3
+        taken = np.zeros(shape, dtype=bool)
+        taken[tuple((self._indices - start + 1).T)] = True
+        places = np.indices(shape).reshape(self.dimension, -1).T
+        inside = hull.contains((places + start - 0.5) * self.resolution).reshape(shape)
+        missing = inside & ~taken
+        edge = taken & binary_dilation(missing, np.ones((3,) * self.dimension))
+        return (
+            max(0.0, hull.measure - float(missing.sum() + edge.sum()) * size),
+            max(0.0, hull.most - float(missing.sum()) * size),
+        )
+
+
+class Hull:
+    """The convex hull of points (N, dimension): its `measure` (length, area, volume), the rows (H,) of its `vertices`
+    and their `corners` (H, dimension).
+
+    `most` is the measure of what is known to enclose the hull of the whole set; it starts as infinite.
+    """
+
+    def __init__(self, points: np.ndarray):
+        self.dimension, self.most = points.shape[1], np.inf
+        self._triangles: Delaunay | None = None
+        self.normals = np.zeros((0, self.dimension))
+        if self.dimension == 0:
+            self.measure, self.vertices = 0.0, np.zeros(1, dtype=int)
+        elif self.dimension == 1:
+            self.measure = float(np.ptp(points))
+            self.vertices = np.array([points[:, 0].argmin(), points[:, 0].argmax()])
+            self.normals = np.array([[-1.0], [1.0]])
+        else:
+            try:
+                found = ConvexHull(points)
+            except QhullError:
+                # Too few points to span what the robot could reach without collisions.
+                self.measure, self.vertices = 0.0, np.arange(len(points))
+            else:
+                self.measure, self.vertices = float(found.volume), found.vertices
+                self.normals = _widest(found)
+        self.corners = points[self.vertices]
+
+    def contains(self, points: np.ndarray) -> np.ndarray:
+        """Return which of the points (N, dimension) are in the hull (N,)."""
+        if self.dimension == 1:
+            return (points[:, 0] >= self.corners.min()) & (points[:, 0] <= self.corners.max())
+        if not len(self.normals):
+            return np.zeros(len(points), dtype=bool)
+        if self._triangles is None:
+            self._triangles = Delaunay(self.corners)
+        return self._triangles.find_simplex(points) >= 0
+
+    def enclose(self, normals: np.ndarray, reach: np.ndarray) -> None:
+        """Learn that nothing of the set reaches beyond `reach` (K,) along unit `normals` (K, dimension)."""
+        if self.dimension == 1:
+            self.most = min(self.most, float(reach.sum()))
+        elif len(self.normals):
+            inside = self.corners.mean(axis=0)
+            around = HalfspaceIntersection(np.column_stack([normals, -reach]), inside).intersections
+            self.most = min(self.most, float(ConvexHull(around).volume))
+
+
+def directions(dimension: int) -> np.ndarray:
+    """Return unit vectors (K, dimension) that cover all directions evenly."""
+    if dimension < 2:
+        return np.array([[-1.0], [1.0]])[:, :dimension]
+    if dimension == 2:
+        angles = np.linspace(0.0, 2 * np.pi, DIRECTIONS, endpoint=False)
+        return np.column_stack([np.cos(angles), np.sin(angles)])
+    # A spiral from pole to pole, each turn by the golden angle.
+    heights = 1.0 - (2.0 * np.arange(DIRECTIONS) + 1.0) / DIRECTIONS
+    angles = np.pi * (3.0 - np.sqrt(5.0)) * np.arange(DIRECTIONS)
+    across = np.sqrt(1.0 - heights**2)
+    return np.column_stack([across * np.cos(angles), across * np.sin(angles), heights])
+
+
+def _widest(hull: ConvexHull) -> np.ndarray:
+    """Return the outward normals (K, dimension) of the largest facets, K at most `FACETS`, and of a box around."""
+    corners = hull.points[hull.simplices]
+    edges = corners[:, 1:] - corners[:, :1]
+    areas = np.sqrt(np.maximum(np.linalg.det(edges @ np.swapaxes(edges, 1, 2)), 0.0))
+    normals = np.round(hull.equations[np.argsort(-areas), :-1], 9)
+    _, first = np.unique(np.round(normals, 3), axis=0, return_index=True)
+    box = np.concatenate([np.eye(hull.points.shape[1]), -np.eye(hull.points.shape[1])])
+    chosen = np.concatenate([box, normals[np.sort(first)[:FACETS]]])
+    return chosen / np.linalg.norm(chosen, axis=1, keepdims=True)
 
 
 @dataclass(frozen=True)
@@ -292,3 +494,42 @@ def _free(
     if collision is None:
         return np.ones(len(batch), dtype=bool)
     return np.broadcast_to(collision.free(fixed | joint_positions(variables, batch)), len(batch))
+
+
+def write_workspace_plot(
+    reached: Workspace, path: str | Path, model: RobotModel | None = None, positions: Positions | None = None
+) -> None:
+    """Draw a workspace's points, coloured by height, and its hull from three sides; `path` is a PNG, SVG or PDF.
+
+    With `model`, its collision shapes at joint `positions` are drawn in grey. Raises `InputError` for another kind of
+    file, one that cannot be written, and missing meshes.
+    """
+    from matplotlib.collections import PolyCollection
+    from matplotlib.figure import Figure
+
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path}: a plot is one of {', '.join(FORMATS)}")
+    robot = _robot_triangles(model, positions or {}, reached.relative_to) if model is not None else None
+    figure = Figure(figsize=(15, 5.5), layout="constrained")
+    for axes, (title, (across, up)) in zip(figure.subplots(1, 3), VIEWS.items(), strict=True):
+        if robot is not None and len(robot):
+            axes.add_collection(PolyCollection(robot[:, :, [across, up]], facecolor="0.8", edgecolor="none"))
+        flat = reached.points[:, [across, up]]
+        axes.scatter(*flat.T, s=3, c=reached.points[:, 2], cmap="viridis", linewidths=0, alpha=0.6)
+        outline = convex_hull(flat)
+        axes.plot(*np.vstack([outline, outline[:1]]).T, color="C3", linewidth=1)
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_title(title)
+        axes.set_xlabel(f"{'xyz'[across]} / m")
+        axes.set_ylabel(f"{'xyz'[up]} / m")
+        axes.grid(alpha=0.3)
+    figure.suptitle(f"{reached.link} in {reached.relative_to}")
+    write_atomic(path, lambda stream: figure.savefig(stream, format=path.suffix[1:].lower(), dpi=110))
+
+
+def _robot_triangles(model: RobotModel, positions: Positions, relative_to: str) -> np.ndarray:
+    frames = link_transforms(model, positions)
+    reference = inverse(frames[relative_to])
+    surfaces = link_surfaces(model)
+    return joined(surface.moved(reference @ frames[link]) for link, surface in surfaces.items()).triangles

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from stretch_sim_cal.conventions.frames import (
+from stretch_sim_cal.conventions.profile import (
     FORWARD,
     LEFT,
     PRIMARY,

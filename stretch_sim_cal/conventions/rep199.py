@@ -1,15 +1,22 @@
-"""The rules of REP 199 (coordinate frames for serial industrial manipulators) about its frames.
+"""REP 199 (coordinate frames for serial industrial manipulators): its arms, its rules, and the profile.
 
 The text's must and shall give errors, its should gives warnings, its may and its expectations give infos.
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.conventions.frames import (
+from stretch_sim_cal.conventions.profile import (
+    ERROR,
+    INFO,
     UP,
+    WARNING,
+    Finding,
+    Profile,
+    Rule,
     angle_deg,
     frames_in,
     has_geometry,
@@ -19,11 +26,91 @@ from stretch_sim_cal.conventions.frames import (
     shown,
     turn_deg,
 )  # fmt: skip
-from stretch_sim_cal.conventions.profile import ERROR, INFO, WARNING, Finding
-from stretch_sim_cal.conventions.rep199.arms import Arm, arms, role_of
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
+VIRTUAL = ("base", "flange", "tool0")
+"""Frames that shall have no shape."""
+_ROLE = re.compile(r"^(?P<prefix>(?:[A-Za-z]\w*?_)?)(?P<role>base_link|base|flange|tool0|link_\d+)$")
 PARALLEL_DEG = 0.1
+VENDOR_NAMES = (
+    ("ABB", "base", "Base"), ("ABB", "tool0", "TCP"),
+    ("Comau", "base", "$BASE"), ("Comau", "tool0", "$TOOL"),
+    ("Denso", "base", "Base"), ("Denso", "tool0", "Tool"),
+    ("Epson", "base", "Robot"), ("Epson", "tool0", "TOOL 0"),
+    ("Fanuc", "base", "WORLD"), ("Fanuc", "tool0", "TOOL"),
+    ("Kawasaki", "base", "Base"), ("Kawasaki", "tool0", "Tool"),
+    ("KUKA", "base", "$ROBROOT"), ("KUKA", "tool0", "$TOOL"),
+    ("Mitsubishi", "base", "Base"), ("Mitsubishi", "tool0", "Tool"),
+    ("Staubli", "base", "World"), ("Staubli", "tool0", "tool"),
+    ("Universal Robots", "base", "Base"), ("Universal Robots", "tool0", "Tool"),
+    ("Yaskawa Motoman", "base", "Robot"), ("Yaskawa Motoman", "tool0", "Tool"),
+)  # fmt: skip
+"""The REP's table: vendor, this REP's name, the vendor's name."""
+_LEFT_HANDED = re.compile(r"left_?handed|(^|_)lhs?(_|$)", re.IGNORECASE)
+_ROS_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_/]*$")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One manipulator of a model: its prefix, and the names it has or should have."""
+
+    prefix: str
+
+    def name(self, role: str) -> str:
+        """Return the link that plays a role in this arm."""
+        return self.prefix + role
+
+    def first(self, model: RobotModel) -> str | None:
+        """Return the link that the chain begins with: its base_link, else the root."""
+        base_link = self.name("base_link")
+        return base_link if base_link in model.links else None
+
+    def tip(self, model: RobotModel) -> str | None:
+        """Return the last link: flange, else tool0, else the last of the numbered links."""
+        named = [self.name(role) for role in ("flange", "tool0") if self.name(role) in model.links]
+        return named[0] if named else (self.numbered(model) or [None])[-1]
+
+    def numbered(self, model: RobotModel) -> list[str]:
+        """Return the arm's link_n by number."""
+        found = [link for link in model.order if role_of(link) == (self.prefix, "link")]
+        return sorted(found, key=lambda link: int(link.rsplit("_", 1)[1]))
+
+    def last(self, model: RobotModel) -> str | None:
+        """Return the last of the numbered links; whatever it is called, where the links move in a single chain."""
+        numbered = self.numbered(model)
+        if numbered:
+            return numbered[-1]
+        moving = [joint for joint in model.joints.values() if moves(joint)]
+        inner = {before.child for joint in moving for before in model.chain(joint.parent)}
+        ends = [joint.child for joint in moving if joint.child not in inner]
+        return ends[0] if len(ends) == 1 else None
+
+
+def role_of(link: str) -> tuple[str, str] | None:
+    """Return the prefix and the role (`link` for numbered ones) that a link's name tells; None for other names."""
+    match = _ROLE.match(link)
+    if match is None:
+        return None
+    role = match["role"]
+    return match["prefix"], "link" if role.startswith("link_") else role
+
+
+def arms(model: RobotModel) -> list[Arm]:
+    """Return the manipulators that the links' names tell of.
+
+    A prefix is an arm if one of its frames is a flange or tool0, or its numbered links move; what hangs below another
+    arm's flange is an end effector and none.
+    """
+    found: dict[str, set[str]] = {}
+    flanges = {link for link in model.links if (role := role_of(link)) and role[1] in ("flange", "tool0")}
+    for link in model.order:
+        role = role_of(link)
+        if role is None or any(joint.parent in flanges for joint in model.chain(link) if joint.child not in flanges):
+            continue
+        joint = model.parent_joints.get(link)
+        if role[1] in ("flange", "tool0") or role[1] == "link" and joint is not None and moves(joint):
+            found.setdefault(role[0], set()).add(role[1])
+    return [Arm(prefix) for prefix in found] or [Arm("")]
 
 
 def base_link(model: RobotModel) -> Iterator[Finding]:
@@ -37,12 +124,9 @@ def base_link(model: RobotModel) -> Iterator[Finding]:
             continue  # An arm on something that moves has its own root body there.
         if rigid_root(model, name) != model.root:
             yield Finding(
-                "base_link",
-                ERROR,
-                name,
-                f"it moves against the root {model.root}",
+                "base_link", ERROR, name, f"it moves against the root {model.root}",
                 "attach it to the root by fixed joints",
-            )
+            )  # fmt: skip
 
 
 def base(model: RobotModel) -> Iterator[Finding]:
@@ -70,9 +154,8 @@ def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
     if has_geometry(model, name):
         link = model.links[name]
         yield Finding(
-            "no-geometry", ERROR, name,
-            f"it has {len(link.visuals)} visual and {len(link.collisions)} collision shapes and shall have none",
-            "move the shapes to the link that it hangs on",
+            "no-geometry", ERROR, name, f"it has {len(link.visuals)} visual and {len(link.collisions)} collision "
+            "shapes and shall have none", "move the shapes to the link that it hangs on",
         )  # fmt: skip
 
 
@@ -132,9 +215,8 @@ def _orientation(model: RobotModel, arm: Arm, start: str) -> Iterator[Finding]:
         if turned > PARALLEL_DEG:
             yield Finding(
                 "link_n-rep103", WARNING, link, f"with all joints at zero it is turned {turned:.4g} deg against "
-                f"{start}: x is "
-                f"{shown(frames[link][:3, 0])}, z is {shown(frames[link][:3, 2])}; the REP leaves open in which "
-                "configuration REP 103's x forward, z up is to hold, zero is the usual one",
+                f"{start}: x is {shown(frames[link][:3, 0])}, z is {shown(frames[link][:3, 2])}; the REP leaves open "
+                "in which configuration REP 103's x forward, z up is to hold, zero is the usual one",
                 "turn the frame, and give a controller's own frame a fixed proxy below it", turned,
             )  # fmt: skip
 
@@ -146,12 +228,9 @@ def flange(model: RobotModel) -> Iterator[Finding]:
         if name not in model.links:
             where = (arm.numbered(model) or [start or model.root])[-1]
             yield Finding(
-                "flange",
-                WARNING,
-                where,
-                f"there is no {name} to attach tools to",
+                "flange", WARNING, where, f"there is no {name} to attach tools to",
                 f"add {name} below it with a fixed joint",
-            )
+            )  # fmt: skip
             continue
         yield from _fixed_frame(model, name, "flange")
         joint = model.parent_joints.get(name)
@@ -173,8 +252,8 @@ def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fin
     if away > PARALLEL_DEG:
         yield Finding(
             "flange-x", ERROR, name, f"its x axis {shown(x)} is {away:.4g} deg from the way out of the last link, "
-            f"{shown(outwards)} (along the last joint's axis)",
-            "turn it so that x+ points away from the last link", away,
+            f"{shown(outwards)} (along the last joint's axis)", "turn it so that x+ points away from the last link",
+            away,
         )  # fmt: skip
     elif abs(x @ UP) < 0.5 and angle_deg(z, UP - (UP @ x) * x) > 1.0:
         yield Finding(
@@ -225,18 +304,14 @@ def tool0(model: RobotModel) -> Iterator[Finding]:
         joint = model.parent_joints.get(name)
         if flange_name in model.links and joint is not None and joint.parent != flange_name:
             yield Finding(
-                "tool0-parent",
-                INFO,
-                name,
-                f"it hangs on {joint.parent}, {flange_name} is expected",
+                "tool0-parent", INFO, name, f"it hangs on {joint.parent}, {flange_name} is expected",
                 f"hang it on {flange_name}",
-            )
+            )  # fmt: skip
         elif flange_name in model.links and joint is not None and np.linalg.norm(joint.parent_from_joint[:3, 3]) > 1e-6:
             far = np.linalg.norm(joint.parent_from_joint[:3, 3]) * 1e3
             yield Finding(
                 "tool0-origin", INFO, name, f"it is {far:.3g} mm from {flange_name}; only their orientations are "
-                "expected to differ",
-                "check it against the controller's all-zeros tool",
+                "expected to differ", "check it against the controller's all-zeros tool",
             )  # fmt: skip
         for child in model.child_joints(name):
             yield Finding(
@@ -254,7 +329,84 @@ def tools_on_flange(model: RobotModel) -> Iterator[Finding]:
         for joint in model.child_joints(numbered[-1]):
             if re.search(r"tool(?!0$)|eef|gripper|hand|tcp", joint.child, re.IGNORECASE):
                 yield Finding(
-                    "eef-flange", WARNING, joint.child, f"it hangs on {numbered[-1]}; end effectors should hang on "
-                    "the flange",
-                    f"hang it on {arm.name('flange')}",
+                    "eef-flange", WARNING, joint.child, f"it hangs on {numbered[-1]}; end effectors should hang on the "
+                    "flange", f"hang it on {arm.name('flange')}",
                 )  # fmt: skip
+
+
+def tool_names(model: RobotModel) -> Iterator[Finding]:
+    """toolN is strongly discouraged for an application's frames; names should follow the guidelines for ROS names."""
+    for link in model.links:
+        if re.search(r"(^|_)tool[1-9]\d*$", link):
+            yield Finding(
+                "toolN", WARNING, link, "a number says nothing of what the frame is for, and a wrong tool frame is "
+                "dangerous", "name it after the tool, such as gripper_tcp",
+            )  # fmt: skip
+        if not _ROS_NAME.match(link):
+            yield Finding(
+                "ros-names", WARNING, link, f"'{link}' is no ROS name (letters, digits and _ after a letter)",
+                "rename it",
+            )  # fmt: skip
+
+
+def prefixes(model: RobotModel) -> Iterator[Finding]:
+    """The arms of a model with several should each have a prefix."""
+    found = arms(model)
+    if len(found) > 1 and any(not arm.prefix for arm in found):
+        own = next(arm for arm in found if not arm.prefix)
+        others = ", ".join(arm.prefix for arm in found if arm.prefix)
+        name = own.tip(model) or model.root
+        yield Finding(
+            "prefix", WARNING, name, f"this arm has no prefix while others have ({others})",
+            "give each arm's links a prefix",
+        )  # fmt: skip
+
+
+def left_handed(model: RobotModel) -> Iterator[Finding]:
+    """Frames of left-handed controllers should be overlaid by right-handed ones, and converted at the boundaries."""
+    for link in model.links.values():
+        if _LEFT_HANDED.search(link.name):
+            yield Finding(
+                "left-handed", INFO, link.name, "it is named as a left-handed controller's frame, and every frame here "
+                "is right-handed", "let it be the right-handed overlay, and convert where data enters and leaves ROS",
+            )  # fmt: skip
+        for shape in (*link.visuals, *link.collisions):
+            if shape.scale is not None and np.prod(shape.scale) < 0:
+                yield Finding(
+                    "left-handed", WARNING, link.name, f"mesh {shape.filename} is scaled by {shown(shape.scale)}, "
+                    "which mirrors it: it comes from a left-handed frame", "export the mesh in a right-handed frame",
+                )  # fmt: skip
+
+
+def vendor_names(model: RobotModel) -> Iterator[Finding]:
+    """The vendors' names for base and tool0, recognised."""
+    for link in model.links:
+        meant = [(vendor, role, name) for vendor, role, name in VENDOR_NAMES if _plain(name) == _plain(link)]
+        if not meant or link in VIRTUAL or link == model.root and _plain(link) == "world":
+            continue
+        role = meant[0][1]
+        who = ", ".join(f"{vendor} ({name})" for vendor, _, name in meant)
+        yield Finding(
+            "vendor-names", INFO, link, f"this is what {who} call the frame that REP 199 calls {role}",
+            f"call it {role}" if role not in model.links else f"{role} is there already; drop it or say what it is for",
+        )  # fmt: skip
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+RULES = (
+    Rule("base_link", "base_link is rigidly attached to the root body.", base_link),
+    Rule("base", "base is the controller's Cartesian frame, fixed, without shapes.", base),
+    Rule("link_n", "link_n in the order of the chain, oriented after REP 103.", link_n),
+    Rule("flange", "flange: fixed, without shapes, x+ away from the last link, REP 103.", flange),
+    Rule("tool0", "tool0: fixed, without shapes, child of flange; tool frames are its siblings.", tool0),
+    Rule("tool-names", "No toolN; names as ROS names them.", tool_names),
+    Rule("eef-flange", "End effectors hang on flange.", tools_on_flange),
+    Rule("prefix", "Several arms have prefixes.", prefixes),
+    Rule("left-handed", "Right-handed frames only.", left_handed),
+    Rule("vendor-names", "The vendors' names are hints.", vendor_names),
+)
+
+REP199 = Profile("rep199", "REP 199 frames of serial industrial manipulators", RULES, anchor="base_link")

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stretch_sim_cal.conventions.frames import UP, across, frames_in, moves, turn_deg
-from stretch_sim_cal.conventions.rep199.arms import VIRTUAL, Arm, arms
-from stretch_sim_cal.conventions.rep199.rules import (
+from stretch_sim_cal.conventions.profile import UP, across, frames_in, moves, turn_deg
+from stretch_sim_cal.conventions.rep199 import (
     PARALLEL_DEG,
+    VIRTUAL,
+    Arm,
+    arms,
     flange_axes,
     flange_way_out,
     link_n_of,

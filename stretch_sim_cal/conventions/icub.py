@@ -1,0 +1,396 @@
+"""The iCub model naming conventions: their tables as data, the rules, and the normal form.
+
+Where the document does not fit itself, docs/conventions.md says how it is read. The normal form takes names from the
+tables, negates axes that point opposite to them, and adds the standard frames.
+"""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from stretch_sim_cal.conventions.profile import (
+    ERROR,
+    INFO,
+    WARNING,
+    Exemption,
+    Finding,
+    Profile,
+    Rule,
+    angle_deg,
+    frames_in,
+    has_geometry,
+    lint,
+    moves,
+    rigidly_joined,
+    shown,
+)
+from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
+from stretch_sim_cal.robot.model import RobotModel, near
+
+BOARDS: dict[str, tuple[str, ...]] = {
+    "left_leg": ("l_hip_pitch", "l_hip_roll", "l_hip_yaw", "l_knee", "l_ankle_pitch", "l_ankle_roll"),
+    "right_leg": ("r_hip_pitch", "r_hip_roll", "r_hip_yaw", "r_knee", "r_ankle_pitch", "r_ankle_roll"),
+    "torso": ("torso_pitch", "torso_roll", "torso_yaw"),
+    "head": ("neck_pitch", "neck_roll", "neck_yaw"),
+    "left_arm": ("l_shoulder_pitch", "l_shoulder_roll", "l_shoulder_yaw", "l_elbow", "l_wrist_prosup", "l_wrist_pitch",
+                 "l_wrist_yaw"),
+    "right_arm": ("r_shoulder_pitch", "r_shoulder_roll", "r_shoulder_yaw", "r_elbow", "r_wrist_prosup", "r_wrist_pitch",
+                  "r_wrist_yaw"),
+}  # fmt: skip
+"""YARP control boards, and the joints of each."""
+FT_SENSORS = {
+    "l_arm_ft_sensor": "left_arm", "r_arm_ft_sensor": "right_arm", "l_leg_ft_sensor": "left_leg",
+    "l_foot_ft_sensor": "left_foot", "r_leg_ft_sensor": "right_leg", "r_foot_ft_sensor": "right_foot",
+}  # fmt: skip
+"""Fixed joints that stand for six-axis force-torque sensors, and YARP's names of those."""
+ROOT_LINK, ROOT_FRAME = "root_link", "root_frame"
+_SIDED = (
+    ("hip_1", "hip_pitch", ROOT_LINK), ("hip_2", "hip_roll", "hip_1"), ("hip_3", "leg_ft_sensor", "hip_2"),
+    ("upper_leg", "hip_yaw", "hip_3"), ("lower_leg", "knee", "upper_leg"), ("ankle_1", "ankle_pitch", "lower_leg"),
+    ("ankle_2", "ankle_roll", "ankle_1"), ("foot", "foot_ft_sensor", "ankle_2"),
+    ("shoulder_1", "shoulder_pitch", "chest"), ("shoulder_2", "shoulder_roll", "shoulder_1"),
+    ("shoulder_3", "shoulder_yaw", "shoulder_2"), ("upper_arm", "arm_ft_sensor", "shoulder_3"),
+    ("elbow_1", "elbow", "upper_arm"), ("forearm", "wrist_prosup", "elbow_1"),
+    ("wrist_1", "wrist_pitch", "forearm"), ("hand", "wrist_yaw", "wrist_1"),
+)  # fmt: skip
+AXIS_DEG = 1.0
+"""Axes of legs and torso are meant to be exact."""
+WRONG_AXIS_DEG = 45.0
+"""Beyond this another axis is nearer, or the sign is wrong."""
+_DISREGARDED = re.compile(r"eye|hand_|finger|thumb|index|middle|ring|little|pinky", re.IGNORECASE)
+_ALL_JOINTS = [joint for joints in BOARDS.values() for joint in joints]
+_JOINTS = {name for joints in BOARDS.values() for name in joints} | set(FT_SENSORS)
+
+
+def _on_side(side: str, name: str) -> str:
+    return name if name in (ROOT_LINK, "chest") else f"{side}_{name}"
+
+
+LINKS: dict[str, tuple[str, str]] = {
+    **{
+        _on_side(side, link): (f"{side}_{joint}", _on_side(side, parent))
+        for side in "lr"
+        for link, joint, parent in _SIDED
+    },
+    "torso_1": ("torso_pitch", ROOT_LINK),
+    "torso_2": ("torso_roll", "torso_1"),
+    "chest": ("torso_yaw", "torso_2"),
+    "neck_1": ("neck_pitch", "chest"),
+    "neck_2": ("neck_roll", "neck_1"),
+    "head": ("neck_yaw", "neck_2"),
+}
+
+
+"""Each link's parent joint and parent link, with the table's slips put right (see `SLIPS`)."""
+
+
+NECK_LINKS = ("neck_1", "neck_2", "head")
+
+
+"""Not in the table of links, so a model that calls them otherwise is not at fault."""
+
+
+SMALL_WITHOUT_MASS = ("[lr]_hip_3", "[lr]_wrist_1", "torso_[12]", "neck_[12]")
+
+
+SMALL_WITHOUT_SHAPE = ("[lr]_hip_3", "[lr]_ankle_2", "[lr]_shoulder_3", "[lr]_elbow_1", "[lr]_wrist_1", "torso_2")
+
+
+"""Links of more complex linkages that released models give no mass, or no mesh, of their own (shell patterns)."""
+
+
+AXES: dict[str, tuple[int, int, int]] = {
+    "l_hip_pitch": (0, 1, 0), "l_hip_roll": (-1, 0, 0), "l_hip_yaw": (0, 0, 1), "l_knee": (0, 1, 0),
+    "l_ankle_pitch": (0, -1, 0), "l_ankle_roll": (-1, 0, 0),
+    "r_hip_pitch": (0, 1, 0), "r_hip_roll": (1, 0, 0), "r_hip_yaw": (0, 0, -1), "r_knee": (0, 1, 0),
+    "r_ankle_pitch": (0, -1, 0), "r_ankle_roll": (1, 0, 0),
+    "torso_pitch": (0, -1, 0), "torso_roll": (-1, 0, 0), "torso_yaw": (0, 0, -1),
+    "l_shoulder_pitch": (0, -1, 0), "l_shoulder_roll": (-1, 0, 0), "l_shoulder_yaw": (0, 0, -1), "l_elbow": (0, 1, 0),
+    "l_wrist_prosup": (0, 0, -1), "l_wrist_pitch": (1, 0, 0), "l_wrist_yaw": (0, -1, 0),
+    "r_shoulder_pitch": (0, -1, 0), "r_shoulder_roll": (1, 0, 0), "r_shoulder_yaw": (0, 0, 1), "r_elbow": (0, 1, 0),
+    "r_wrist_prosup": (0, 0, 1), "r_wrist_pitch": (-1, 0, 0), "r_wrist_yaw": (0, -1, 0),
+}  # fmt: skip
+
+
+"""Axes of revolute joints at the zero configuration, in the root frame, as the table has them. None of the neck's."""
+
+
+ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])
+
+
+"""Their axes are only an idea of the direction, the text says."""
+
+
+FRAMES: dict[str, tuple[str, ...]] = {
+    "root_frame": (ROOT_LINK,),
+    "imu_frame": ("head",),
+    "l_hand_dh_frame": ("l_hand",), "r_hand_dh_frame": ("r_hand",),
+    "l_foot_dh_frame": ("l_foot",), "r_foot_dh_frame": ("r_foot",),
+    "l_arm_ft_frame": ("l_shoulder_3", "l_upper_arm"), "r_arm_ft_frame": ("r_shoulder_3", "r_upper_arm"),
+    "l_leg_ft_frame": ("l_hip_2", "l_hip_3"), "r_leg_ft_frame": ("r_hip_2", "r_hip_3"),
+    "l_foot_ft_frame": ("l_ankle_2", "l_foot"), "r_foot_ft_frame": ("r_ankle_2", "r_foot"),
+    "l_upper_arm_dh_frame": ("l_upper_arm",), "r_upper_arm_dh_frame": ("r_upper_arm",),
+    "l_forearm_dh_frame": ("l_forearm",), "r_forearm_dh_frame": ("r_forearm",),
+}  # fmt: skip
+
+
+"""Frames, and the links that each may be fixed to; those of the eyes are left out as the text leaves the eyes out."""
+
+
+SKIN_PARTS = {
+    "l_foot_dh_frame": "LEFT_FOOT", "r_foot_dh_frame": "RIGHT_FOOT",
+    "l_upper_arm_dh_frame": "SKIN_LEFT_UPPER_ARM", "r_upper_arm_dh_frame": "SKIN_RIGHT_UPPER_ARM",
+    "l_forearm_dh_frame": "SKIN_LEFT_FOREARM", "r_forearm_dh_frame": "SKIN_RIGHT_FOREARM",
+    "l_hand_dh_frame": "SKIN_LEFT_HAND", "r_hand_dh_frame": "SKIN_RIGHT_HAND",
+}  # fmt: skip
+
+
+"""Frames of the skin system, and its parts."""
+
+
+def control_boards(model: RobotModel) -> Iterator[Finding]:
+    """Joints have the names of YARP's control boards, and each board finds all of its joints."""
+    for board, joints in BOARDS.items():
+        missing = [name for name in joints if name not in model.joints]
+        if len(missing) == len(joints):
+            yield Finding(
+                "control-board", INFO, board, f"none of its joints is in the model ({', '.join(joints)})",
+                "none, if it has none",
+            )  # fmt: skip
+            continue
+        for name in missing:
+            yield Finding(
+                "control-board", ERROR, name, f"control board {board} has {len(joints)} joints, this one is missing",
+                f"name the joint {name}{near(name, _unknown_joints(model)) if _unknown_joints(model) else ''}",
+            )  # fmt: skip
+        for name in joints:
+            if name in model.joints and model.joints[name].type != "revolute":
+                yield Finding(
+                    "joint-type", ERROR, name, f"it is {model.joints[name].type}, the table says revolute",
+                    "make it revolute",
+                )  # fmt: skip
+
+
+def _unknown_joints(model: RobotModel) -> list[str]:
+    return [joint.name for joint in model.joints.values() if moves(joint) and joint.name not in _ALL_JOINTS]
+
+
+def unknown_joints(model: RobotModel) -> Iterator[Finding]:
+    """Moving joints are those of the table; eyes and hands are not covered by it."""
+    for name in _unknown_joints(model):
+        if _DISREGARDED.search(name):
+            yield Finding("joint-name", INFO, name, "eyes and hands are not covered by the conventions", "none needed")
+        else:
+            yield Finding(
+                "joint-name", WARNING, name, f"the table has no such joint{near(name, _ALL_JOINTS)}", "rename it"
+            )
+
+
+def ft_sensors(model: RobotModel) -> Iterator[Finding]:
+    """Force-torque sensors are fixed joints with the names of the table; a robot has up to six."""
+    for name, sensor in FT_SENSORS.items():
+        if name not in model.joints:
+            yield Finding(
+                "ft-sensor", INFO, name, f"there is no such joint for YARP's sensor {sensor}", "none, if it has none"
+            )
+        elif moves(model.joints[name]):
+            yield Finding("ft-sensor", ERROR, name, f"it is {model.joints[name].type}", "make it fixed")
+
+
+def links(model: RobotModel) -> Iterator[Finding]:
+    """Links have the names of the table, below the joints and links that it says."""
+    if ROOT_LINK not in model.links:
+        yield Finding("link", ERROR, model.root, f"there is no {ROOT_LINK}", f"call the pelvis {ROOT_LINK}")
+    elif not rigidly_joined(model, ROOT_LINK, model.root):
+        yield Finding("link", ERROR, ROOT_LINK, f"it moves against the root {model.root}", "make it the root")
+    for link, (joint_name, _) in LINKS.items():
+        joint = model.joints.get(joint_name)
+        if joint is None:
+            if (
+                link in model.links
+                and link not in NECK_LINKS
+                and joint_name not in FT_SENSORS
+                and _board_is_there(model, joint_name)
+            ):
+                above = model.parent_joints.get(link)
+                yield Finding(
+                    "parent-joint", ERROR, link, f"it hangs on joint {above.name if above else 'none'}, the table says "
+                    f"{joint_name}", f"call the joint above it {joint_name}",
+                )  # fmt: skip
+            continue
+        level = INFO if link in NECK_LINKS else ERROR
+        if joint.child != link:
+            yield Finding(
+                "link", level, joint.child, f"the link below joint {joint_name} is called {joint.child}",
+                f"call it {link}",
+            )  # fmt: skip
+        expected = _parent(model, link)
+        if joint.parent != expected:
+            yield Finding(
+                "parent-link", level, link, f"joint {joint_name} hangs on {joint.parent}, the table says {expected}",
+                f"hang it on {expected}",
+            )  # fmt: skip
+
+
+def bodies(model: RobotModel) -> Iterator[Finding]:
+    """Links, other than frames, are characterised by a mass and a physical shape."""
+    for link in (ROOT_LINK, *LINKS):
+        if link not in model.links:
+            continue
+        inertial = model.links[link].inertial
+        if inertial is None or inertial.mass <= 0.0:
+            yield Finding("link-mass", WARNING, link, "the link has no mass", "give it its inertial parameters")
+        if not has_geometry(model, link):
+            yield Finding("link-shape", WARNING, link, "the link has no shape", "give it its mesh")
+
+
+def _board_is_there(model: RobotModel, joint_name: str) -> bool:
+    return any(joint_name in joints and any(name in model.joints for name in joints) for joints in BOARDS.values())
+
+
+def _parent(model: RobotModel, link: str) -> str:
+    """Return a link's parent in the table; the link beyond a sensor that the robot does not have is skipped."""
+    parent = LINKS[link][1]
+    while parent in LINKS and LINKS[parent][0] in FT_SENSORS:
+        if LINKS[parent][0] in model.joints or parent in model.links:
+            break
+        parent = LINKS[parent][1]
+    return parent
+
+
+def axes(model: RobotModel) -> Iterator[Finding]:
+    """Axes at the zero configuration, in the root frame, point where the table says; those of the arms roughly."""
+    reference = next((link for link in (ROOT_FRAME, ROOT_LINK) if link in model.links), None)
+    if reference is None:
+        return
+    frames = frames_in(model, reference)
+    for name, direction in AXES.items():
+        joint = model.joints.get(name)
+        if joint is None or not moves(joint) or not joint.axis.any():
+            continue
+        axis = frames[joint.child][:3, :3] @ joint.unit_axis
+        away = angle_deg(axis, np.array(direction, dtype=float))
+        arm = name in ARM_JOINTS
+        if away <= AXIS_DEG:
+            continue
+        level = ERROR if away > WRONG_AXIS_DEG else INFO if arm else WARNING
+        roughly = "; the table gives the arms' axes only roughly" if arm else ""
+        opposite = "negate the axis and swap the limits" if away > 180.0 - WRONG_AXIS_DEG else "turn the axis"
+        yield Finding(
+            "axis", level, name, f"at zero its axis {shown(axis)} in {reference} is {away:.1f} deg from the table's "
+            f"{shown(np.array(direction))}{roughly}", "none needed" if level == INFO else opposite, away,
+        )  # fmt: skip
+
+
+def holders_of(model: RobotModel, frame: str) -> tuple[str, ...]:
+    """Return the links that a frame may be fixed to: the table's, and the link before a sensor that is not there."""
+    unbuilt = {link for link, (joint, _) in LINKS.items() if joint in FT_SENSORS and joint not in model.joints}
+    before = [LINKS[link][1] for link in FRAMES[frame] if link in unbuilt and link not in model.links]
+    return tuple(dict.fromkeys((*before, *FRAMES[frame])))
+
+
+def frames(model: RobotModel) -> Iterator[Finding]:
+    """Frames are fixed to the links that the table says, without shapes; DH frames also serve the skin."""
+    for name in FRAMES:
+        holders = holders_of(model, name)
+        rule = "skin-frame" if name in SKIN_PARTS else "frame"
+        if name not in model.links:
+            what = f" (skin part {SKIN_PARTS[name]})" if name in SKIN_PARTS else ""
+            yield Finding(
+                rule, INFO, name, f"there is no such frame{what}; the table has it on {' or '.join(holders)}",
+                "add it if it is used",
+            )  # fmt: skip
+            continue
+        joint = model.parent_joints.get(name)
+        if joint is not None and moves(joint):
+            yield Finding(rule, ERROR, name, f"its joint {joint.name} is {joint.type}", "make it fixed")
+        elif not any(holder in model.links and rigidly_joined(model, name, holder) for holder in holders):
+            on = joint.parent if joint is not None else "nothing"
+            yield Finding(
+                rule, ERROR, name, f"it is fixed to {on}, the table says {' or '.join(holders)}",
+                f"hang it on {holders[-1]}",
+            )  # fmt: skip
+        if has_geometry(model, name):
+            yield Finding(rule, WARNING, name, "it is a frame and has a shape", "move the shape to its link")
+
+
+def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the new names of links and of joints, those only that change.
+
+    A joint is recognised by its name however its words are joined and its side is written (`LeftHipPitch`,
+    `left_hip_pitch_joint`); a link by the joint above it, or as the root.
+    """
+    joints = {}
+    for name in model.joints:
+        meant = canonical(name)
+        if meant in _JOINTS and meant not in model.joints and meant not in joints.values():
+            joints[name] = meant
+    links = {}
+    for link, (joint_name, _) in LINKS.items():
+        joint = next((each for each in model.joints.values() if joints.get(each.name, each.name) == joint_name), None)
+        if joint is not None and joint.child != link:
+            links[joint.child] = link
+    known = any(joints.get(name, name) in _JOINTS for name in model.joints)
+    if known and ROOT_LINK not in model.links and model.root not in links:
+        links[model.root] = ROOT_LINK
+    return links, joints
+
+
+def canonical(name: str) -> str:
+    """Return a joint's name as the tables would write it: small words joined by _, the side as l_ or r_ in front."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").split("_")
+    words = [word for word in words if word not in ("joint", "")]
+    sides = {"left": "l", "right": "r", "l": "l", "r": "r"}
+    side = next((sides[word] for word in words if word in sides), None)
+    rest = [word for word in words if word not in sides]
+    return "_".join(([side] if side else []) + rest)
+
+
+def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
+    """Return which joints count the other way round than the table says, and why."""
+    reversed_ = [
+        each.name for each in lint(model, ICUB)
+        if each.rule == "axis" and each.level == ERROR and each.measured > 180.0 - WRONG_AXIS_DEG
+    ]  # fmt: skip
+    signs = dict.fromkeys(reversed_, -1)
+    return Turning(signs=signs), dict.fromkeys(reversed_, "the table's axis; check the motor's polarity")
+
+
+def missing_frames(model: RobotModel) -> list[AddedFrame]:
+    """Return the standard frames whose links are there, at those links' origins: no description tells their poses.
+
+    The frame of a force-torque sensor is added on the link below the sensor's joint, whose origin is the sensor's, and
+    only where there is the sensor.
+    """
+    added = []
+    for name in FRAMES:
+        holders = holders_of(model, name)
+        sensor = model.joints.get(name.replace("_ft_frame", "_ft_sensor")) if name.endswith("_ft_frame") else None
+        if name in model.links or name.endswith("_ft_frame") and (sensor is None or sensor.child not in holders):
+            continue
+        holder = sensor.child if sensor is not None else next((each for each in holders if each in model.links), None)
+        if holder is not None:
+            exact = sensor is not None or name == ROOT_FRAME
+            reason = f"at {holder}'s origin" + ("" if exact else "; its pose is not known: measure it")
+            added.append(AddedFrame(name, f"{name}_fixed_joint", holder, np.eye(4), reason))
+    return added
+
+
+RULES = (
+    Rule("control-board", "The joints of each YARP control board, by name and type.", control_boards),
+    Rule("joint-name", "Moving joints are those of the table.", unknown_joints),
+    Rule("ft-sensor", "Force-torque sensors are fixed joints.", ft_sensors),
+    Rule("links", "Links, their parent joints and parent links.", links),
+    Rule("body", "Links have a mass and a shape.", bodies),
+    Rule("axis", "Axes at zero in the root frame.", axes),
+    Rule("frame", "Frames, DH frames and skin frames.", frames),
+)
+
+EXEMPTIONS = (
+    Exemption("axis", "torso_roll", "the table says (-1 0 0), released models turn about (1 0 0)", at_least=179.0),
+    *(Exemption(rule, names, "released models (iCubGenova03, iCubLisboa01) leave it to the link beside it")
+      for rule, each in (("link-mass", SMALL_WITHOUT_MASS), ("link-shape", SMALL_WITHOUT_SHAPE)) for names in each),
+)  # fmt: skip
+
+ICUB = Profile("icub", "iCub model naming conventions", RULES, EXEMPTIONS, ROOT_LINK)

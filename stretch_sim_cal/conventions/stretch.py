@@ -1,0 +1,470 @@
+"""The Stretch's URDF conventions: Rules 1 to 7 and, as listed exceptions, where document and released model part.
+
+Each function yields one finding for each departure. Frames are compared at position zero, in base_link.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stretch_sim_cal.conventions import stretch_names as names
+from stretch_sim_cal.conventions.profile import (
+    ERROR,
+    INFO,
+    PRIMARY,
+    UP,
+    WARNING,
+    Exemption,
+    Finding,
+    Profile,
+    Rule,
+    across,
+    angle_deg,
+    frames_in,
+    nearest_primary,
+    shown,
+    turn_deg,
+)
+from stretch_sim_cal.conventions.stretch_names import BASE, EXACT_DEG, MOUNT_DEG
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.model import Joint, RobotModel
+
+LIDAR_DEG = 10.0
+"""The same for the turn of a lidar about its z axis, which the released model chooses to 5 deg."""
+
+
+def base_link(model: RobotModel) -> Iterator[Finding]:
+    """Everything is measured in base_link."""
+    if names.BASE not in model.links:
+        yield Finding(
+            "base-link", ERROR, model.root, f"there is no {names.BASE} (the root is {model.root}), and all frames are "
+            "said in it", f"name the link of the base {names.BASE}",
+        )  # fmt: skip
+
+
+def identity_alignment(model: RobotModel) -> Iterator[Finding]:
+    """Rule 1: primary links, and the wrist's and the wheels' zero positions, are aligned with base_link."""
+    if names.BASE not in model.links:
+        return
+    frames = frames_in(model, names.BASE)
+    upwards = [names.FOOTPRINT] if names.FOOTPRINT in model.links else []
+    for link in (*upwards, *names.PRIMARY_LINKS, *names.ROTATING_LINKS, *names.wheels(model)):
+        if link not in model.links:
+            continue
+        now, joint = frames[link][:3, :3], model.parent_joints.get(link)
+        axis = None if link == names.FOOTPRINT else axis_of_motion(frames, joint)
+        right = np.eye(3) if link in names.wheels(model) else names.aligned(now, axis)
+        turned = turn_deg(now)
+        if turn_deg(right) > 0.0 and turn_deg(right.T @ now) <= EXACT_DEG:
+            yield Finding(
+                "rule-1-oblique", INFO, link, f"at zero of {joint.name} it is turned {turned:.4g} deg against "
+                f"{names.BASE}: its axis of motion, {shown(axis)}, is along no primary axis, and Rule 3 turns the "
+                "frame", "none needed",
+            )  # fmt: skip
+        elif turned > EXACT_DEG:
+            where = f"at zero of {joint.name} it" if joint is not None and joint.variables else "it"
+            yield Finding(
+                "rule-1", ERROR, link, f"{where} is turned {turned:.4g} deg against {names.BASE}; its x axis is "
+                f"{shown(frames[link][:3, 0])}, its z axis {shown(frames[link][:3, 2])}",
+                "give it base_link's orientation (rpy 0 0 0 from an aligned parent) and carry what hangs on it along",
+                turned,
+            )  # fmt: skip
+
+
+def axis_of_motion(frames: dict[str, np.ndarray], joint: Joint | None) -> np.ndarray | None:
+    """Return the axis (3,) that a joint with one degree of freedom moves along or about, in the frame that `frames`
+    are in; None for other joints."""
+    if joint is None or joint.variables != 1:
+        return None
+    return frames[joint.child][:3, :3] @ joint.unit_axis
+
+
+def arm_order(model: RobotModel) -> Iterator[Finding]:
+    """Rule 2: arm_l0 to arm_l4 in order from the lift to the wrist, links and joints alike."""
+    present = [link for link in model.order if link.startswith("arm_l")]
+    for link, joint_name in zip(names.ARM, names.ARM_JOINTS, strict=True):
+        if link not in model.links:
+            yield _arm(
+                link, f"there is no {link}; the arm has {_listed(present)}",
+                "name the five links in order from the lift",
+            )  # fmt: skip
+            continue
+        joint = model.parent_joints.get(link)
+        expected = names.LIFT if link == names.ARM[0] else names.ARM[names.ARM.index(link) - 1]
+        if joint is None or joint.parent != expected:
+            parent = joint.parent if joint else "nothing"
+            yield _arm(
+                link, f"{link} hangs on {parent}, its number says {expected}", f"number the links from {names.LIFT} on"
+            )
+        if joint is not None and joint.name != joint_name:
+            yield _arm(joint.name, f"the joint above {link} is called {joint.name}", f"call it {joint_name}")
+    for link in present:
+        if link not in names.ARM and link.split("_")[1].removeprefix("l").isdigit():
+            yield _arm(link, f"{link} is not one of {names.ARM[0]} to {names.ARM[-1]}", "number the five links 0 to 4")
+    wrist = model.parent_joints.get(names.WRIST)
+    if names.WRIST in model.links and (wrist is None or wrist.parent != names.ARM[-1]):
+        yield _arm(
+            names.WRIST, f"the wrist is anchored on {wrist.parent if wrist else 'nothing'}, not on {names.ARM[-1]}",
+            f"number the links so that the last, {names.ARM[-1]}, holds {names.WRIST}",
+        )  # fmt: skip
+
+
+def _arm(name: str, message: str, fix: str) -> Finding:
+    return Finding("rule-2", ERROR, name, message, fix)
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(words) or "none"
+
+
+def positive_axes(model: RobotModel) -> Iterator[Finding]:
+    """Rule 3: every axis of motion is a unit vector along a positive primary axis."""
+    for joint in model.joints.values():
+        if not joint.variables or joint.type in ("floating", "spherical"):
+            continue
+        length = float(np.linalg.norm(joint.axis))
+        if abs(length - 1.0) > 1e-6:
+            yield Finding(
+                "rule-3-unit", ERROR, joint.name, f"axis {shown(joint.axis)} has length {length:.6g}, not 1",
+                f"write {shown(joint.unit_axis)}",
+            )  # fmt: skip
+        nearest = nearest_primary(joint.unit_axis)
+        away = angle_deg(joint.unit_axis, PRIMARY[nearest])
+        if away > EXACT_DEG:
+            yield Finding(
+                "rule-3-primary", ERROR, joint.name, f"axis {shown(joint.unit_axis)} is {away:.4g} deg from the "
+                f"nearest primary axis, {nearest}", f"turn {joint.child}'s frame so that the axis is +{nearest[1]}",
+                away,
+            )  # fmt: skip
+        if nearest.startswith("-"):
+            yield Finding(
+                "rule-3-positive", ERROR, joint.name, f"axis {shown(joint.unit_axis)} is negative ({nearest})",
+                f"make it +{nearest[1]}, swap and negate the limits, and check the motor's polarity",
+            )  # fmt: skip
+
+
+def wheels(model: RobotModel) -> Iterator[Finding]:
+    """Rule 6: wheels turn about z, which points to the base's centre; x is the way they roll; numbers go round."""
+    found = names.wheels(model)
+    if names.BASE not in model.links:
+        return
+    if not found:
+        yield Finding(
+            "rule-6-numbers", ERROR, names.BASE, "there is no wheel_0_link", "name the wheels wheel_0_link and so on"
+        )
+        return
+    frames = frames_in(model, names.BASE)
+    placed = [link for link in found if np.linalg.norm(across(frames[link][:3, 3], UP)) > 1e-3]
+    for link in found:
+        joint, is_ = model.parent_joints.get(link), frames[link][:3, :3]
+        axis = axis_of_motion(frames, joint)
+        if joint is not None:
+            yield from _wheel_axis(link, joint, axis)
+        if axis is None or not names.rolls(joint, axis):
+            continue
+        if link not in placed:
+            yield Finding(
+                "rule-6-place", ERROR, link, "the wheel is in the base's centre", "put its origin where the wheel is"
+            )
+            continue
+        inwards = -across(frames[link][:3, 3], UP)
+        right = names.wheel_rotation(is_, axis, frames[link][:3, 3])
+        aside = angle_deg(right[:, 2], inwards)
+        if aside > 1.0:
+            yield Finding(
+                "rule-6-line", WARNING, link, f"its axis of rotation is {aside:.4g} deg from towards the base's centre",
+                "none by turning frames: the mechanism has it so", aside,
+            )  # fmt: skip
+        for column, rule, what in (
+            (2, "rule-6-z", "its axis of rotation towards the base's centre"),
+            (0, "rule-6-x", "its direction of motion"),
+        ):
+            away = angle_deg(is_[:, column], right[:, column])
+            if away > 1.0:
+                yield Finding(
+                    rule, ERROR, link, f"its {'xyz'[column]} axis {shown(is_[:, column])} is {away:.4g} deg from "
+                    f"{what}, {shown(right[:, column])}", f"turn the frame so that {'xyz'[column]} is "
+                    f"{shown(right[:, column])}", away,
+                )  # fmt: skip
+    yield from _wheel_numbers(found, {link: frames[link][:3, 3] for link in placed})
+
+
+def _wheel_axis(link: str, joint: Joint, axis: np.ndarray | None) -> Iterator[Finding]:
+    if not joint.variables:
+        yield Finding("rule-6-axis", ERROR, joint.name, f"{link} is on a fixed joint", "make it continuous about z")
+    elif joint.type in ("revolute", "continuous") and not names.rolls(joint, axis):
+        yield Finding(
+            "rule-6-axis", ERROR, joint.name, f"{link} turns about {shown(axis)} in {names.BASE}, which is upright: it "
+            "does not roll", "call it otherwise, it is no wheel",
+        )  # fmt: skip
+    elif joint.type == "prismatic" or angle_deg(joint.axis, UP) > EXACT_DEG:
+        yield Finding(
+            "rule-6-axis", ERROR, joint.name, f"{link} moves {joint.type} along or about {shown(joint.axis)}, not "
+            "about z", "turn the wheel's frame so that its axis is 0 0 1",
+        )  # fmt: skip
+
+
+def _wheel_numbers(found: list[str], positions: dict[str, np.ndarray]) -> Iterator[Finding]:
+    if len(positions) < len(found):
+        return
+    for number, (link, right) in enumerate(zip(found, names.wheel_order(positions), strict=True)):
+        azimuth = np.degrees(np.arctan2(*positions[right][1::-1]))
+        name = f"wheel_{number}_link"
+        if link != right:
+            yield Finding(
+                "rule-6-numbers", ERROR, right, f"it stands at {azimuth:.1f} deg and is number {number} "
+                "counter-clockwise from the wheel nearest to forward", f"call it {name}",
+            )  # fmt: skip
+        elif link.removesuffix("_link") != name.removesuffix("_link"):
+            yield Finding("rule-6-numbers", ERROR, link, f"it is wheel number {number}", f"call it {name}")
+
+
+def suffixes(model: RobotModel) -> Iterator[Finding]:
+    """Rule 7: links end in _link, joints in _joint, and what distinguishes them stands before that."""
+    for kind, entries in (("link", model.links), ("joint", model.joints)):
+        for name in entries:
+            stem = name.removesuffix(f"_{kind}")
+            inside = stem.split("_")
+            if stem == name or kind in inside:
+                right = names.suffixed(name, kind)
+                wrong = f"does not end in _{kind}" if stem == name else f"says '{kind}' twice"
+                fix = f"call it {right}" if right != name else f"call it after what it is, with _{kind} at the end"
+                yield Finding("rule-7", ERROR, name, f"{kind} '{name}' {wrong}", fix)
+    for joint in model.joints.values():
+        stem, child = joint.name.removesuffix("_joint"), joint.child.removesuffix("_link")
+        if stem != child and joint.name != stem and joint.child != child:
+            yield Finding(
+                "rule-7-consistent", INFO, joint.name, f"the joint is named '{stem}', the link below it '{child}'",
+                f"'{child}_joint' would say which link it moves",
+            )  # fmt: skip
+
+
+def sensor_bases(model: RobotModel) -> Iterator[Finding]:
+    """Rule 4: x of a sensor's base frame points forward, z to its top; the head's cameras lie on their sides."""
+    if names.BASE not in model.links:
+        return
+    frames = frames_in(model, names.BASE)
+    for link in names.sensors(model):
+        rotation, position = frames[link][:3, :3], frames[link][:3, 3]
+        if link.startswith("line_sensor") and np.linalg.norm(position[:2]) < 1e-3:
+            continue
+        forward = names.looks(link, position)
+        away = angle_deg(rotation[:, 0], forward)
+        if away >= names.LOOKS_DEG:
+            yield Finding(
+                "rule-4-base-x", ERROR, link, f"its x axis {shown(rotation[:, 0])} is {away:.4g} deg from where the "
+                f"sensor is mounted to look, {shown(forward)}", "turn the frame so that x points out of the sensor",
+                away,
+            )  # fmt: skip
+            continue
+        right = names.sensor_upright(link, rotation[:, 0])
+        off = angle_deg(rotation[:, 2], right[:, 2])
+        if off > MOUNT_DEG:
+            where = "sideways, as this camera is mounted," if link in names.SIDEWAYS_CAMERAS else "to the sensor's top"
+            yield Finding(
+                "rule-4-base-z", ERROR, link, f"its z axis {shown(rotation[:, 2])} is {off:.4g} deg from where it "
+                f"points {where} {shown(right[:, 2])}", f"turn the frame about x so that z is {shown(right[:, 2])}",
+                off,
+            )  # fmt: skip
+
+
+def optical_frames(model: RobotModel) -> Iterator[Finding]:
+    """Rule 4: an optical frame's z points out of the sensor, x to its right, y down; every sensor has one."""
+    for sensor in names.sensors(model):
+        frames = names.optical_frames(model, sensor)
+        if not frames:
+            name = sensor.removesuffix("_link") + "_optical_link"
+            yield Finding("rule-4-optical-missing", ERROR, sensor, "it has no optical frame", f"add {name} below it")
+        for link in frames:
+            joint = model.parent_joints[link]
+            if joint.variables:
+                yield Finding("rule-4-optical", ERROR, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
+                continue
+            off = turn_deg(names.OPTICAL_FROM_SENSOR @ joint.parent_from_joint[:3, :3])
+            if off > EXACT_DEG:
+                rotation = joint.parent_from_joint[:3, :3]
+                yield Finding(
+                    "rule-4-optical", ERROR, link, f"it is {off:.4g} deg from z forward, x right, y down of {sensor}; "
+                    f"in it, z is {shown(rotation[:, 2])} and x is {shown(rotation[:, 0])}",
+                    "give its joint rpy -pi/2 0 -pi/2", off,
+                )  # fmt: skip
+    for link in model.order:
+        joint = model.parent_joints.get(link)
+        if names.is_optical(link) and joint is not None and joint.parent not in names.sensors(model):
+            yield Finding(
+                "rule-4-optical-parent", ERROR, link, f"it hangs on {joint.parent}, which is no sensor's base frame",
+                "hang it on the base frame of its sensor",
+            )  # fmt: skip
+
+
+def lidars(model: RobotModel) -> Iterator[Finding]:
+    """Rule 4: a lidar's z points out of it, y to the head's centre, x up."""
+    if names.BASE not in model.links:
+        return
+    frames, found = frames_in(model, names.BASE), names.lidars(model)
+    for link in found:
+        x, y, z = frames[link][:3, :3].T
+        inwards = names.head_centre(frames, found, link) - frames[link][:3, 3]
+        if np.linalg.norm(inwards) < 1e-3:
+            yield Finding("rule-4-place", ERROR, link, "it is in the head's middle plane", "put it where the lidar is")
+            continue
+        outwards = names.looks(link, frames[link][:3, 3], inwards)
+        away = angle_deg(z, outwards)
+        if away >= names.LOOKS_DEG:
+            yield Finding(
+                "rule-4-lidar-z", ERROR, link, f"its z axis {shown(z)} is {away:.4g} deg from the way out, "
+                f"{shown(outwards)}", "turn the frame so that z points out of the lidar", away,
+            )  # fmt: skip
+            continue
+        off = angle_deg(y, inwards)
+        if off > MOUNT_DEG:
+            yield Finding(
+                "rule-4-lidar-y", ERROR, link, f"its y axis {shown(y)} is {off:.4g} deg from the head's centre, which "
+                f"is towards {shown(inwards / np.linalg.norm(inwards))}",
+                "turn the frame about z so that y points there", off,
+            )  # fmt: skip
+        up = across(UP, z)
+        low = angle_deg(x, up)
+        if low > LIDAR_DEG:
+            yield Finding(
+                "rule-4-lidar-x", ERROR, link, f"its x axis {shown(x)} is {low:.4g} deg from up, as far as z lets it "
+                "point up", "turn the frame about z so that x points up", low,
+            )  # fmt: skip
+
+
+def grasp_center(model: RobotModel) -> Iterator[Finding]:
+    """Rule 5: a tool that grips has a virtual grasp centre, parallel to the wrist's links."""
+    link = names.grasp_center(model)
+    if link is None:
+        if names.fingers(model):
+            joint = names.fingers(model)[0]
+            yield Finding(
+                "rule-5-center-missing", ERROR, joint.parent,
+                f"its tool has fingers ({joint.child}) but no grasp centre",
+                f"add {names.GRASP_CENTERS[0]} between the fingertips",
+            )  # fmt: skip
+        return
+    if link != names.GRASP_CENTERS[1]:
+        yield Finding(
+            "rule-5-names", ERROR, link, f"the grasp centre is called {link}, Rule 5 writes {names.GRASP_CENTERS[1]}",
+            f"call it {names.GRASP_CENTERS[1]}",
+        )  # fmt: skip
+    if not names.is_virtual(model, link):
+        yield Finding("rule-5-virtual", ERROR, link, "it has a shape or a mass", "leave it a frame without either")
+    joint = model.parent_joints.get(link)
+    if joint is not None and joint.variables:
+        yield Finding("rule-5-virtual", ERROR, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
+    if names.ROLL in model.links:
+        turned = turn_deg(frames_in(model, names.ROLL)[link][:3, :3])
+        if turned > EXACT_DEG:
+            yield Finding(
+                "rule-5-center", ERROR, link, f"it is turned {turned:.4g} deg against {names.ROLL}",
+                "make it parallel to the wrist's links", turned,
+            )  # fmt: skip
+
+
+def fingertips(model: RobotModel) -> Iterator[Finding]:
+    """Rule 5: x of a fingertip is normal to its surface and points inwards to the grasp centre."""
+    center = names.grasp_center(model)
+    if center is None:
+        return
+    tips = names.fingertips(model)
+    for link in tips:
+        if not link.startswith("link_fingertip_"):
+            yield Finding(
+                "rule-5-names", ERROR, link, f"a fingertip is called {link}, Rule 5 writes link_fingertip_*",
+                "call it link_fingertip_ and its side",
+            )  # fmt: skip
+    tipped = {joint.name for link in tips for joint in model.chain(link)}
+    bare = [joint.child for joint in names.fingers(model) if joint.name not in tipped]
+    for link in (*tips, *bare):
+        off, inwards = _inwards_deg(model, link, center)
+        if link in bare:
+            yield Finding(
+                "rule-5-tip-missing", ERROR, link, f"the finger has no fingertip frame; its own x axis is {off:.4g} "
+                "deg from inwards", f"add {link.removesuffix('_link').replace('finger', 'fingertip')}_link, x normal "
+                "to the surface", off,
+            )  # fmt: skip
+        elif off > MOUNT_DEG:
+            yield Finding(
+                "rule-5-tip-x", ERROR, link, f"its x axis is {off:.4g} deg from inwards, {shown(inwards)} in {center}",
+                "turn the frame so that x is normal to the fingertip and points inwards", off,
+            )  # fmt: skip
+
+
+def _inwards_deg(model: RobotModel, link: str, center: str) -> tuple[float, np.ndarray]:
+    """Return how far x of a fingertip is at zero from straight inwards, and inwards (3,) in the grasp centre's frame."""
+    frames = link_transforms(model, {}, [link, center])
+    direction = inwards(model, link, center, frames[center][:3, :3])
+    if direction is None:
+        return 0.0, np.zeros(3)
+    return angle_deg(frames[link][:3, 0], frames[center][:3, :3] @ direction), direction
+
+
+def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndarray) -> np.ndarray | None:
+    """Return which way a fingertip or finger `link` has to go to the grasp centre, across its x axis: a unit vector
+    (3,) in a frame turned by `root_from_center` (3, 3) in the root. None for a link that never leaves that axis.
+
+    Closed fingertips may lie in the centre itself: the side is told from where the finger is when it is open.
+    """
+    positions: list[dict[str, float]] = [{}]
+    for joint in model.chain(link):
+        if joint in names.fingers(model) and joint.limit is not None:
+            positions += [{joint.name: joint.limit.lower}, {joint.name: joint.limit.upper}]
+    lateral = []
+    for each in positions:
+        frames = link_transforms(model, each, [link, center])
+        lateral.append((root_from_center.T @ (frames[link][:3, 3] - frames[center][:3, 3])) * [0.0, 1.0, 1.0])
+    # Rounded, so that of two sides that are equally far the same one is taken whichever way the joint counts.
+    widest = max(lateral, key=lambda side: (round(float(np.linalg.norm(side)), 6), *np.round(side, 6)))
+    length = np.linalg.norm(widest)
+    return -widest / length if length >= 1e-4 else None
+
+
+RULES = (
+    Rule("base-link", "All frames are said in base_link.", base_link),
+    Rule("rule-1", "Primary links, and the wrist's and wheels' zero positions, have base_link's orientation.",
+         identity_alignment),
+    Rule("rule-2", "arm_l0 hangs on the lift, arm_l4 holds the wrist, the others between in order.", arm_order),
+    Rule("rule-3", "Axes of motion are positive unit vectors along primary axes.", positive_axes),
+    Rule("rule-4-base", "Sensor base frames: x forward, z to the sensor's top.", sensor_bases),
+    Rule("rule-4-optical", "Optical frames: z out, x right, y down; one for every sensor.", optical_frames),
+    Rule("rule-4-lidar", "Lidars: z out, y to the head's centre, x up.", lidars),
+    Rule("rule-5-center", "Grippers have a virtual grasp centre parallel to the wrist.", grasp_center),
+    Rule("rule-5-tips", "Fingertips: x normal to the surface, inwards.", fingertips),
+    Rule("rule-6", "Wheels turn about z towards the base's centre, roll along x, are numbered counter-clockwise.",
+         wheels),
+    Rule("rule-7", "Links end in _link, joints in _joint.", suffixes),
+)  # fmt: skip
+
+EXEMPTIONS = (
+    Exemption("rule-1", "wheel_*", "Rules 1 and 6 cannot both hold for a wheel: aligned with base_link, its z axis "
+              "would be up and not towards the base's centre; the released model follows Rule 6"),
+    Exemption("rule-1", "base_footprint", "base_ref is where a floor calibration is written to, so it may tilt by a "
+              "little", up_to=3.0),
+    Exemption("rule-4-optical", "gripper_*_optical_frame", "the released model levels the gripper camera's colour "
+              "frames against the 3 deg by which the camera is pitched", up_to=3.01),
+    Exemption("rule-4-lidar-y", "*lidar_*", "y points only roughly to the head's centre: the dome looks down by 45 deg "
+              "and ahead, and the released model keeps the connector's true direction", up_to=55.0),
+    Exemption("rule-4-lidar-x", "*lidar_*", "z out, y inwards and x up cannot all hold for a lidar on the right: it is "
+              "the left one's mirror image, and mirrored frames are left-handed; the released model lets x point down",
+              at_least=170.0),
+    Exemption("rule-5-names", "grasp_center_link", "Rule 5's link_grasp_center has no _link suffix, which Rule 7 asks "
+              "for; the released model follows Rule 7"),
+    Exemption("rule-5-names", "*fingertip_*_link", "Rule 5's link_fingertip_* have no _link suffix, which Rule 7 asks "
+              "for; the released model follows Rule 7"),
+    Exemption("rule-5-tip-x", "*fingertip_*", "the curved gripper's fingertips are inclined by 16 deg against straight "
+              "inwards while the fingers are closed, and turn with them", up_to=20.0),
+    Exemption("rule-5-tip-missing", "finger_*_link", "the parallel gripper has no fingertip frames; those of its "
+              "fingers follow the rule themselves", up_to=5.0),
+    Exemption("rule-7", "link_grasp_center", "Rule 5 writes it so"),
+    Exemption("rule-7", "link_fingertip_*", "Rule 5 writes it so"),
+    Exemption("rule-7", "base_footprint", "the name that REP 120 gives this frame"),
+    Exemption("rule-7", "base_ref", "calibration files name this joint so"),
+    Exemption("rule-7", "laser", "the placeholder for a planar scan; consumers know it by this name"),
+    Exemption("rule-7", "docking_contact_frame", "the released model calls this joint so; its link follows the rule"),
+    Exemption("rule-7", "gripper_*_optical_frame", "camera drivers call their optical frames so"),
+    Exemption("rule-7", "link_lidar_*", "older firmware calls the lidars so"),
+)  # fmt: skip
+
+STRETCH = Profile("stretch", "Stretch URDF conventions", RULES, EXEMPTIONS, BASE)

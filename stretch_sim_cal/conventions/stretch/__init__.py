@@ -1,1 +1,0 @@
-"""The Stretch's URDF conventions."""

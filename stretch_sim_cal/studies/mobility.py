@@ -1,0 +1,478 @@
+"""How many degrees of freedom a mechanism has: counted after Gruebler and Kutzbach, and measured on its geometry.
+
+A mechanism is bodies and joints, loops allowed; a body called `WORLD` is the ground. The count
+M = d (n - 1) - sum(d - f_i), for n bodies with the ground and joints of freedom f_i, d = 6 in space and 3 in a plane, is
+the sum of f_i minus d for every closed loop. It takes all loops' constraints for independent; if they are not, the
+mechanism is over-constrained and moves although the count says otherwise. So if the joints' poses are known, the rank of
+the loops' closure equations is measured, in the configuration that the description shows.
+
+It is read from a URDF or xacro, an SDF, or a small YAML that lists links and joints:
+
+    name: four_bar
+    dimension: planar           # or spatial, the default
+    base: fixed                 # or mobile, floating: how `ground` may move in the world
+    links: [frame, crank, coupler, rocker]
+    ground: frame               # the first link by default
+    joints:
+      - {name: a, type: revolute, parent: frame, child: crank, xyz: [0, 0, 0], axis: [0, 0, 1]}
+
+`xyz` and `axis`, in the ground's frame in the configuration to be looked at, may be left out: then freedom is only
+counted. Joints with more than one degree of freedom take `rpy` as well; `pitch` (m/rad) is of helical joints.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_text, read_yaml
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.description import WORLD, SdfModel, is_sdf, load_model, parse_sdf_model
+from stretch_sim_cal.robot.kinematics import BASES, joint_columns, link_transforms
+from stretch_sim_cal.robot.model import VARIABLES, Joint, RobotModel, near
+
+KEYS = {"name", "dimension", "base", "links", "ground", "joints"}
+JOINT_KEYS = {"name", "type", "parent", "child", "xyz", "rpy", "axis", "pitch"}
+PLANAR_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar")
+RANK_TOLERANCE = 1e-7
+"""Singular values below this part of the largest one count as zero (lengths are scaled to the mechanism's size)."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A joint between two bodies, in either order. `root_from_joint` (4, 4) and `axis` (3,) in the joint's frame are
+    None if the geometry is not known; `pitch` (m/rad) is of helical joints."""
+
+    name: str
+    type: str
+    parent: str
+    child: str
+    root_from_joint: np.ndarray | None = None
+    axis: np.ndarray | None = None
+    pitch: float = 0.0
+
+    @property
+    def freedom(self) -> int:
+        """The degrees of freedom that the joint leaves."""
+        return VARIABLES[self.type]
+
+    def twists(self) -> np.ndarray | None:
+        """Return the motions (6, freedom) that the joint allows as twists (tx, ty, tz, rx, ry, rz) about the root's
+        origin; None if its geometry is not known."""
+        if self.root_from_joint is None or self.axis is None:
+            return None
+        joint = Joint(self.name, self.type, self.parent, self.child, np.eye(4), self.axis, pitch=self.pitch)
+        return joint_columns(joint, self.root_from_joint, np.zeros(3))
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Bodies (ground included, as `ground`) and the joints between them."""
+
+    name: str
+    bodies: tuple[str, ...]
+    ground: str
+    connections: tuple[Connection, ...]
+
+    @property
+    def loops(self) -> int:
+        """The number of independent closed loops."""
+        return len(self.connections) - (len(self.bodies) - 1)
+
+
+def mechanism(
+    name: str, bodies: Iterable[str], ground: str, connections: Iterable[Connection], source: str
+) -> Mechanism:
+    """Return the mechanism after checking that it hangs together.
+
+    Raises `InputError` beginning with `source` for names used twice, unknown bodies and joint types, and bodies that no
+    joint connects to the ground.
+    """
+    bodies, connections = tuple(bodies), tuple(connections)
+    for kind, names in (("link", bodies), ("joint", tuple(c.name for c in connections))):
+        twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+        if twice is not None:
+            raise InputError(f"{source}: two {kind}s are called '{twice}'; names must differ")
+    if ground not in bodies:
+        raise InputError(f"{source}: its ground '{ground}' is no link{near(ground, bodies)}")
+    neighbours: dict[str, set[str]] = {body: set() for body in bodies}
+    for connection in connections:
+        if connection.type not in VARIABLES:
+            raise InputError(
+                f"{source}: joint '{connection.name}': type '{connection.type}' is not known; there is "
+                f"{', '.join(VARIABLES)}"
+            )
+        for body in (connection.parent, connection.child):
+            if body not in neighbours:
+                raise InputError(
+                    f"{source}: joint '{connection.name}': link '{body}' does not exist{near(body, bodies)}"
+                )
+        if connection.parent == connection.child:
+            raise InputError(f"{source}: joint '{connection.name}' connects link '{connection.child}' to itself")
+        neighbours[connection.parent].add(connection.child)
+        neighbours[connection.child].add(connection.parent)
+    reached, waiting = {ground}, [ground]
+    while waiting:
+        for body in neighbours[waiting.pop()] - reached:
+            reached.add(body)
+            waiting.append(body)
+    lost = [body for body in bodies if body not in reached]
+    if lost:
+        raise InputError(
+            f"{source}: no joint connects link '{lost[0]}' to the ground '{ground}'"
+            f"{f' ({len(lost)} such links)' if len(lost) > 1 else ''}; give it one, or a floating base"
+        )
+    return Mechanism(name, bodies, ground, connections)
+
+
+def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
+    """Return a robot model as a mechanism, its root bolted to the ground, on a floor (`mobile`) or `floating`.
+
+    Joints that mimic others have no freedom of their own and count as fixed. Geometry is that of position zero.
+    Raises `InputError` for an unknown base.
+    """
+    frames = link_transforms(model)
+    connections = [
+        Connection(
+            joint.name,
+            "fixed" if joint.mimic else joint.type,
+            joint.parent,
+            joint.child,
+            frames[joint.child],
+            joint.axis,
+            joint.pitch,
+        )
+        for joint in model.joints.values()
+    ]
+    return with_base(mechanism(model.name, model.links, model.root, connections, f"robot '{model.name}'"), base)
+
+
+def with_base(fixed: Mechanism, base: str) -> Mechanism:
+    """Return a mechanism whose ground is bolted down as one that drives on a floor (`mobile`) or flies (`floating`).
+
+    Raises `InputError` for an unknown base, and for a mechanism that is bolted to the world by its own joints.
+    """
+    if base not in BASES:
+        raise InputError(f"base '{base}' is not known; there is {', '.join(BASES)}")
+    if base == "fixed":
+        return fixed
+    if WORLD in fixed.bodies:
+        raise InputError(f"'{fixed.name}' is joined to the {WORLD} already; it cannot have a {base} base as well")
+    kind = {"mobile": "planar", "floating": "floating"}[base]
+    moving = Connection(f"{base}_base", kind, WORLD, fixed.ground, np.eye(4), np.array([0.0, 0.0, 1.0]))
+    return Mechanism(fixed.name, (WORLD, *fixed.bodies), WORLD, (moving, *fixed.connections))
+
+
+def load_mechanism(
+    path: str | os.PathLike,
+    arguments: Mapping[str, object] | None = None,
+    base: str | None = None,
+) -> tuple[Mechanism, str]:
+    """Return the mechanism in a file, and the dimension (spatial or planar) that it asks to be counted in.
+
+    `base` (fixed, mobile, floating) overrides what the file says; a URDF says nothing and is fixed.
+    Raises `InputError` naming the file and the element.
+    """
+    path = Path(path).expanduser()
+    if path.suffix in (".yaml", ".yml"):
+        return _from_yaml(path, base)
+    text = read_text(path)
+    if is_sdf(path, text):
+        found = mechanism_of_sdf(parse_sdf_model(text, str(path)))
+        if base is not None:
+            raise InputError(f"{path}: an SDF says itself how its base moves (a joint to the world, or none)")
+        return found, "spatial"
+    return mechanism_of(load_model(path, arguments), base or "fixed"), "spatial"
+
+
+def mechanism_of_sdf(model: SdfModel) -> Mechanism:
+    """Return an SDF model as a mechanism; without a joint to the world it floats. Raises `InputError`."""
+    connections = [
+        Connection(j.name, j.type, j.parent, j.child, j.model_from_joint, j.axis, j.pitch) for j in model.joints
+    ]
+    if not any(WORLD in (joint.parent, joint.child) for joint in model.joints):
+        first = next(iter(model.links))
+        connections.insert(
+            0, Connection("floating_base", "floating", WORLD, first, np.eye(4), np.array([0.0, 0.0, 1.0]))
+        )
+    return mechanism(model.name, (WORLD, *model.links), WORLD, connections, model.source)
+
+
+def is_tree_file(path: Path) -> bool:
+    """Return whether a file is a URDF or xacro: neither a YAML nor an SDF."""
+    return path.suffix not in (".yaml", ".yml") and not is_sdf(path, read_text(path))
+
+
+def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
+    data = read_yaml(path)
+    _check_keys(data, KEYS, str(path))
+    links = data.get("links")
+    if not isinstance(links, list) or not links or not all(isinstance(link, str) for link in links):
+        raise InputError(f"{path}: links: a list of names was expected")
+    joints = data.get("joints") or []
+    if not isinstance(joints, list):
+        raise InputError(f"{path}: joints: a list was expected")
+    connections = [_connection(joint, f"{path}: joints[{index}]") for index, joint in enumerate(joints)]
+    name, ground = str(data.get("name", path.stem)), str(data.get("ground", links[0]))
+    dimension = data.get("dimension", "spatial")
+    if dimension not in ("spatial", "planar"):
+        raise InputError(f"{path}: dimension: '{dimension}' is not known; there is spatial, planar")
+    found = mechanism(name, links, ground, connections, str(path))
+    return with_base(found, base or str(data.get("base", "fixed"))), dimension
+
+
+def _connection(data: Any, where: str) -> Connection:
+    if not isinstance(data, dict):
+        raise InputError(f"{where}: a mapping with name, type, parent, child was expected")
+    _check_keys(data, JOINT_KEYS, where)
+    for key in ("name", "type", "parent", "child"):
+        if not isinstance(data.get(key), str):
+            raise InputError(f"{where}: {key}: a name was expected")
+    axis = _numbers(data, "axis", where)
+    xyz, rpy = _numbers(data, "xyz", where), _numbers(data, "rpy", where)
+    if axis is not None and np.linalg.norm(axis) < 1e-9:
+        raise InputError(f"{where}: axis: must not be zero")
+    pitch = data.get("pitch", 0.0)
+    if isinstance(pitch, bool) or not isinstance(pitch, int | float) or not math.isfinite(pitch):
+        raise InputError(f"{where}: pitch: a number was expected")
+    known = xyz is not None and (axis is not None or data["type"] in ("fixed", "spherical", "floating"))
+    frame = from_xyz_rpy(xyz, (0.0, 0.0, 0.0) if rpy is None else rpy) if known else None
+    if known and axis is None:
+        axis = np.array([0.0, 0.0, 1.0])
+    elif known:
+        axis = frame[:3, :3].T @ axis  # The file gives it in the ground's frame.
+    names = (data[key] for key in ("name", "type", "parent", "child"))
+    return Connection(*names, frame, axis if known else None, float(pitch))
+
+
+def _numbers(data: Mapping[str, Any], key: str, where: str) -> np.ndarray | None:
+    if data.get(key) is None:
+        return None
+    try:
+        values = np.array(data[key], dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: {key}: three numbers were expected") from error
+    if values.shape != (3,) or not np.isfinite(values).all():
+        raise InputError(f"{where}: {key}: three finite numbers were expected")
+    return values
+
+
+def _check_keys(data: Mapping[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(str(key) for key in data if key not in known)
+    if unknown:
+        raise InputError(f"{where}: '{unknown[0]}' is not known; there is {', '.join(sorted(known))}")
+
+
+@dataclass(frozen=True)
+class Mobility:
+    """What `mobility` found.
+
+    `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the counts; `planar` is None where
+    some joint cannot move in one plane with the others. `dimension` is the count that was asked for. `measured` is the
+    freedom that the geometry leaves, None if that is not known. `notes` are sentences for the user.
+    """
+
+    name: str
+    links: int
+    joints: int
+    loops: int
+    joint_freedom: int
+    dimension: str
+    spatial: int
+    planar: int | None
+    measured: int | None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """The count in the dimension that was asked for."""
+        return self.planar if self.dimension == "planar" and self.planar is not None else self.spatial
+
+    @property
+    def mobility(self) -> int:
+        """The degrees of freedom: measured where the geometry is known, counted otherwise."""
+        return self.count if self.measured is None else self.measured
+
+    @property
+    def redundant(self) -> int | None:
+        """How many constraints repeat others; None if the geometry is not known."""
+        return None if self.measured is None else self.measured - self.count
+
+    @property
+    def over_constrained(self) -> bool:
+        """Whether constraints repeat others; without geometry, whether there are more constraints than freedom."""
+        return self.count < 0 if self.redundant is None else self.redundant > 0
+
+
+def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
+    """Return the mobility of a mechanism, counted in space or in a plane.
+
+    In a plane a floating base has three degrees of freedom: it moves in the plane of the other joints. Raises `InputError` for an unknown dimension, and where a mechanism that is to be counted in a plane cannot be.
+    """
+    if dimension not in ("spatial", "planar"):
+        raise InputError(f"dimension '{dimension}' is not known; there is spatial, planar")
+    spatial = sum(connection.freedom for connection in mechanism.connections)
+    flat = _base_in_plane(mechanism)
+    planar = sum(connection.freedom for connection in flat.connections)
+    unfit = _what_leaves_the_plane(flat.connections)
+    if dimension == "planar" and unfit:
+        raise InputError(f"'{mechanism.name}' is not planar: {unfit}")
+    counted, freedom = (flat, planar) if dimension == "planar" else (mechanism, spatial)
+    rank = _closure_rank(counted)
+    found = Mobility(
+        name=mechanism.name,
+        links=len(mechanism.bodies),
+        joints=len(mechanism.connections),
+        loops=mechanism.loops,
+        joint_freedom=freedom,
+        dimension=dimension,
+        spatial=spatial - 6 * mechanism.loops,
+        planar=None if unfit else planar - 3 * mechanism.loops,
+        measured=None if rank is None else freedom - rank,
+    )
+    found.notes.extend(_notes(found))
+    return found
+
+
+def _notes(found: Mobility) -> list[str]:
+    if found.loops == 0:
+        return ["no closed loop: every joint moves freely"]
+    notes = []
+    if found.over_constrained and found.measured is not None:
+        notes.append(
+            f"over-constrained: the {found.dimension} count gives {found.count}, yet it moves with {found.measured}, "
+            f"because {found.redundant} constraint{'s repeat others' if found.redundant != 1 else ' repeats others'}"
+        )
+    elif found.over_constrained:
+        notes.append(
+            f"over-constrained: the {found.dimension} count gives {found.count}, more constraints than freedom; if it "
+            "moves, then because of special dimensions, which joints with xyz and axis would show"
+        )
+    if found.dimension == "spatial" and found.planar is not None:
+        notes.append(f"counted in a plane: {found.planar}")
+    best = found.count if found.planar is None else max(found.planar, found.count)
+    if found.measured is not None and found.measured > best:
+        notes.append("measured in the configuration shown, which may be singular: elsewhere it may be less")
+    if found.mobility == 0:
+        notes.append("a structure: it does not move")
+    return notes
+
+
+def _base_in_plane(mechanism: Mechanism) -> Mechanism:
+    """Return the mechanism with its floating base, if it has one, moving in the plane of the other joints only."""
+    base = next((c for c in mechanism.connections if c.type == "floating" and WORLD in (c.parent, c.child)), None)
+    if base is None:
+        return mechanism
+    others = tuple(connection for connection in mechanism.connections if connection is not base)
+    turns, slides = _motions(others)
+    normal = _normal(turns, slides)
+    # The base's frame may be turned, and the normal is known in the root's.
+    frame = np.eye(4) if base.root_from_joint is None else base.root_from_joint
+    axis = frame[:3, :3].T @ (np.array([0.0, 0.0, 1.0]) if normal is None else normal)
+    moved = replace(base, type="planar", root_from_joint=frame, axis=axis)
+    return replace(mechanism, connections=tuple(moved if c is base else c for c in mechanism.connections))
+
+
+Motions = list[tuple[str, np.ndarray]]
+
+
+"""Directions (3,) of joints, with their names."""
+
+
+def _motions(connections: tuple[Connection, ...]) -> tuple[Motions, Motions]:
+    """Return the directions about which joints turn, and along which they slide, as far as they are known."""
+    turns: Motions = []
+    slides: Motions = []
+    for connection in connections:
+        twists = connection.twists()
+        for twist in twists.T if twists is not None else ():
+            about = twist[3:]
+            (turns if about.any() else slides).append((connection.name, about if about.any() else twist[:3]))
+    return turns, slides
+
+
+def _normal(turns: Motions, slides: Motions) -> np.ndarray | None:
+    """Return the normal (3,) of the only plane in which joints can move; None if nothing tells it."""
+    if turns:
+        return turns[0][1]
+    if len(slides) > 1:
+        return np.linalg.svd(np.array([slide for _, slide in slides]))[2][-1]
+    return None
+
+
+def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
+    """Return what keeps a mechanism from moving in parallel planes only; nothing if it does, or may."""
+    for connection in connections:
+        if connection.type not in PLANAR_TYPES:
+            return f"joint '{connection.name}' is {connection.type}"
+    turns, slides = _motions(connections)
+    normal = _normal(turns, slides)
+    if normal is None:
+        return ""
+    for name, turn in turns:
+        if np.linalg.norm(np.cross(normal, turn)) > 1e-6:
+            return f"joint '{name}' turns about another direction than '{turns[0][0]}'"
+    for name, slide in slides:
+        if abs(normal @ slide) > 1e-6:
+            return f"joint '{name}' slides out of the plane"
+    return ""
+
+
+def _closure_rank(mechanism: Mechanism) -> int | None:
+    """Return the rank of the loops' closure equations; None if a joint's geometry is not known.
+
+    Around every loop the joints' twists add up to nothing. The loops are those that each joint outside a spanning tree
+    closes.
+    """
+    twists = {connection.name: connection.twists() for connection in mechanism.connections}
+    if any(twist is None for twist in twists.values()):
+        return None
+    up, chords = _spanning_tree(mechanism)
+    columns, total = {}, 0
+    for name, twist in twists.items():
+        columns[name] = slice(total, total + twist.shape[1])
+        total += twist.shape[1]
+    equations = np.zeros((6 * len(chords), total))
+    for index, chord in enumerate(chords):
+        rows = slice(6 * index, 6 * index + 6)
+        for connection, sign in _loop(chord, up):
+            equations[rows, columns[connection.name]] += sign * twists[connection.name]
+    if not chords or not total:
+        return 0
+    size = max((np.abs(c.root_from_joint[:3, 3]).max() for c in mechanism.connections), default=0.0) or 1.0
+    equations.reshape(len(chords), 6, total)[:, :3] /= size
+    values = np.linalg.svd(equations, compute_uv=False)
+    return int((values > RANK_TOLERANCE * max(values[0], 1e-300)).sum()) if values[0] > 0 else 0
+
+
+def _spanning_tree(mechanism: Mechanism) -> tuple[dict[str, Connection], list[Connection]]:
+    """Return the joint that leads from each body but the ground towards it, and the joints that this leaves over."""
+    up: dict[str, Connection] = {}
+    reached, used = [mechanism.ground], set()
+    for body in reached:
+        for connection in mechanism.connections:
+            if connection.name in used or body not in (connection.parent, connection.child):
+                continue
+            other = connection.child if connection.parent == body else connection.parent
+            if other not in reached:
+                up[other] = connection
+                used.add(connection.name)
+                reached.append(other)
+    return up, [connection for connection in mechanism.connections if connection.name not in used]
+
+
+def _loop(chord: Connection, up: dict[str, Connection]) -> list[tuple[Connection, int]]:
+    """Return the joints around the loop that a chord closes, each with the sign of its direction."""
+    loop = [(chord, 1)]
+    # Up from the child to the ground, and down again to the parent; what both ways share cancels out.
+    for body, way in ((chord.child, -1), (chord.parent, 1)):
+        while body in up:
+            connection = up[body]
+            loop.append((connection, way if connection.child == body else -way))
+            body = connection.parent if connection.child == body else connection.child
+    return loop
