@@ -19,6 +19,12 @@ PROGRAMS = (
     "ros_visualize_body_shape_calibration",
     "fit_body_shape_model",
 )
+CAMPAIGN = [
+    "cma>=4,<5",
+    "distributed>=2025.1",
+    "pyarrow>=18",
+    "scikit-learn>=1.5,<2",
+]
 ROOT = Path(__file__).resolve().parent
 
 
@@ -49,6 +55,7 @@ setup(
     maintainer_email=manifest.find("maintainer").get("email"),
     license=manifest.findtext("license"),
     packages=find_packages(include=[PACKAGE, f"{PACKAGE}.*"]),
+    package_data={PACKAGE: ["*/README.md"]},
     data_files=data_files(),
     python_requires=">=3.11",
     # rclpy and the message packages are no dependencies for pip: they come with ROS 2, or from environment/ros.txt.
@@ -70,7 +77,9 @@ setup(
         "xacro>=2,<3",
     ],
     extras_require={
+        "campaign": CAMPAIGN,
         "test": [
+            *CAMPAIGN,
             "hypothesis>=6.90,<7",
             "icub-models>=3,<4",
             "pytest>=7.4,<10",

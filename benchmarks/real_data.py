@@ -238,7 +238,9 @@ def draw(rig: Rig, other: str, found: dict[str, Aligned], path: Path) -> None:
         places.errorbar(x, y, deviations[1], deviations[0], "o", color="tab:blue", capsize=3, label=label)
         places.annotate(name, (x, y), textcoords="offset points", xytext=(5, 5))
         if one.gicp is not None:
-            places.plot(*(1e3 * one.gicp[:2, 3]), "x", color="tab:orange", label=None if index else "GICP")
+            at = 1e3 * one.gicp[:2, 3]
+            places.plot(*at, "x", color="tab:orange", label=None if index else "GICP")
+            places.annotate(name, at, textcoords="offset points", xytext=(5, -12), color="tab:orange")
     places.set(xlabel="x / mm", ylabel="y / mm", aspect="equal", title=f"place of {other} in the frame of {rig.first}")
     places.margins(0.1)
     places.legend()

@@ -10,6 +10,7 @@ from stretch_sim_cal import __version__, command
 COMMANDS = {
     "demo": "Simulate a Stretch 4 in a furnished room, calibrate it with the real nodes, and judge the result.",
     "run": "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold the results against the truth.",
+    "campaign": "Calibrate many simulated robots, rooms and lidars, and say with which confidence that works.",
     "sim": "Simulate the Stretch's drivers (lidars, joints, frames, motion, time) until Ctrl-C.",
     "calibrate": "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed.",
     "sensor": "Identify both lidars (noise, driver, each unit's own errors) from recordings of the robot standing in a room.",

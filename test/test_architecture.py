@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "recording": {"geometry", "sensor"},
     "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording"},
     "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
+    "campaign": {"geometry", "sensor", "robot", "calibration", "simulation", "harness", "programs"},
     "commands": {
         "geometry",
         "sensor",
@@ -34,6 +35,7 @@ MAY_IMPORT = {
         "recording",
         "ros",
         "harness",
+        "campaign",
     },
 }
 ROS_MODULES = ("rclpy", "sensor_msgs", "geometry_msgs", "tf2_msgs", "std_msgs", "control_msgs", "visualization_msgs")

@@ -32,7 +32,7 @@ from stretch_sim_cal.calibration.surfaces import Lidar, in_base, without_body
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, exp
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import NoiseGrowth, Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import NoiseGrowth, Sensor
 from stretch_sim_cal.sensor.signature import Signature, without_optical_centre
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, LEAST_COSINE, SCALARS, ErrorModel, weak_echo
 from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, Unit, shown_unit, write_unit
@@ -143,19 +143,13 @@ class Identification:
     def save(self, path: str | Path, side: int) -> None:
         """Write a lidar's unit file, with which the simulator has this unit again. Raises `InputError`."""
         signature, noise = self.signatures[side], self.noise[side]
-        sensor, kind = signature.sensor, load_sensor(signature.sensor.kind)
-        keys = signature.keys() | {
+        sensor = signature.sensor
+        keys = signature.keys() | sensor.own_tables() | {
             "range_noise": noise.constant,
             "range_noise_growth": {
                 "range": noise.growth.range, "incidence": noise.growth.incidence, "echo": noise.growth.echo,
             },
         }  # fmt: skip
-        for key, own, known in (
-            ("elevations_deg", sensor.elevations, kind.elevations),
-            ("azimuth_offsets_deg", sensor.azimuth_offsets, kind.azimuth_offsets),
-        ):
-            if not np.array_equal(own, known):
-                keys[key] = np.round(np.degrees(own), 6).tolist()
         write_unit(path, sensor.kind, self.models[side], self.units[side], **keys)
 
     def determined(self, side: int) -> np.ndarray:

@@ -9,11 +9,11 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, lidar_links, nominal_description
 
-MODEL_HELP = "robot description to hold it against: a URDF or xacro file (default: the vendor's Stretch 4)"
+MODEL_HELP = "robot description to compare it with: a URDF or xacro file (default: the vendor's Stretch 4)"
 
 
 def load_description(path: str | None) -> RobotModel:
-    """Return the model at `path`, or the vendor's Stretch 4 for none and for `stretch4`. Raises `InputError` where neither can be read."""
+    """Return the model at `path`, or the vendor's Stretch 4 for none and for `stretch4`. Raises `InputError` if neither can be read."""
     return load_model(nominal_description() if is_own(path) else path)
 
 
@@ -29,7 +29,7 @@ def described(model: RobotModel) -> Described:
 def lidar_origins(model: RobotModel) -> tuple[JointOrigin, JointOrigin]:
     """Return the two lidars' joints as the description has them, the right one's origin in the left one's parent.
 
-    Raises `InputError` where the description does not have two lidars on one link.
+    Raises `InputError` if the description does not have two lidars on one link.
     """
     lidars = lidar_links(model)
     if len(lidars) != 2:
@@ -43,7 +43,7 @@ def lidar_origins(model: RobotModel) -> tuple[JointOrigin, JointOrigin]:
 
 
 def base_origin(model: RobotModel) -> JointOrigin | None:
-    """Return the joint between base_footprint and base_link, None where the description has no such joint."""
+    """Return the joint between base_footprint and base_link, None if the description has no such joint."""
     joint = model.parent_joint(BASE_LINK) if BASE_LINK in model.links else None
     if joint is None or joint.parent != FOOTPRINT_LINK or joint.variables:
         return None

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--dimension", choices=("spatial", "planar"),
-        help="count in space (the default where the file says nothing) or in a plane",
+        help="count in space (the default if the file says nothing) or in a plane",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 

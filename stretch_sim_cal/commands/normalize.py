@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files. The exit code is 1 where Rule 0 would break (nothing is written), or rules stay broken."""
+    """Write the files. The exit code is 1 if Rule 0 would break (nothing is written), or rules stay broken."""
     from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
     from stretch_sim_cal.conventions.normalized_files import NO_TOOL, tool_in, write
     from stretch_sim_cal.conventions.profile import ERROR

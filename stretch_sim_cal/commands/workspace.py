@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _orientations(model, point, held, collision, args: argparse.Namespace) -> int:
-    """Print the orientations that are possible at a point. The exit code is 1 where it is out of reach."""
+    """Print the orientations that are possible at a point. The exit code is 1 if it is out of reach."""
     from tqdm import tqdm
 
     from stretch_sim_cal.studies.orientations import orientations

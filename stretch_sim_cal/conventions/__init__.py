@@ -1,4 +1,4 @@
-"""The conventions that a robot description can be held against, by name."""
+"""The conventions that a robot description can be checked against, by name."""
 
 from stretch_sim_cal.conventions.icub import ICUB
 from stretch_sim_cal.conventions.profile import Profile

@@ -361,7 +361,7 @@ def missing_frames(model: RobotModel) -> list[AddedFrame]:
     """Return the standard frames whose links are there, at those links' origins: no description tells their poses.
 
     The frame of a force-torque sensor is added on the link below the sensor's joint, whose origin is the sensor's, and
-    only where there is the sensor.
+    only if there is the sensor.
     """
     added = []
     for name in FRAMES:

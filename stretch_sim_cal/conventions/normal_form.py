@@ -6,10 +6,10 @@ normalized_files.write(normal, "out")       # proves Rule 0 on what it is about 
 
 import os
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
@@ -19,9 +19,9 @@ from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix,
 from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
 from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
+from stretch_sim_cal.robot.description import load_urdf_text
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.urdf import MeshFolders, mesh_packages, mesh_path, parse_xml
+from stretch_sim_cal.robot.urdf import MeshFolders, mesh_packages, mesh_path, model_of, parse_xml
 
 TOOL_SITE = "tool_attachment_site_link"
 """The link that tools hang on."""
@@ -42,7 +42,7 @@ class Description:
 
     def model(self) -> RobotModel:
         """Return the model of the elements as they are now."""
-        return parse_urdf(ElementTree.tostring(self.root, encoding="unicode"), source=self.source)
+        return model_of(self.root, source=self.source)
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def description(
     text: str, base_directory: Path | None = None, source: str = "<text>", mesh_folders: MeshFolders | None = None
 ) -> Description:
     """Return the elements of a URDF's text; see `read_description`."""
-    parse_urdf(text, base_directory, source, mesh_folders)
     root = parse_xml(text, source)
+    model_of(root, base_directory, source, mesh_folders)
     files = [*root.iter("mesh"), *root.iter("texture")]
     packages = mesh_packages(file.get("filename", "") for file in files)
     for file in files:
@@ -119,7 +119,7 @@ def normalized(given: Description, options: Options) -> Normal:
     a tool that cannot be attached.
     """
     profile = profile_named(options.profile)
-    work = Description(parse_xml(ElementTree.tostring(given.root, encoding="unicode"), given.source), given.source)
+    work = Description(deepcopy(given.root), given.source)
     whole = work.model()
     prefix = common_prefix(whole, profile.anchor)
     links, joints = prefixed_names(whole, prefix)
@@ -144,20 +144,27 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
     rename(work.root, links, joints)
 
     zeros = {joints.get(name, name): _checked_zero(old, name, value) for name, value in options.zeros.items()}
-    turn(work.root, work.model(), Turning(zeros=zeros))
+    model = work.model()
+    if zeros:
+        turn(work.root, model, Turning(zeros=zeros))
+        model = work.model()
     total = Turning({links.get(name, name): rotation for name, rotation in base.items()}, zeros=zeros)
     reasons = {links.get(name, name): "Rule 1: base_footprint's orientation" for name in base}
     added: list[AddedFrame] = []
     # What one turn or one frame sets right may show that another has to follow.
     for _ in range(PASSES):
-        turning, why = _turning(work.model(), options)
-        turn(work.root, work.model(), turning)
+        turning, why = _turning(model, options)
+        if turning.old_from_new or turning.signs:
+            turn(work.root, model, turning)
+            model = work.model()
         total.follow(turning)
         reasons |= {name: "; ".join(dict.fromkeys([*reasons.get(name, "").split("; "), said])).strip("; ")
                     for name, said in why.items()}  # fmt: skip
-        missing = _missing_frames(work.model(), options if not added else replace(options, poses={}))
+        missing = _missing_frames(model, options if not added else replace(options, poses={}))
         for frame in missing:
             add_frame(work.root, frame)
+        if missing:
+            model = work.model()
         added += missing
         if not (turning.old_from_new or turning.signs or missing):
             break
@@ -171,7 +178,7 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
         {old_names[name]: rotation for name, rotation in total.old_from_new.items() if name in old_names},
         reasons,
         added,
-        lint(work.model(), profile),
+        lint(model, profile),
     )
 
 

@@ -35,8 +35,8 @@ CONFIGURATIONS = 16
 def write(normal: Normal, folder: str | os.PathLike, tool: str = "tool") -> tuple[list[Path], float]:
     """Write a normal form into `folder`, and return the files and the largest departure that the proof found.
 
-    `tool` is what the tool's file and the argument's value are called, where there is a tool.
-    Raises `Refused`, with nothing written, where the mechanism would not be the same, and `InputError` where the
+    `tool` is what the tool's file and the argument's value are called, if there is one.
+    Raises `Refused`, with nothing written, if the mechanism would not be the same, and `InputError` if the
     folder cannot be written.
     """
     folder = Path(folder)
@@ -175,7 +175,7 @@ def _text(element: Element) -> str:
 
 
 def mapping_text(normal: Normal) -> str:
-    """Return the YAML that maps old joints to new ones, and old frames to new ones where they were turned."""
+    """Return the YAML that maps old joints to new ones, and old frames to new ones if they were turned."""
     links = {}
     for old, new in sorted(normal.links.items()):
         links[old] = {"name": new}

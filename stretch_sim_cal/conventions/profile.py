@@ -23,7 +23,7 @@ PRIMARY = {"+x": FORWARD, "-x": -FORWARD, "+y": LEFT, "-y": -LEFT, "+z": UP, "-z
 class Finding:
     """One departure from a rule: which, how bad, of which link or joint, what is wrong with its numbers, what is right.
 
-    `measured` is the number that an exception's `up_to` is held against (an angle in deg); None where there is none.
+    `measured` is the number that an exception's `up_to` is compared with (an angle in deg); None if there is none.
     """
 
     rule: str
@@ -77,7 +77,7 @@ class Exemption:
 class Profile:
     """A convention: its rules, the exceptions to them with their reasons, and the link (`anchor`) that tells a prefix.
 
-    A robot whose links are all named with one prefix before the convention's names is held against the convention
+    A robot whose links are all named with one prefix before the convention's names is checked against the convention
     without it: `left_base_link` is the anchor `base_link` with the prefix `left_`.
     """
 
@@ -147,14 +147,14 @@ def frames_in(model: RobotModel, reference: str) -> dict[str, np.ndarray]:
 
 
 def angle_deg(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the angle between two vectors (3,) in deg, 0 to 180; 90 where one of them is zero."""
+    """Return the angle between two vectors (3,) in deg, 0 to 180; 90 if one of them is zero."""
     if not (np.any(first) and np.any(second)):
         return 90.0
     return float(np.degrees(angle_between(first, second)))
 
 
 def turn_deg(rotation: np.ndarray) -> float:
-    """Return the angle in deg that a rotation (3, 3) turns by, also where it is so small that its trace hides it."""
+    """Return the angle in deg that a rotation (3, 3) turns by, also if it is so small that its trace hides it."""
     sine = np.linalg.norm(rotation - rotation.T) / (2.0 * np.sqrt(2.0))
     return float(np.degrees(np.arctan2(sine, (np.trace(rotation) - 1.0) / 2.0)))
 

@@ -76,7 +76,7 @@ class Arm:
         return sorted(found, key=lambda link: int(link.rsplit("_", 1)[1]))
 
     def last(self, model: RobotModel) -> str | None:
-        """Return the last of the numbered links; whatever it is called, where the links move in a single chain."""
+        """Return the last of the numbered links; whatever it is called, if the links move in a single chain."""
         numbered = self.numbered(model)
         if numbered:
             return numbered[-1]
@@ -263,7 +263,7 @@ def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fin
 
 
 def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarray | None:
-    """Return the direction (3,) in `start` that a flange's x axis is to have; None where the last joint does not turn.
+    """Return the direction (3,) in `start` that a flange's x axis is to have; None if the last joint does not turn.
 
     Where nothing tells the sign of the last joint's axis, it is that of the flange's present x axis.
     """
@@ -277,7 +277,7 @@ def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarra
 
 
 def way_out(flange_position: np.ndarray, axis: np.ndarray, origins: list[np.ndarray]) -> np.ndarray | None:
-    """Return the axis with the sign that leads from the wrist to the flange; None where all origins coincide."""
+    """Return the axis with the sign that leads from the wrist to the flange; None if all origins coincide."""
     for origin in origins:
         along = float((flange_position - origin) @ axis)
         if abs(along) > 1e-3:

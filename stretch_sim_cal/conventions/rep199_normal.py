@@ -1,4 +1,4 @@
-"""The normal form of REP 199: `base`, `flange` and `tool0` where they lack, flanges that point out, and on request
+"""The normal form of REP 199: `base`, `flange` and `tool0` if they are missing, flanges that point out, and on request
 links called link_1, link_2, ... with upright frames."""
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[A
     """Return the frames to add to every arm of `model`. `poses` (4, 4) are by role, in the parent's frame.
 
     Without a pose: `base` is at base_link, `flange` at the last link's origin with x out along its joint's axis, and
-    `tool0` at flange with z out. Raises `InputError` for a pose of a frame that every arm has already, and where an
+    `tool0` at flange with z out. Raises `InputError` for a pose of a frame that every arm has already, and if an
     arm lacks the link to add to.
     """
     added: list[AddedFrame] = []
@@ -76,7 +76,7 @@ def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
     """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up as it can."""
     chain = [joint for joint in model.chain(last) if moves(joint)]
     if not chain or chain[-1].child != last:
-        raise InputError(f"{last} does not move, so where {arm.name('flange')} points cannot be told; give --flange")
+        raise InputError(f"{last} does not move, so the direction of {arm.name('flange')} is not known; give --flange")
     frames = frames_in(model, arm.first(model) or model.root)
     axis = frames[last][:3, :3] @ chain[-1].unit_axis
     out = way_out(frames[last][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])

@@ -91,7 +91,7 @@ def origin_of(element: Element) -> np.ndarray:
 
 
 def set_origin(element: Element, transform: np.ndarray) -> None:
-    """Write a 4x4 transform into an element's <origin>, which is made where it is missing."""
+    """Write a 4x4 transform into an element's <origin>, which is made if it is missing."""
     origin = element.find("origin")
     if origin is None:
         origin = Element("origin")
@@ -104,7 +104,7 @@ def set_origin(element: Element, transform: np.ndarray) -> None:
 def rename(root: Element, links: Mapping[str, str], joints: Mapping[str, str]) -> None:
     """Give links and joints (old to new) their new names, wherever the URDF mentions them.
 
-    Raises `InputError` where two would have the same name.
+    Raises `InputError` if two would have the same name.
     """
     for kind, new_names in (("link", links), ("joint", joints)):
         named = [new_names.get(element.get("name"), element.get("name")) for element in root.findall(kind)]

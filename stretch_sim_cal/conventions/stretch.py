@@ -1,4 +1,4 @@
-"""The Stretch's URDF conventions: Rules 1 to 7 and, as listed exceptions, where document and released model part.
+"""The Stretch's URDF conventions: Rules 1 to 7 and, as listed exceptions, the points in which document and released model differ.
 
 Each function yields one finding for each departure. Frames are compared at position zero, in base_link.
 """
@@ -38,7 +38,7 @@ def base_link(model: RobotModel) -> Iterator[Finding]:
     if names.BASE not in model.links:
         yield Finding(
             "base-link", ERROR, model.root, f"there is no {names.BASE} (the root is {model.root}), and all frames are "
-            "said in it", f"name the link of the base {names.BASE}",
+            "given in it", f"name the link of the base {names.BASE}",
         )  # fmt: skip
 
 
@@ -422,7 +422,7 @@ def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndar
 
 
 RULES = (
-    Rule("base-link", "All frames are said in base_link.", base_link),
+    Rule("base-link", "All frames are given in base_link.", base_link),
     Rule("rule-1", "Primary links, and the wrist's and wheels' zero positions, have base_link's orientation.",
          identity_alignment),
     Rule("rule-2", "arm_l0 hangs on the lift, arm_l4 holds the wrist, the others between in order.", arm_order),

@@ -39,7 +39,7 @@ SIDEWAYS_CAMERAS = {"camera_right_link": -LEFT, "camera_center_link": -LEFT, "ca
 EXACT_DEG = 0.01
 """Frames that are meant to be parallel: CAD exports round far below this."""
 MOUNT_DEG = 5.0
-"""How far a mounted or calibrated sensor may be from where the words put it."""
+"""How far a mounted or calibrated sensor may be from its nominal orientation."""
 ROLLS_DEG = 45.0
 """A link whose axis is nearer to the vertical than this steers or swivels, and is no wheel of Rule 6."""
 
@@ -140,7 +140,7 @@ OPTICAL_FROM_SENSOR = np.array([[0.0, -1.0, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0
 
 
 def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_lidar with z `outwards` and x up or, where y would then point away
+    """Return the rotation (3, 3) base_link_from_lidar with z `outwards` and x up or, if y would then point away
     from `inwards` (the way to the head's centre), down: a right-handed frame of the right lidar cannot have both."""
     up = across(UP, outwards)
     x = up / np.linalg.norm(up)

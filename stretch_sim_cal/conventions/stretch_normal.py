@@ -76,7 +76,7 @@ def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def base_of(model: RobotModel) -> str | None:
-    """Return the base's link, also where its name lacks the suffix."""
+    """Return the base's link, also if its name lacks the suffix."""
     return next((name for name in model.order if suffixed(name, "link") == names.BASE), None)
 
 
@@ -112,7 +112,7 @@ def _roles(model: RobotModel) -> list[tuple[str, str, str | None]]:
 
 
 def _telescope(model: RobotModel) -> list[Joint]:
-    """Return four prismatic joints in a row whose axes are parallel and horizontal; none where there are not four."""
+    """Return four prismatic joints in a row whose axes are parallel and horizontal; none if there are not four."""
     frames = frames_in(model, base_of(model))
     axes = {
         joint.name: frames[joint.child][:3, :3] @ joint.unit_axis

@@ -25,7 +25,8 @@ def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> 
 
 def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
     """Return the 4x4 transform of a URDF origin: translation (3,) in m, fixed-axis roll, pitch, yaw (3,) in rad."""
-    return from_rotation_translation(Rotation.from_euler("xyz", rpy).as_matrix(), xyz)
+    rotation = Rotation.from_euler("xyz", rpy).as_matrix() if np.any(rpy) else np.eye(3)
+    return from_rotation_translation(rotation, xyz)
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ class SelfCollision:
     Pairs that are close by design are left out: links that do not move against each other or are connected by one
     joint, parts of one telescope (only parallel prismatic joints between them), fingers that close (each on one joint
     of the same body, and too close at position zero), pairs that are too close in every one of some random
-    configurations within the joints' limits, and pairs that are too close at `rest`, where given.
+    configurations within the joints' limits, and pairs that are too close at `rest`, if given.
     `floor` (m) is the height of a horizontal floor in the root's frame; links that cannot leave it (the base, its
     wheels) are not held against it.
     """

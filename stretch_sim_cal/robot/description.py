@@ -103,9 +103,9 @@ class SdfModel:
     source: str
 
     def robot_model(self) -> RobotModel:
-        """Return the model as a tree; `WORLD` is its root where a joint hangs on it. Raises `InputError` for loops.
+        """Return the model as a tree; `WORLD` is its root if a joint hangs on it. Raises `InputError` for loops.
 
-        Where a joint is not at its child's frame, a link `<joint>_frame` stands between them.
+        If a joint is not at its child's frame, a link `<joint>_frame` stands between them.
         """
         links = [Link(name) for name in self.links]
         frames = dict(self.links)

@@ -17,12 +17,12 @@ from stretch_sim_cal.robot.model import Joint, RobotModel, near
 
 Positions = Mapping[str, ArrayLike]
 Motion = tuple[np.ndarray, np.ndarray]
-"""A rigid motion as rotation (..., 3, 3) and translation (..., 3), either with leading dimensions only where needed."""
+"""A rigid motion as rotation (..., 3, 3) and translation (..., 3), either with leading dimensions only if needed."""
 IDENTITY: Motion = (np.eye(3), np.zeros(3))
 CHUNK = 8192
 """Configurations that are worked on together: their arrays stay in the processor's cache."""
 BASES = {"fixed": 0, "mobile": 3, "floating": 6}
-"""How a robot's root may move in the world, and with how many degrees of freedom: bolted down, on a floor, anywhere."""
+"""How a robot's root may move in the world, and with how many degrees of freedom: fixed, on a floor, anywhere."""
 TRANSLATION, TURN, ANGLE = "translation", "unlimited turn", "angle"
 PARTS = {"planar": ("x", "y", "angle"), "spherical": ("roll", "pitch", "yaw")}
 PARTS["floating"] = ("x", "y", "z", *PARTS["spherical"])
@@ -129,7 +129,7 @@ def rotation_about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
 def plane_directions(normal: np.ndarray) -> np.ndarray:
     """Return two unit rows (2, 3) that span the plane of a unit normal: x and y for z, turned the shortest way to it.
 
-    The convention of planar joints. For the normal -z, where the shortest way is not unique: x and -y.
+    The convention of planar joints. For the normal -z, for which the shortest way is not unique: x and -y.
     """
     x, y, z = normal
     across = x * x + y * y

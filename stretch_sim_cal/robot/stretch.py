@@ -77,7 +77,7 @@ def lidar_links(model: RobotModel) -> list[str]:
 def nominal_description(tool: str = DEFAULT_TOOL) -> str:
     """Return the URDF text of the vendor's Stretch 4 with a tool; its meshes are absolute `file://` names.
 
-    Raises `InputError` for an unknown tool, or where the vendor's package `stretch4_urdf` is not installed.
+    Raises `InputError` for an unknown tool, or if the vendor's package `stretch4_urdf` is not installed.
     """
     stretch4_urdf = vendor_package()
     tools = available_tools()
@@ -111,7 +111,7 @@ def joint_positions(model: RobotModel, commanded: Mapping[str, float | np.ndarra
     """Return the description's joint positions of commanded ones, which may be numbers or arrays.
 
     `arm_joint` is split evenly over its four segments, and both fingers take the angle (or travel) of `gripper_joint`,
-    where the model has them and has no joint of that name itself. Other names stay as they are.
+    if the model has them and has no joint of that name itself. Other names stay as they are.
     The inverse is `commanded_positions`.
     """
     result: dict[str, float | np.ndarray] = {}
@@ -131,7 +131,7 @@ def commanded_positions(
     """Return commanded positions of the description's: `arm_joint` is the sum of its segments, `gripper_joint` the
     mean of the fingers.
 
-    Where a segment or finger is not among `positions` (messages may lack some), what it belongs to is not either.
+    If a segment or finger is not among `positions` (messages may lack some), what it belongs to is not either.
     """
     fingers = finger_joints(model)
     result = {name: value for name, value in positions.items() if name not in (*ARM_SEGMENTS, *fingers)}

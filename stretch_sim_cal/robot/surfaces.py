@@ -100,14 +100,14 @@ def lidar_housings(model: RobotModel) -> dict[str, Surface]:
     """Return the housing of every lidar in the head, by lidar link, in the frame of the head's link.
 
     No lidar of the Stretch 4 sees the other's housing (it lies 33 deg below its x-y plane), so rays may leave them out.
-    Empty where the model has no lidars in its head.
+    Empty if the model has no lidars in its head.
     """
     lidars = lidars_in_head(model)
     return _split_head(model, lidars)[1] if lidars else {}
 
 
 def lidars_in_head(model: RobotModel) -> list[str]:
-    """Return the lidar links that are fixed to the head's link, where that has a visual shape."""
+    """Return the lidar links that are fixed to the head's link, if that has a visual shape."""
     if HEAD_LINK not in model.links or not model.links[HEAD_LINK].visuals:
         return []
     return [link for link in lidar_links(model) if HEAD_LINK in _fixed_ancestors(model, link)]

@@ -58,7 +58,16 @@ def parse_urdf(
     index and `ROS_PACKAGE_PATH`); `source` is what messages call the text.
     Raises `InputError` for anything that is not one valid tree.
     """
-    root = parse_xml(text, source)
+    return model_of(parse_xml(text, source), base_directory, source, mesh_folders)
+
+
+def model_of(
+    root: Element,
+    base_directory: str | os.PathLike | None = None,
+    source: str = "<text>",
+    mesh_folders: MeshFolders | None = None,
+) -> RobotModel:
+    """Return the model that the root element of a URDF describes; see `parse_urdf`."""
     if root.tag != "robot":
         raise InputError(f"{source}: its root element is <{root.tag}>, a URDF begins with <robot>")
     reader = _Reader(source, Path(base_directory) if base_directory is not None else None, mesh_folders or {})
@@ -184,7 +193,7 @@ class _Reader:
         axis = self.vector(element.find("axis"), "xyz", where, (1.0, 0.0, 0.0))
         if kind in ("revolute", "continuous", "prismatic", "planar") and np.linalg.norm(axis) < 1e-9:
             raise self.fault(where, f"is {kind}, its axis must not be zero")
-        # A fixed joint has nothing to follow; vendors leave the tag where they freeze a hand's joints.
+        # A fixed joint has nothing to follow; vendors leave the tag if they freeze a hand's joints.
         mimic = element.find("mimic") if kind != "fixed" else None
         return Joint(
             name,

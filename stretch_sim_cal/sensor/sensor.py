@@ -29,7 +29,7 @@ KEYS = {
     "rate", "azimuth_steps", "clockwise", "elevations_deg", "azimuth_offsets_deg", "firing_times_us", "optical_centre",
     "range_min", "range_max", "range_noise", "range_noise_growth", "range_biases", "range_drift", "quantisation",
     "drop_out_rate", "drop_out_echo", "beam_divergence_deg", "blooming_deg", "reflectivity", "returns", "misses",
-    "packets", "spin_drift_deg_per_scan", "spin_jitter_deg", "clock_spread", "driver", "unit",
+    "packets", "fleet_angle_tables", "spin_drift_deg_per_scan", "spin_jitter_deg", "clock_spread", "driver", "unit",
 }  # fmt: skip
 SPREAD_KEYS = {
     "range_offset", "range_scale", "near_range", "incidence", "echo", "channel_range", "channel_elevation_deg",
@@ -65,7 +65,8 @@ class Sensor:
     are (C,), one entry per channel; channel i reports ring i. `optical_centre` (3,) is in the frame that turns with the
     rotor. `range_drift` is one standard deviation of the growth of ranges while the unit warms up, over
     `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). `packets` of a scan have
-    a time each; 0 for a time of each point. `spread` says how far one unit may differ from all that; `unit` is the one
+    a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may hold the angle table of each of
+    its units, which then takes this one's place. `spread` says how far one unit may differ from all that; `unit` is the one
     that a unit file describes.
     """
 
@@ -94,6 +95,7 @@ class Sensor:
     dual_return: bool
     zero_misses: bool
     packets: int
+    fleet_angle_tables: bool
     spin_drift: float
     spin_jitter: float
     clock_spread: float
@@ -149,6 +151,26 @@ class Sensor:
         values[[CENTRE_SHARE, FIRING_SHARE]] = sensor.uncorrected_shares
         return replace(sensor, unit=replace(self.unit, values=values))
 
+    def with_angle_table(self, path: str | Path) -> "Sensor":
+        """Return this sensor with a unit's own angle table (the maker's CSV) in place of the sensor's. Raises `InputError`
+        naming file and line."""
+        elevations, offsets = read_angle_table(path)
+        if len(elevations) != self.num_channels:
+            raise InputError(f"{path}: has {len(elevations)} channels, the sensor {self.name} has {self.num_channels}")
+        return replace(self, elevations=elevations, azimuth_offsets=offsets)
+
+    def own_tables(self) -> dict[str, list[float]]:
+        """Return, as the keys of a sensor file, the angle tables in which a unit differs from its kind."""
+        kind = load_sensor(self.kind)
+        tables = {
+            "elevations_deg": (self.elevations, kind.elevations),
+            "azimuth_offsets_deg": (self.azimuth_offsets, kind.azimuth_offsets),
+        }  # fmt: skip
+        return {
+            key: np.round(np.degrees(own), 6).tolist()
+            for key, (own, known) in tables.items() if not np.array_equal(own, known)
+        }  # fmt: skip
+
 
 def sensor_called(name: str) -> "Sensor | None":
     """Return the sensor of a command's option: None for "unknown", a spinning lidar of which nothing is known. Raises
@@ -156,9 +178,9 @@ def sensor_called(name: str) -> "Sensor | None":
     return None if name == UNKNOWN else load_sensor(name)
 
 
-def load_sensor(name: str | Path, angle_table: str | Path | None = None) -> Sensor:
-    """Return the sensor of that name (in `config/`) or path, of one unit if the file is a unit file; with the unit's own
-    `angle_table` (the maker's CSV) in place of the sensor's. Raises `InputError` naming file and key."""
+def load_sensor(name: str | Path) -> Sensor:
+    """Return the sensor of that name (in `config/`) or path, of one unit if the file is a unit file. Raises `InputError`
+    naming file and key."""
     path = files.find_shared("config", name, ".yaml")
     data = files.read_yaml(path)
     unit_data: Mapping[str, Any] | None = None
@@ -172,13 +194,6 @@ def load_sensor(name: str | Path, angle_table: str | Path | None = None) -> Sens
         _, length = near_range(said, near.get("length", 1.0), f"{path}: values: near_range")
         data["unit"] = (data.get("unit") or {}) | {"near_range": near | {"length": length}}
     sensor = _sensor(path, kind, data)
-    if angle_table is not None:
-        elevations, offsets = read_angle_table(angle_table)
-        if len(elevations) != sensor.num_channels:
-            raise InputError(
-                f"{angle_table}: has {len(elevations)} channels, the sensor {sensor.name} has {sensor.num_channels}"
-            )
-        sensor = replace(sensor, elevations=elevations, azimuth_offsets=offsets)
     if unit_data is None:
         return sensor
     unit = unit_from_mapping(sensor.error_model(), unit_data, str(path))
@@ -275,6 +290,7 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
         dual_return=choice("returns", RETURNS) == 1,
         zero_misses=choice("misses", MISSES) == 1,
         packets=validate.integer(data.get("packets", 0), f"{path}: packets", 0, 100_000),
+        fleet_angle_tables=validate.flag(data.get("fleet_angle_tables", False), f"{path}: fleet_angle_tables"),
         spin_drift=np.radians(value("spin_drift_deg_per_scan", 0.0, 0.0, 360.0)),
         spin_jitter=np.radians(value("spin_jitter_deg", 0.0, 0.0, 10.0)),
         clock_spread=value("clock_spread", 0.0, 0.0, 10.0),

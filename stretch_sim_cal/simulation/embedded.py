@@ -145,7 +145,9 @@ class EmbeddedSimulator:
     @property
     def warnings(self) -> list[str]:
         """What of the world is not simulated, or otherwise than one may think; one line each."""
-        return [*self.world.warnings, *self.world.notes]
+        tables = {device: self.setup.angle_table_of(device, self.sensor) for device in SIDES}
+        own = [f"{device} lidar: with the unit's own angle table, {table}" for device, table in tables.items() if table]
+        return [*self.world.warnings, *self.world.notes, *own]
 
     @property
     def period(self) -> float:

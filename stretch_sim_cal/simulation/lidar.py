@@ -96,7 +96,8 @@ class Lidar:
     def described(self) -> dict[str, Any]:
         """Return the unit as a unit file says it, plain values: with it the simulator has this unit again."""
         driver = {name: getattr(self.sensor.driver, name) for name in self.sensor.driver.__dataclass_fields__}
-        return {"sensor": self.sensor.kind, "driver": driver} | unit_to_mapping(self.model, self.unit)
+        own = {"sensor": self.sensor.kind, "driver": driver} | self.sensor.own_tables()
+        return own | unit_to_mapping(self.model, self.unit)
 
     def start_time(self, tick: int) -> float:
         """Return when scan `tick` begins, in s of simulated time; it ends one period later."""

@@ -13,7 +13,7 @@ from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.stretch import PayloadBox
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor, driver_corrections, load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor, driver_corrections, fleet_angle_table, load_sensor
 
 KEYS = {
     "world",
@@ -79,9 +79,10 @@ class SimulationSetup:
     driver: Mapping[str, bool] = field(default_factory=dict)
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
-        """Return the sensor of lidar "left" or "right": `sensor`, or that of its unit file, behind the driver asked for.
+        """Return the sensor of lidar "left" or "right": `sensor`, with the unit's own angle table if the robot's fleet folder
+        has it, or that of its unit file; behind the driver asked for.
 
-        Raises `InputError` for a unit file that cannot be used.
+        Raises `InputError` for a unit file or table that cannot be used.
         """
         if device in self.units:
             unit = load_sensor(self.units[device])
@@ -92,7 +93,13 @@ class SimulationSetup:
                     f"{self.units[device]}: rate: is {unit.rate:g}, that of {sensor.name} is {sensor.rate:g}"
                 )
             sensor = unit
+        elif table := self.angle_table_of(device, sensor):
+            sensor = sensor.with_angle_table(table)
         return sensor.with_driver(dataclasses.replace(sensor.driver, **self.driver))
+
+    def angle_table_of(self, device: str, sensor: Sensor) -> Path | None:
+        """Return the angle table in the robot's fleet folder that lidar "left" or "right" has, None for the sensor's own."""
+        return fleet_angle_table(device) if sensor.fleet_angle_tables and device not in self.units else None
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":

@@ -272,7 +272,7 @@ def _check_keys(data: Mapping[str, Any], known: set[str], where: str) -> None:
 class Mobility:
     """What `mobility` found.
 
-    `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the counts; `planar` is None where
+    `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the counts; `planar` is None if
     some joint cannot move in one plane with the others. `dimension` is the count that was asked for. `measured` is the
     freedom that the geometry leaves, None if that is not known. `notes` are sentences for the user.
     """
@@ -295,7 +295,7 @@ class Mobility:
 
     @property
     def mobility(self) -> int:
-        """The degrees of freedom: measured where the geometry is known, counted otherwise."""
+        """The degrees of freedom: measured if the geometry is known, counted otherwise."""
         return self.count if self.measured is None else self.measured
 
     @property
@@ -312,7 +312,8 @@ class Mobility:
 def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     """Return the mobility of a mechanism, counted in space or in a plane.
 
-    In a plane a floating base has three degrees of freedom: it moves in the plane of the other joints. Raises `InputError` for an unknown dimension, and where a mechanism that is to be counted in a plane cannot be.
+    In a plane a floating base has three degrees of freedom: it moves in the plane of the other joints. Raises
+    `InputError` for an unknown dimension, and if a mechanism that is to be counted in a plane cannot be.
     """
     if dimension not in ("spatial", "planar"):
         raise InputError(f"dimension '{dimension}' is not known; there is spatial, planar")

@@ -11,6 +11,8 @@ from stretch_sim_cal.files import read_yaml, share_directory
 from stretch_sim_cal.sensor.sensor import Driver, fleet_angle_table, load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE
 from stretch_sim_cal.sensor.unit_file import Unit, read_angle_table, write_unit
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
 
 UNIT = {
     "range_offset": 0.01, "range_scale": 0.0005, "near_range": {"amplitude": 0.005, "length": 0.8}, "incidence": 0.003,
@@ -95,6 +97,7 @@ def test_what_the_driver_leaves_uncorrected_is_full_size(sensor_file):
         ({"returns": "triple"}, "returns"),
         ({"misses": False}, "misses"),
         ({"packets": 1.5}, "packets"),
+        ({"fleet_angle_tables": "left"}, "fleet_angle_tables"),
         ({"driver": {"distance_correction": "no"}}, "driver: distance_correction"),
         ({"driver": {"distance": True}}, "driver: unknown key 'distance'"),
         ({"clockwise": 1}, "clockwise"),
@@ -138,18 +141,40 @@ TABLE = (
 )
 
 
-def test_a_unit_s_own_angle_table_takes_the_place_of_the_sensor_s(sensor_file, tmp_path, monkeypatch):
+@pytest.fixture
+def fleet_table(tmp_path, monkeypatch):
+    """The angle table of the left lidar in a robot's fleet folder."""
     folder = tmp_path / "stretch-9" / "calibration_hesais"
     folder.mkdir(parents=True)
     (folder / "left_lidar_calibration.dat").write_text(TABLE, encoding="utf-8")
     monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
     monkeypatch.setenv("HELLO_FLEET_ID", "stretch-9")
+    return folder / "left_lidar_calibration.dat"
+
+
+def test_a_unit_s_own_angle_table_takes_the_place_of_the_sensor_s(sensor_file, fleet_table):
     assert fleet_angle_table("right") is None
-    sensor = load_sensor(sensor_file(), angle_table=fleet_angle_table("left"))
+    sensor = load_sensor(sensor_file()).with_angle_table(fleet_angle_table("left"))
     assert np.degrees(sensor.elevations[4]) == pytest.approx(5.0)
     assert np.degrees(sensor.azimuth_offsets[4]) == pytest.approx(
         90.0 - 171.0
     )  # clockwise from y, to counter-clockwise from x
+
+
+def test_simulated_units_have_the_tables_of_the_robot_s_fleet_folder(sensor_file, fleet_table, tmp_path):
+    kind = sensor_file(fleet_angle_tables=True)
+    simulator = EmbeddedSimulator(SimulationSetup("empty_hall", kind))
+    left, right = (simulator.lidar(device).sensor for device in ("left", "right"))
+    assert np.degrees(left.elevations[4]) == pytest.approx(5.0)
+    assert np.array_equal(right.elevations, load_sensor(kind).elevations)
+    assert simulator.warnings[-1] == f"left lidar: with the unit's own angle table, {fleet_table}"
+    # Its unit file has the table, wherever that is read.
+    unit = tmp_path / "unit.yaml"
+    unit.write_text(yaml.safe_dump(simulator.ground_truth()["units"]["left"]), encoding="utf-8")
+    np.testing.assert_allclose(load_sensor(unit).elevations, left.elevations, atol=1e-8)
+    np.testing.assert_allclose(load_sensor(unit).azimuth_offsets, left.azimuth_offsets, atol=1e-8)
+    plain = EmbeddedSimulator(SimulationSetup("empty_hall", sensor_file("plain.yaml")))
+    assert np.array_equal(plain.lidar("left").sensor.elevations, right.elevations)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +201,7 @@ def test_an_angle_table_of_another_sensor_is_refused(sensor_file, tmp_path):
     path = tmp_path / "table.dat"
     path.write_text("Channel,Elevation,Azimuth\n1,2,3\n", encoding="utf-8")
     with pytest.raises(InputError, match="has 1 channels, the sensor kind has 64"):
-        load_sensor(sensor_file(), angle_table=path)
+        load_sensor(sensor_file()).with_angle_table(path)
 
 
 def test_a_unit_of_nothing_is_exact(sensor_file):

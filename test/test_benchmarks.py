@@ -1,4 +1,5 @@
-"""Recordings of real rigs are read as they were written: .npz, .pcd in its three formats, MCAP, and bad ones named."""
+"""What benchmarks read and print: recordings of real rigs (.pcd in its three formats, MCAP), and bad ones named; tables of
+lidars' effects, which go on where they were cut."""
 
 import struct
 import sys
@@ -189,3 +190,33 @@ def test_a_rig_is_aligned_from_mcap_and_from_pcd_alike(benchmark, tmp_path, scan
 def test_a_folder_without_recordings_is_named(benchmark, tmp_path):
     with pytest.raises(InputError, match="holds no .npz, .mcap, rosbag2 folder"):
         list(benchmark("rigs").rigs(tmp_path))
+
+
+def test_tables_of_effects_go_on_where_they_were_cut(benchmark, tmp_path):
+    effects = benchmark("effects")
+    compared = []
+
+    def compare(effect, seed):
+        compared.append((effect.name, seed))
+        refused = ["too few patches: 3"] if effect.name == "none" and seed == 2 else []
+        return {
+            "errors": {"ours": {"height_mm": 0.25 * seed}, "published": {"height_mm": 2.0}},
+            "nees": {"ours": 1.5, "published": 40.0}, "refusals": {"ours": refused, "published": []},
+            "bounds": [{"height_mm": 0.5}, {"height_mm": 0.25}],
+        }  # fmt: skip
+
+    table = effects.Comparison("floor", compare, {"height_mm": "height, mm"})
+    chosen = effects.chosen(["none", "scale"], sparse=True)
+    assert {effect.simulated for effect in chosen} == {"jt128_sparse_real"}
+    effects.run_effects([table], chosen, range(1, 2), tmp_path)
+    effects.run_effects([table], chosen, range(1, 3), tmp_path, resume=True)
+    assert compared == [(effect.name, seed) for seed in (1, 2) for effect in chosen]
+    lines = (tmp_path / "floor.md").read_text().splitlines()
+    assert lines[0].startswith("Seeds 1 to 2") and lines[-1] == "- none; ours: too few patches"
+    none = next(line for line in lines if line.startswith("| none"))
+    assert none == "| none | 0.38 / 0.50 | 2.00 / 2.00 | 0.50 / 1.00 | 1.50 | 40.00 | 1 of 2 | 0 of 2 |"
+
+
+def test_an_effect_that_does_not_exist_is_named(benchmark):
+    with pytest.raises(InputError, match="--effects colour: no such effect; there are: none; late at"):
+        benchmark("effects").chosen(["colour"])

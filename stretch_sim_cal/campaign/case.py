@@ -1,0 +1,241 @@
+"""One case of a campaign: a room, two lidars and a recording are simulated and calibrated, and the result is judged.
+
+A case is a pure function of campaign and index. As a program (`python -m stretch_sim_cal.campaign.case`) this runs the cases
+that it is told on its standard input, one after another, for a worker that has to survive what happens to it.
+"""
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.campaign.plan import Campaign
+from stretch_sim_cal.campaign.rooms import Room, write_room
+from stretch_sim_cal.files import write_text
+from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, PayloadBox
+from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.sensor import Driver, load_sensor
+from stretch_sim_cal.sensor.unit_file import values_to_mapping
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+
+PAYLOAD = PayloadBox("link_gripper_slider", (0.12, 0.08, 0.2), (0.0, 0.0, -0.12))
+
+
+class SimulatedCase:
+    """The simulator of a case, its files in `folder`."""
+
+    def __init__(self, campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path):
+        random = np.random.default_rng(seed)
+        self.campaign, self.numbers = campaign, numbers
+        self.setup = _setup(campaign, numbers, random, folder)
+        sensor = load_sensor(campaign.sensor)
+        self.sensor = replace(sensor, range_noise=sensor.range_noise * numbers["lidar.noise"])
+        self.simulator = EmbeddedSimulator(self.setup, self.sensor)
+
+    def pairs(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the returns of the pairs of scans that a stage is given, as readers of recordings do."""
+        first = 0 if stage == "alignment" else int(self.numbers["recording.alignment_frames"])
+        count = int(self.numbers[f"recording.{stage}_frames"])
+        for tick in range(first, first + count):
+            if stage == "alignment" and self.numbers["recording.moved_mm"] and tick == count // 2:
+                self.simulator.move_base(from_xyz_rpy((1e-3 * self.numbers["recording.moved_mm"], 0, 0), (0, 0, 0)))
+            scans = (self.simulator.scan(device, tick) for device in SIDES)
+            yield tuple(scan[are_returns(coordinates(scan))] for scan in scans)
+
+
+def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
+    """Simulate and calibrate case `index`; return its record: inputs, and for each stage the errors, how they compare with
+    the covariance, and the refusals. With a `folder` the case's files stay there."""
+    return run_numbers(campaign, campaign.numbers(index), (campaign.seed, index), folder) | {"index": index}
+
+
+def run_numbers(
+    campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path | None = None
+) -> dict[str, Any]:
+    """Simulate and calibrate the case of these inputs; `seed` decides all that they leave open."""
+    began = time.process_time()
+    with tempfile.TemporaryDirectory(prefix="campaign_") as scratch:
+        case = SimulatedCase(campaign, numbers, seed, folder or Path(scratch))
+        record = {f"input.{name}": value for name, value in numbers.items()} | _solved(case)
+    return record | {"status": "done", "message": "", "seconds": time.process_time() - began}
+
+
+def _solved(case: SimulatedCase) -> dict[str, Any]:
+    """Return what the campaign's methods make of a case, stage by stage."""
+    campaign, simulator = case.campaign, case.simulator
+    left, right = (simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+    true_left, true_right = (simulator.base_from_lidar(device) for device in SIDES)
+    truth = inverse(true_left) @ true_right
+    method = alignment_method(campaign.methods["alignment"])(
+        inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=case.sensor)
+    )
+    aligned = _answer(method, case.pairs("alignment"))
+    translation, rotation = error(truth, aligned.right_to_left)
+    off = log(truth @ inverse(aligned.right_to_left))
+    found = _judged("alignment", aligned, off) | {
+        "alignment.translation_mm": 1e3 * translation, "alignment.rotation_deg": float(np.degrees(rotation)),
+    }  # fmt: skip
+    if "floor" not in campaign.stages:
+        return found
+    if aligned.refusals:
+        return found | {"floor.accepted": False, "floor.refusals": "not run: the alignment was refused", "floor.nees": None,
+                        "floor.sigmas": None, "floor.height_mm": None, "floor.tilt_deg": None}  # fmt: skip
+    model = parse_urdf(simulator.nominal_description)
+    footprint_from_base = link_transform(model, {}, BASE_LINK, FOOTPRINT_LINK)
+    settings = FloorSettings(
+        sensor=case.sensor,
+        right_to_left_covariance=aligned.covariance,
+        observations=getattr(aligned, "observations", None),
+    )
+    method = floor_method(campaign.methods["floor"])(left, aligned.right_to_left, footprint_from_base, settings)
+    floor = _answer(method, case.pairs("floor"))
+    # All that clouds can tell: the floor in the frame in which the left lidar is where the description says.
+    plane = simulator.floor_in_base.moved(left @ inverse(true_left))
+    tilt = np.cross(floor.plane.normal, plane.normal)
+    off = np.array([plane.offset - floor.plane.offset, tilt[0], tilt[1]])
+    angle = np.arctan2(np.linalg.norm(tilt), floor.plane.normal @ plane.normal)
+    return found | _judged("floor", floor, off) | {
+        "floor.height_mm": 1e3 * abs(float(off[0])), "floor.tilt_deg": float(np.degrees(angle)),
+    }  # fmt: skip
+
+
+def _answer(method, pairs):
+    for pair in pairs:
+        method.add(*(pair if getattr(method, "takes_fields", False) else map(coordinates, pair)))
+    return method.solve()
+
+
+def _judged(stage: str, result, off: np.ndarray) -> dict[str, Any]:
+    """Return whether a result was accepted, its refusals, and its error (N,) in units of its covariance: `nees` over the
+    degrees of freedom, `sigmas` as a distance. None without a covariance, as from the published methods."""
+    covariance, nees = getattr(result, "covariance", None), None
+    if covariance is not None and np.isfinite(covariance).all() and (np.diag(covariance) > 0).all():
+        nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
+    return {
+        f"{stage}.accepted": not result.refusals,
+        f"{stage}.refusals": " | ".join(result.refusals),
+        f"{stage}.nees": nees,
+        f"{stage}.sigmas": None if nees is None else float(np.sqrt(nees * len(off))),
+    }
+
+
+def _setup(
+    campaign: Campaign, numbers: Mapping[str, float], random: np.random.Generator, folder: Path
+) -> SimulationSetup:
+    """Write room and unit files into `folder` and return what is simulated."""
+    room = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("room.")}
+    yaw = np.radians(room.pop("yaw_deg"))
+    room |= {name: int(room[name]) for name in ("furniture", "people")}
+    mounts = [_pose_error(random, 1e-3 * numbers["mount.translation_mm"], np.radians(numbers["mount.rotation_deg"]))
+              for _ in SIDES]  # fmt: skip
+    way, tilt = random.uniform(-np.pi, np.pi), np.radians(numbers["base.tilt_deg"])
+    base = BaseError(1e-3 * numbers["base.height_mm"], tilt * np.cos(way), tilt * np.sin(way))
+    sensor, model = load_sensor(campaign.sensor), load_sensor(campaign.sensor).error_model()
+    driver = dict.fromkeys(Driver.__dataclass_fields__, True) if numbers["lidar.driver_corrects"] else {}
+    units = {}
+    for device in SIDES:
+        values = values_to_mapping(model, numbers["lidar.unit"] * model.draw(random))
+        del values["optical_centre_share"], values["firing_time_share"]  # the driver's matter
+        units[device] = folder / f"unit_{device}.yaml"
+        write_text(units[device], json.dumps({"sensor": campaign.sensor, "values": values}))
+    world = write_room(Room(**room, yaw=yaw), random, folder)
+    payload = (PAYLOAD,) if numbers["robot.payload"] else ()
+    seed = int(random.integers(2**31))
+    return SimulationSetup(world, sensor.name, seed, *mounts, base, payload, units=units, driver=driver)
+
+
+def _pose_error(random: np.random.Generator, distance: float, angle: float) -> PoseError:
+    directions = random.normal(size=(2, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return PoseError(tuple(distance * directions[0]), tuple(angle * directions[1]))
+
+
+def draw_case(campaign: Campaign, index: int, folder: Path) -> list[Path]:
+    """Write the pictures of a case into `folder` and return their paths: both clouds as described and as calibrated."""
+    from stretch_sim_cal.harness.plots import clouds_before_and_after
+
+    case = SimulatedCase(campaign, campaign.numbers(index), (campaign.seed, index), folder)
+    left, right = (case.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+    settings = AlignmentSettings(base_from_left=left, sensor=case.sensor)
+    method = alignment_method(campaign.methods["alignment"])(inverse(left) @ right, settings)
+    pairs = list(case.pairs("alignment"))
+    aligned = _answer(method, iter(pairs))
+    points = [np.concatenate([coordinates(pair[side]) for pair in pairs[:3]]) for side in (0, 1)]
+    picture = clouds_before_and_after(
+        apply(left, points[0]), apply(right, points[1]), apply(left @ aligned.right_to_left, points[1])
+    )
+    path = folder / "clouds.png"
+    path.write_bytes(picture)
+    return [path]
+
+
+def serve() -> int:
+    """Run the cases asked for on standard input, a JSON object a line, and answer with a line each, until it ends."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # a method that prints must not garble the answers
+    asked: list[str] = []
+    arrived = threading.Condition()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            with arrived:
+                asked.append(line)
+                arrived.notify()
+        os._exit(0)  # whoever asked is gone, also in the middle of a case
+
+    threading.Thread(target=listen, daemon=True).start()
+    campaigns: dict[str, Campaign] = {}
+    answers.write("ready\n")
+    while True:
+        with arrived:
+            arrived.wait_for(lambda: asked)
+            request = json.loads(asked.pop(0))
+        said = json.dumps(request["campaign"], sort_keys=True)
+        if said not in campaigns:
+            campaigns[said] = Campaign.from_mapping(request["campaign"], "campaign")
+            limit = int(campaigns[said].memory_limit * 2**20)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        try:
+            record = _asked(campaigns[said], **{name: request[name] for name in ("index", "point", "seed")})
+        except (
+            Exception
+        ) as failure:  # a defect of a method is a result of the campaign: kept, and the next case goes on
+            told = "out of memory" if isinstance(failure, MemoryError) else repr(failure)
+            record = {
+                "index": request["index"],
+                "status": "crashed",
+                "message": told,
+                "traceback": traceback.format_exc(),
+            }
+        answers.write(json.dumps(record) + "\n")
+
+
+def _asked(campaign: Campaign, index: int, point: list[float] | None, seed: list[int] | None) -> dict[str, Any]:
+    if point is None:
+        return run_case(campaign, index)
+    return run_numbers(campaign, campaign.at(np.array(point)), tuple(seed)) | {
+        "index": index,
+        "point": point,
+        "seed": seed,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(serve())

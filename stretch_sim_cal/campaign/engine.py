@@ -1,0 +1,315 @@
+"""Runs the cases of a campaign on Dask, and keeps their results so that nothing is lost, whatever is killed.
+
+Results stream into a Parquet dataset (`cases/*.parquet`), written whole or not at all. Whoever starts the same campaign in
+the same folder again gets the cases that are missing, and no other. A case is computed in a process of its own behind each
+Dask worker: one that crashes, hangs or needs too much memory is a result of that kind, and the worker goes on.
+"""
+
+import fcntl
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import pyarrow as pa
+import pyarrow.parquet as pq
+from dask.distributed import Client, Future, LocalCluster, as_completed
+
+from stretch_sim_cal.campaign.plan import INPUTS, Campaign
+from stretch_sim_cal.errors import InputError, StretchSimCalError
+from stretch_sim_cal.files import write_atomic, write_text
+from stretch_sim_cal.programs import THREADS
+
+# A part is written so often (s); what was computed since is computed again after a kill, with the same result.
+FLUSH = 2.0
+# Parts are put together when there are more than this.
+MAX_PARTS = 64
+# Cases a worker has waiting: enough to hide the way to the scheduler, few enough to bound the client's memory.
+WAITING_PER_WORKER = 3
+# So often (s) it is looked how many workers there are; they come and go.
+LOOK_AT_WORKERS = 5.0
+# So many workers may die under one case until the case is taken for the cause.
+ALLOWED_DEATHS = 3
+SCHEDULER_SILENT = "30s"
+MOST_TOLD = 4000  # characters of what a process that crashed said last
+
+
+class ClusterLost(StretchSimCalError):
+    """The scheduler is gone; what was finished is kept."""
+
+    exit_code = 3
+
+
+class CannotCompute(StretchSimCalError):
+    """No case can be computed, whichever it is: the package on a worker is incomplete, say."""
+
+    exit_code = 3
+
+
+class CaseProcess:
+    """The process that computes cases for one worker, started when it is needed, and anew after each that it did not
+    survive."""
+
+    def __init__(self):
+        self._process: subprocess.Popen | None = None
+        self._log = tempfile.TemporaryFile("a+")
+        self._answers: queue.SimpleQueue = queue.SimpleQueue()
+
+    def run(
+        self, campaign: Campaign, index: int, point: Sequence[float] | None = None, seed: Sequence[int] | None = None
+    ) -> dict[str, Any]:
+        """Return the record of case `index`, or of that at a `point` of the unit cube with a `seed` of its own, under that
+        number; its `status` is done, crashed or timeout."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        process = self._process
+        request = json.dumps({"campaign": dict(campaign.data), "index": index, "point": point, "seed": seed})
+        try:
+            process.stdin.write(request + "\n")
+            process.stdin.flush()
+            answer = self._answers.get(timeout=campaign.time_limit)
+        except queue.Empty:
+            self._end()
+            return {"index": index, "status": "timeout", "message": f"took longer than {campaign.time_limit:g} s"}
+        except BrokenPipeError:
+            answer = ""
+        if answer:
+            return json.loads(answer)
+        code = process.wait()
+        self._end()
+        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return {
+            "index": index, "status": "crashed", "message": f"its process ended with {cause}", "traceback": self._said(),
+        }  # fmt: skip
+
+    def _start(self) -> None:
+        self._log.truncate(0)
+        environment = os.environ | dict.fromkeys(THREADS, "1")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "stretch_sim_cal.campaign.case"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self._log, text=True, env=environment,
+        )  # fmt: skip
+        self._answers = queue.SimpleQueue()
+        threading.Thread(target=self._listen, args=(self._process.stdout, self._answers), daemon=True).start()
+        if not self._answers.get():  # it says so when it is ready
+            raise CannotCompute(
+                f"the process that computes cases does not start: {self._said().strip().splitlines()[-1:]}"
+            )
+
+    def _said(self) -> str:
+        self._log.seek(0)
+        return self._log.read()[-MOST_TOLD:]
+
+    @staticmethod
+    def _listen(stream, answers: queue.SimpleQueue) -> None:
+        for line in stream:
+            answers.put(line)
+        answers.put("")
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def __del__(self):
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+_own = threading.local()  # a CaseProcess per worker thread: workers have one thread each
+
+
+def compute(data: dict[str, Any], index: int) -> dict[str, Any]:
+    """Compute a case on a worker."""
+    if getattr(_own, "process", None) is None:
+        _own.process = CaseProcess()
+    return _own.process.run(Campaign.from_mapping(data, "campaign"), index)
+
+
+class Results:
+    """The folder of a campaign: its definition, and the records of its cases. One process at a time may write."""
+
+    def __init__(self, folder: Path, campaign: Campaign):
+        """Open or make the folder. Raises `InputError` if it holds another campaign, or another process works on it."""
+        self.folder, self.cases = folder, folder / "cases"
+        definition = folder / "campaign_definition.json"
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder}: is a file; --out is the campaign's folder")
+        if definition.exists():
+            known = json.loads(definition.read_text(encoding="utf-8"))
+            if known["key"] != campaign.key:
+                raise InputError(
+                    f"{folder}: holds cases of campaign '{known['data']['name']}' that this one does not have; give another --out"
+                )
+        elif self.cases.exists():
+            raise InputError(f"{folder}: has no campaign_definition.json, so its cases are unknown; give another --out")
+        self.cases.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.cases, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{folder}: another process runs this campaign; wait for it, or give another --out"
+            ) from None
+        write_text(definition, json.dumps({"key": campaign.key, "data": dict(campaign.data)}, indent=1) + "\n")
+        self._waiting: list[dict[str, Any]] = []
+        self._written = time.monotonic()
+        self._number = 1 + max((int(part.stem.split("_")[1]) for part in self._parts()), default=0)
+
+    def close(self) -> None:
+        """Write what waits and let others write."""
+        self.flush()
+        os.close(self._lock)
+
+    def indices(self) -> set[int]:
+        """Return the cases that are there."""
+        return {
+            index for part in self._parts() for index in pq.read_table(part, columns=["index"])["index"].to_pylist()
+        }
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Keep a record; it is in a file after at most `FLUSH` seconds of further records, or at the next flush."""
+        self._waiting.append(record)
+        if time.monotonic() - self._written > FLUSH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            self._write(pa.Table.from_pylist(self._waiting, SCHEMA))
+            self._waiting = []
+        self._written = time.monotonic()
+        parts = self._parts()
+        if len(parts) > MAX_PARTS:
+            # If this is cut off in the middle, a case is there twice, with equal records, and read once.
+            self._write(read_table(self.folder))
+            for part in parts:
+                part.unlink()
+
+    def _write(self, table: pa.Table) -> None:
+        write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))
+        self._number += 1
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.cases.glob("part_*.parquet"))
+
+
+_NUMBERS = ["translation_mm", "rotation_deg", "nees", "sigmas"], ["height_mm", "tilt_deg", "nees", "sigmas"]
+SCHEMA = pa.schema(
+    [("index", pa.int64()), ("status", pa.string()), ("message", pa.string()), ("traceback", pa.string())]
+    + [(f"input.{name}", pa.float64()) for name in INPUTS]
+    + [
+        column
+        for stage, numbers in zip(("alignment", "floor"), _NUMBERS, strict=True)
+        for column in [(f"{stage}.accepted", pa.bool_()), (f"{stage}.refusals", pa.string())]
+        + [(f"{stage}.{name}", pa.float64()) for name in numbers]
+    ]
+    + [("seconds", pa.float64())]
+)
+"""The columns of the dataset. All but `seconds` (of CPU) are functions of campaign and index alone."""
+
+
+def read_table(folder: Path) -> pa.Table:
+    """Return all cases of a campaign's folder, each once, by index. Raises `InputError` if there are none."""
+    parts = sorted((folder / "cases").glob("part_*.parquet"))
+    if not parts:
+        raise InputError(f"{folder}: holds no cases of a campaign")
+    table = pa.concat_tables([pq.read_table(part, schema=SCHEMA) for part in parts])
+    first: dict[int, int] = {}
+    for row, index in enumerate(table["index"].to_pylist()):
+        first.setdefault(index, row)
+    return table.take([first[index] for index in sorted(first)])
+
+
+@contextmanager
+def cluster(address: str | None, workers: int, memory_limit: float) -> Iterator[Client]:
+    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each."""
+    with dask.config.set({
+        "distributed.scheduler.allowed-failures": ALLOWED_DEATHS,
+        "distributed.comm.timeouts.connect": SCHEDULER_SILENT,
+        "distributed.worker.memory.target": False, "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False, "distributed.logging.distributed": "error",
+    }):  # fmt: skip
+        if address is not None:
+            try:
+                client = Client(address, timeout=SCHEDULER_SILENT)
+            except (OSError, ValueError) as error:
+                raise InputError(f"--cluster {address}: there is no Dask scheduler ({error})") from error
+            with client:
+                yield client
+            return
+        # The worker itself is small; the limit is for the process that computes, which sets it itself.
+        with LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=True, memory_limit=f"{memory_limit:.0f}MB",
+            dashboard_address="127.0.0.1:0",
+        ) as local, Client(local) as client:  # fmt: skip
+            yield client
+
+
+def run(
+    campaign: Campaign, count: int, results: Results, client: Client, tell: Callable[[dict[str, Any]], None],
+    work: Callable[[dict[str, Any], int], dict[str, Any]] = compute,
+) -> None:  # fmt: skip
+    """Compute those of the first `count` cases that `results` lacks; `tell` hears of each record.
+
+    Raises `ClusterLost` if the scheduler goes away; what was finished is in `results`.
+    """
+    done = results.indices()
+    missing = iter([index for index in range(count) if index not in done])
+    data = dict(campaign.data)
+
+    def submit(number: int) -> list[Future]:
+        chosen = [index for _, index in zip(range(number), missing, strict=False)]
+        return client.map(
+            lambda index: work(data, index), chosen, pure=False, key=[f"case-{i}-{campaign.key}" for i in chosen]
+        )
+
+    def record_of(future: Future, index: int) -> dict[str, Any]:
+        if future.status == "finished":
+            return future.result()
+        if future.status == "error":
+            if isinstance(future.exception(), StretchSimCalError):
+                raise future.exception()
+            return {"index": index, "status": "crashed", "message": f"on its worker: {future.exception()!r}"}
+        raise ClusterLost(
+            f"the scheduler is gone ({future.status}); finished cases are kept: run the same command again"
+        )
+
+    try:
+        ahead, looked = _ahead(client), time.monotonic()
+        waiting = as_completed(submit(ahead))
+        for batch in waiting.batches():
+            for future in batch:
+                record = record_of(future, int(future.key.split("-")[1]))
+                results.add(record)
+                tell(record)
+            del future  # or the scheduler keeps the last one's result
+            if time.monotonic() - looked > LOOK_AT_WORKERS:
+                ahead, looked = _ahead(client), time.monotonic()
+            waiting.update(submit(max(0, ahead - waiting.count())))
+    except (OSError, TimeoutError, RuntimeError) as error:
+        raise ClusterLost(
+            f"the scheduler is gone ({error}); finished cases are kept: run the same command again"
+        ) from error
+    finally:
+        results.flush()
+
+
+def _ahead(client: Client) -> int:
+    """Return how many cases are to be with the scheduler at a time."""
+    return WAITING_PER_WORKER * max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+
+
+def local_workers(asked: int | None) -> int:
+    """Return how many workers a local cluster has: as many as asked for, or one per core that this process may use."""
+    return asked or len(os.sched_getaffinity(0))

@@ -1,0 +1,252 @@
+"""What a campaign is: distributions over rooms, lidars, robots and recordings, and which numbers a case draws from them."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import norm, qmc
+
+from stretch_sim_cal import validate
+from stretch_sim_cal.calibration.methods import (
+    DEFAULT_ALIGNMENT_METHOD,
+    DEFAULT_FLOOR_METHOD,
+    alignment_method,
+    floor_method,
+)
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import find_shared, read_yaml
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
+
+
+class Input(NamedTuple):
+    """A number that may differ from case to case: its value if a campaign does not say, its bounds, its meaning."""
+
+    default: float
+    low: float
+    high: float
+    meaning: str
+
+
+INPUTS = {
+    "room.length": Input(7.0, 2.5, 60.0, "m, along x"),
+    "room.width": Input(5.0, 2.5, 60.0, "m, along y"),
+    "room.height": Input(2.6, 2.0, 12.0, "m"),
+    "room.furniture": Input(8, 0, 60, "pieces: cabinets, tables, chairs, columns, balls"),
+    "room.people": Input(0, 0, 10, "who walk to and fro"),
+    "room.glass": Input(0.0, 0.0, 1.0, "share of a long wall that is panes, a corridor behind"),
+    "room.mirror": Input(0.0, 0.0, 1.0, "share of a long wall that is mirrors"),
+    "room.floor_rms": Input(0.0, 0.0, 0.05, "m, root mean square of the floor's unevenness"),
+    "room.wall_rms": Input(0.0, 0.0, 0.05, "m, of the walls'"),
+    "room.x": Input(0.0, -1.0, 1.0, "where the robot stands, from wall to wall"),
+    "room.y": Input(0.0, -1.0, 1.0, "where the robot stands, from wall to wall"),
+    "room.yaw_deg": Input(0.0, -180.0, 180.0, "how the robot is turned"),
+    "lidar.unit": Input(1.0, 0.0, 5.0, "standard deviations of the units, as multiples of the sensor file's"),
+    "lidar.noise": Input(1.0, 0.0, 10.0, "range noise, as a multiple of the sensor file's"),
+    "lidar.driver_corrects": Input(0, 0, 1, "whether the driver corrects optical centre and firing times"),
+    "mount.translation_mm": Input(5.0, 0.0, 50.0, "how far each lidar is from where the description has it"),
+    "mount.rotation_deg": Input(1.0, 0.0, 5.0, "by which angle each lidar is turned from there"),
+    "base.height_mm": Input(0.0, -30.0, 30.0, "how far base_link is raised"),
+    "base.tilt_deg": Input(0.0, 0.0, 3.0, "how far base_link is tilted"),
+    "robot.payload": Input(0, 0, 1, "whether the gripper holds a box"),
+    "recording.alignment_frames": Input(20, 1, 200, "pairs of scans for the alignment"),
+    "recording.floor_frames": Input(10, 1, 200, "pairs of scans for the floor"),
+    "recording.moved_mm": Input(0.0, 0.0, 500.0, "by how much the robot is pushed in the middle of the alignment"),
+}
+"""All inputs by name, in the order in which a case draws them."""
+WHOLE = {"room.furniture", "room.people", "lidar.driver_corrects", "robot.payload", "recording.alignment_frames",
+         "recording.floor_frames"}  # fmt: skip
+
+QUANTITIES = {
+    "alignment.translation_mm": "lidar to lidar, translation / mm",
+    "alignment.rotation_deg": "lidar to lidar, rotation / deg",
+    "floor.height_mm": "floor, height / mm",
+    "floor.tilt_deg": "floor, tilt / deg",
+}
+"""Errors by the names that limits and results have them under."""
+STAGES = ("alignment", "floor")
+KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", "limits", "share", "confidence",
+        "time_limit", "memory_limit", "nodes", "cases"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How an input is distributed: `kind` with its `numbers`, and in which `share` of the cases it is not 0.
+
+    Kinds: constant (value), uniform and log_uniform (low, high), integer (low, high, both included), normal (mean, standard
+    deviation; cut off at four), half_normal (standard deviation), choice (values).
+    """
+
+    kind: str
+    numbers: tuple[float, ...]
+    share: float = 1.0
+
+    def at(self, probability: float) -> float:
+        """Return the quantile of that probability (from 0 to 1)."""
+        if probability >= self.share:
+            return 0.0
+        probability = min(probability / self.share, 1.0 - 1e-12)
+        numbers = self.numbers
+        match self.kind:
+            case "constant":
+                return numbers[0]
+            case "uniform":
+                return numbers[0] + probability * (numbers[1] - numbers[0])
+            case "log_uniform":
+                return float(np.exp(np.log(numbers[0]) + probability * np.log(numbers[1] / numbers[0])))
+            case "integer":
+                return float(np.floor(numbers[0] + probability * (numbers[1] - numbers[0] + 1)))
+            case "normal":
+                return float(numbers[0] + numbers[1] * np.clip(norm.ppf(probability), -4.0, 4.0))
+            case "half_normal":
+                return float(numbers[0] * min(norm.ppf(0.5 + probability / 2), 4.0))
+        return numbers[int(probability * len(numbers))]  # choice
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """The least and the greatest value."""
+        ends = [self.at(0.0), self.at(np.nextafter(self.share, 0.0)), *(self.numbers if self.kind == "choice" else ())]
+        return min(ends + [0.0] * (self.share < 1)), max(ends + [0.0] * (self.share < 1))
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign: its `inputs` by name, how cases are solved, and what is to be shown.
+
+    `limits` are the largest errors by the names of `QUANTITIES`; at least the `share` of all cases has to be calibrated
+    within them, shown with `confidence`. A case that takes longer than `time_limit` (s) or needs more than `memory_limit`
+    (MB) is a failure of that kind. `nodes` is the share of cases that also run through the real nodes. `cases` is how many
+    there are if the command does not say.
+    """
+
+    name: str
+    description: str = ""
+    seed: int = 1
+    sensor: str = DEFAULT_SENSOR
+    stages: tuple[str, ...] = STAGES
+    methods: Mapping[str, str] = field(
+        default_factory=lambda: {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
+    )
+    inputs: Mapping[str, Distribution] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    share: float = 0.99
+    confidence: float = 0.95
+    time_limit: float = 300.0
+    memory_limit: float = 6000.0
+    nodes: float = 0.0
+    cases: int = 100
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, name: str | Path) -> "Campaign":
+        """Return the campaign in a file, or of that name in `config/campaigns/`; what it does not say is as in the one that
+        its key `like` names. Raises `InputError` naming file and key."""
+        path = find_shared("config/campaigns", name, ".yaml")
+        data = read_yaml(path)
+        if "like" in data:
+            like = validate.text(data.pop("like"), f"{path}: like")
+            other = path.with_name(f"{like}.yaml")
+            data = read_yaml(other if other.is_file() else find_shared("config/campaigns", like, ".yaml")) | data
+            if "like" in data:
+                raise InputError(f"{path}: like: {like} is itself like another; name that one")
+        return cls.from_mapping(data, str(path))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
+        """Return the campaign that a file says. Raises `InputError` naming `source` and the key."""
+        data = validate.mapping(dict(data), KEYS, source)
+        stages = data.get("stages", list(STAGES))
+        if not isinstance(stages, list) or not stages or stages != list(STAGES[: len(stages)]):
+            raise InputError(f"{source}: stages: is {stages!r}, [alignment] or [alignment, floor] was expected")
+        methods = {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
+        methods |= {stage: validate.text(name, f"{source}: methods: {stage}")
+                    for stage, name in validate.mapping(data.get("methods"), set(STAGES), f"{source}: methods").items()}  # fmt: skip
+        for load, stage in ((alignment_method, "alignment"), (floor_method, "floor")):
+            try:
+                load(methods[stage])
+            except InputError as error:
+                raise InputError(f"{source}: methods: {stage}: {error}") from error
+        sensor = validate.text(data.get("sensor", DEFAULT_SENSOR), f"{source}: sensor")
+        load_sensor(sensor)
+        known = {name for name in QUANTITIES if name.partition(".")[0] in stages}
+        limits = {name: validate.number(value, f"{source}: limits: {name}", 1e-9, 1e6)
+                  for name, value in validate.mapping(data.get("limits"), known, f"{source}: limits").items()}  # fmt: skip
+        inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
+        return cls(
+            name=validate.text(data.get("name"), f"{source}: name"),
+            description=data.get("description", ""),
+            seed=validate.integer(data.get("seed", 1), f"{source}: seed", 0, 2**31 - 1),
+            sensor=sensor,
+            stages=tuple(stages),
+            methods=methods,
+            inputs={name: _distribution(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()},
+            limits=limits,
+            share=validate.number(data.get("share", 0.99), f"{source}: share", 0.01, 0.9999),
+            confidence=validate.number(data.get("confidence", 0.95), f"{source}: confidence", 0.5, 0.9999),
+            time_limit=validate.number(data.get("time_limit", 300.0), f"{source}: time_limit", 1.0, 1e5),
+            memory_limit=validate.number(data.get("memory_limit", 6000.0), f"{source}: memory_limit", 1000.0, 1e6),
+            nodes=validate.number(data.get("nodes", 0.0), f"{source}: nodes", 0.0, 1.0),
+            cases=validate.integer(data.get("cases", 100), f"{source}: cases", 1, 10**7),
+            data=data,
+        )
+
+    @property
+    def key(self) -> str:
+        """A digest of all that determines what a case gives: equal keys, equal cases."""
+        said = {name: value for name, value in self.data.items()
+                if name not in ("name", "description", "limits", "share", "confidence", "cases")}  # fmt: skip
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+    def numbers(self, index: int) -> dict[str, float]:
+        """Return the inputs of case `index` by name: point `index` of a scrambled Sobol sequence, so that any number of
+        first cases covers the distributions evenly."""
+        sequence = qmc.Sobol(len(INPUTS), scramble=True, rng=self.seed)
+        if index:
+            sequence.fast_forward(index)
+        return self.at(sequence.random(1)[0])
+
+    def at(self, point: np.ndarray) -> dict[str, float]:
+        """Return the inputs by name at a point (D,) of the unit cube, an axis per input in the order of `INPUTS`."""
+        found = {}
+        for (name, known), probability in zip(INPUTS.items(), point, strict=True):
+            value = self.inputs[name].at(float(probability)) if name in self.inputs else float(known.default)
+            found[name] = float(round(value)) if name in WHOLE else float(value)
+        return found
+
+    @property
+    def varied(self) -> list[str]:
+        """The names of the inputs that differ between cases."""
+        return [name for name in INPUTS if name in self.inputs and len(set(self.inputs[name].extent)) > 1]
+
+
+def _distribution(spec: Any, name: str, where: str) -> Distribution:
+    """Return a distribution as written: a number, or {kind: numbers}, perhaps with `in_share` of the cases."""
+    if isinstance(spec, int | float) and not isinstance(spec, bool):
+        found = Distribution("constant", (validate.number(spec, where),))
+    else:
+        if not isinstance(spec, Mapping):
+            raise InputError(f"{where}: is {spec!r}; a number or a mapping like {{uniform: [1, 2]}} was expected")
+        spec = dict(spec)
+        share = validate.number(spec.pop("in_share", 1.0), f"{where}: in_share", 1e-6, 1.0)
+        if len(spec) != 1 or (kind := next(iter(spec))) not in KINDS:
+            raise InputError(f"{where}: give one of {', '.join(KINDS)}, and in_share if it is 0 in the other cases")
+        values = spec[kind] if isinstance(spec[kind], list) else [spec[kind]]
+        count = KINDS[kind] or max(len(values), 1)
+        found = Distribution(kind, validate.numbers(values, count, f"{where}: {kind}"), share)
+        if kind in ("uniform", "log_uniform", "integer") and found.numbers[0] > found.numbers[1]:
+            raise InputError(f"{where}: {kind}: {found.numbers[0]:g} is above {found.numbers[1]:g}")
+        if (kind == "log_uniform" and found.numbers[0] <= 0) or ("normal" in kind and found.numbers[-1] < 0):
+            raise InputError(f"{where}: {kind}: has to be greater than zero")
+    low, high = found.extent
+    if low < INPUTS[name].low or high > INPUTS[name].high:
+        raise InputError(
+            f"{where}: reaches from {low:g} to {high:g}, allowed is {INPUTS[name].low:g} to {INPUTS[name].high:g}"
+        )
+    return found
+
+
+# Kinds of distributions, with how many numbers each takes (None: any number of them).
+KINDS = {"constant": 1, "uniform": 2, "log_uniform": 2, "integer": 2, "normal": 2, "half_normal": 1, "choice": None}

@@ -1,0 +1,252 @@
+"""Rooms that are generated: furniture, glass, mirrors, people and an uneven floor around a robot at the world's origin.
+
+Written as SDF, so that the embedded simulator, Gazebo and the nodes see the same. Lengths in m, angles in rad.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+import trimesh
+
+from stretch_sim_cal.files import write_atomic, write_text
+
+WALL = 0.1  # thickness of walls, floor and ceiling
+CORRIDOR = 2.5  # depth of what lies behind a glass front
+KEPT_FREE = 1.0  # radius around the robot's axis: its outline with the arm stowed, and the way of a hand
+FLOOR_CELL = 0.1  # grid of an uneven floor
+WAVES = (0.7, 5.0)  # wavelengths of its bumps: shorter ones are texture, longer ones a slope
+WALKING_SPEED = 1.0  # m/s
+REFLECTIVITY = {"walls": 0.8, "floor": 0.5, "glass": 0.3, "mirror": 0.05}
+
+
+@dataclass(frozen=True)
+class Room:
+    """One room. `x` and `y` from -1 to 1 say where in its free part the robot stands, `yaw` how it is turned.
+
+    `glass` and `mirror` are the shares of one long wall that are panes or mirrors, `floor_rms` and `wall_rms` the root mean
+    square of how far floor and walls are from flat.
+    """
+
+    length: float = 7.0
+    width: float = 5.0
+    height: float = 2.6
+    furniture: int = 8
+    people: int = 0
+    glass: float = 0.0
+    mirror: float = 0.0
+    floor_rms: float = 0.0
+    wall_rms: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    yaw: float = 0.0
+
+
+def write_room(room: Room, random: np.random.Generator, folder: Path) -> Path:
+    """Write a room as `room.sdf`, with the meshes that it needs beside it, and return its path.
+
+    What `room` does not say (which furniture, where, how bright, who walks where) comes from `random`.
+    """
+    half = np.array([room.length, room.width]) / 2
+    robot = np.array([room.x, room.y]) * np.maximum(half - KEPT_FREE, 0.0)
+    parts = _shell(room, half, random, folder)
+    parts += [_piece(f"furniture_{number}", room, half, robot, random) for number in range(room.furniture)]
+    parts += [_person(f"person_{number}", half, robot, random) for number in range(room.people)]
+    # The room is put around the robot: world_from_room.
+    turned = _rotation(-room.yaw)
+    x, y = -turned @ robot
+    frame = f"<frame name='room'><pose>{x:.6f} {y:.6f} 0 0 0 {-room.yaw:.6f}</pose></frame>"
+    text = (
+        '<?xml version="1.0"?>\n<sdf version="1.9" xmlns:sim="urn:stretch_sim_cal"><world name="generated_room">'
+        + frame + "".join(part.format(world=_Placed(turned, (x, y))) for part in parts) + "</world></sdf>\n"
+    )  # fmt: skip
+    write_text(folder / "room.sdf", text)
+    return folder / "room.sdf"
+
+
+class _Placed:
+    """Formats the pose of an actor, which SDF takes in the world's frame: `{world:x y yaw}`."""
+
+    def __init__(self, rotation: np.ndarray, origin: tuple[float, float]):
+        self._rotation, self._origin, self._yaw = rotation, np.array(origin), np.arctan2(rotation[1, 0], rotation[0, 0])
+
+    def __format__(self, spec: str) -> str:
+        x, y, yaw = map(float, spec.split())
+        x, y = self._rotation @ (x, y) + self._origin
+        return f"{x:.6f} {y:.6f} 0 0 0 {yaw + self._yaw:.6f}"
+
+
+def _rotation(angle: float) -> np.ndarray:
+    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+
+
+def _model(name: str, shapes: list[tuple[str, tuple, str, str]], pose: str = "0 0 0 0 0 0") -> str:
+    """Return a static model in the room's frame of shapes (name, pose of 6, geometry, look), seen as they collide."""
+    links = "".join(
+        f"<{tag} name={quoteattr(shape + suffix)}><pose>{' '.join(f'{value:.6f}' for value in at)}</pose>"
+        f"<geometry>{geometry}</geometry>{look if suffix else ''}</{tag}>"
+        for shape, at, geometry, look in shapes
+        for tag, suffix in (("collision", ""), ("visual", "_visual"))
+    )
+    return (
+        f"<model name={quoteattr(name)}><static>true</static><pose relative_to='room'>{pose}</pose>"
+        f"<link name='link'>{links}</link></model>"
+    )
+
+
+def _box(*size: float) -> str:
+    return f"<box><size>{' '.join(f'{value:.6f}' for value in size)}</size></box>"
+
+
+def _cylinder(radius: float, length: float) -> str:
+    return f"<cylinder><radius>{radius:.6f}</radius><length>{length:.6f}</length></cylinder>"
+
+
+def _look(reflectivity: float, more: str = "") -> str:
+    shade = " ".join([f"{reflectivity:.3f}"] * 3)
+    return f"<material><ambient>{shade} 1</ambient><diffuse>{shade} 1</diffuse></material>{more}"
+
+
+def _shell(room: Room, half: np.ndarray, random: np.random.Generator, folder: Path) -> list[str]:
+    """Return floor, ceiling and walls; the wall at +y has the panes and mirrors, and a corridor behind it."""
+    (x, y), walls = half, _look(REFLECTIVITY["walls"])
+    deep = y + (CORRIDOR if room.glass else 0.0)
+    middle = (deep - y) / 2
+    slab = _box(2 * x, y + deep, WALL)
+    floor = _mesh(folder / "floor.stl", (2 * x, y + deep), room.floor_rms, random) or slab
+    shapes = [
+        ("floor", (0, middle, 0 if room.floor_rms else -WALL / 2, 0, 0, 0), floor, _look(REFLECTIVITY["floor"])),
+        ("ceiling", (0, middle, room.height + WALL / 2, 0, 0, 0), slab, walls),
+    ]
+    sides = (("right", -y - WALL / 2, -1), ("far", deep + WALL / 2, 1)) if room.glass else (
+        ("right", -y - WALL / 2, -1), ("left", y + WALL / 2, 1))  # fmt: skip
+    shapes += [_wall(name, room, random, folder, (0, at, 0), 2 * x, np.pi / 2 * -facing) for name, at, facing in sides]
+    shapes += [_wall(name, room, random, folder, (at, middle, 0), y + deep, 0.0 if at < 0 else np.pi)
+               for name, at in (("back", -x - WALL / 2), ("front", x + WALL / 2))]  # fmt: skip
+    if room.glass:
+        pane, rest = room.glass * 2 * x, (1.0 - room.glass) * 2 * x
+        shapes.append(("pane", (-x + pane / 2, y, room.height / 2, 0, 0, 0), _box(pane, 0.01, room.height),
+                       _look(REFLECTIVITY["glass"], "<sim:glass>0.92</sim:glass>")))  # fmt: skip
+        if rest > 0:
+            at = (x - rest / 2, y + WALL / 2, room.height / 2, 0, 0, 0)
+            shapes.append(("left", at, _box(rest, WALL, room.height), walls))
+    if room.mirror:
+        size = room.mirror * 2 * x
+        shapes.append(("mirror", (x - size / 2, -y + 0.01, 1.1, 0, 0, 0), _box(size, 0.02, 1.8),
+                       _look(REFLECTIVITY["mirror"], "<sim:mirror>0.85</sim:mirror>")))  # fmt: skip
+    return [_model("shell", shapes)]
+
+
+def _wall(
+    name: str, room: Room, random: np.random.Generator, folder: Path, foot: tuple, length: float, yaw: float
+) -> tuple[str, tuple, str, str]:
+    """Return a wall, its middle at `foot`; one that is not flat faces x turned by `yaw`."""
+    look = _look(REFLECTIVITY["walls"])
+    if not room.wall_rms:
+        return name, (*foot[:2], room.height / 2, 0, 0, yaw), _box(WALL, length + 2 * WALL, room.height), look
+    mesh = _mesh(folder / f"{name}.stl", (room.height, length), room.wall_rms, random)
+    # The mesh lies in xy and faces z: it is stood up so that z points along x, then turned.
+    forward = np.array([np.cos(yaw), np.sin(yaw)]) * WALL / 2
+    return name, (foot[0] + forward[0], foot[1] + forward[1], room.height / 2, 0, np.pi / 2, yaw), mesh, look
+
+
+def _mesh(path: Path, size: tuple[float, float], rms: float, random: np.random.Generator) -> str | None:
+    """Write an uneven sheet around the plane z = 0 as an STL file and return its geometry; None if it is flat."""
+    if not rms:
+        return None
+    counts = [max(2, int(np.ceil(extent / FLOOR_CELL)) + 1) for extent in size]
+    grid = np.stack(
+        np.meshgrid(*(np.linspace(-e / 2, e / 2, n) for e, n in zip(size, counts, strict=True)), indexing="ij")
+    )
+    heights = np.zeros(grid.shape[1:])
+    number = 24
+    lengths = np.exp(random.uniform(*np.log(WAVES), number))
+    for length, way, phase in zip(
+        lengths, random.uniform(0, np.pi, number), random.uniform(0, 2 * np.pi, number), strict=True
+    ):
+        heights += np.cos(2 * np.pi / length * (np.cos(way) * grid[0] + np.sin(way) * grid[1]) + phase)
+    heights *= rms / np.sqrt(number / 2)
+    vertices = np.stack([*grid, heights], axis=-1).reshape(-1, 3)
+    index = np.arange(len(vertices)).reshape(counts)
+    a, b, c, d = (corner.ravel() for corner in (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]))
+    faces = np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
+    sheet = trimesh.Trimesh(vertices, faces, process=False)
+    write_atomic(path, lambda stream: sheet.export(stream, file_type="stl"))
+    return f"<mesh><uri>{path.name}</uri></mesh>"
+
+
+def _spot(size: float, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return a place for something of radius `size` that leaves the robot its free circle; the farthest of some tries if
+    the room has no such place."""
+    tries = random.uniform(-1.0, 1.0, (20, 2)) * np.maximum(half - size, 0.1)
+    free = np.linalg.norm(tries - robot, axis=1) - size - KEPT_FREE
+    return tries[np.argmax(free > 0)] if (free > 0).any() else tries[np.argmax(free)]
+
+
+def _piece(name: str, room: Room, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> str:
+    """Return a piece of furniture: a cabinet at a wall, a table, a chair, a column or a ball."""
+    look = _look(random.uniform(0.05, 0.95))
+    kind = random.choice(["cabinet", "table", "chair", "column", "ball"], p=[0.4, 0.2, 0.25, 0.1, 0.05])
+    yaw = random.uniform(-np.pi, np.pi)
+    if kind == "cabinet":
+        width, depth, height = (
+            random.uniform(0.4, 1.4),
+            random.uniform(0.3, 0.6),
+            random.uniform(0.5, min(2.2, room.height)),
+        )
+        shapes = [("body", (0, 0, height / 2, 0, 0, 0), _box(depth, width, height), look)]
+        size, yaw = np.hypot(width, depth) / 2, random.integers(4) * np.pi / 2
+    elif kind == "table":
+        length, width, height = random.uniform(0.7, 1.8), random.uniform(0.5, 0.9), random.uniform(0.4, 1.0)
+        shapes = [("top", (0, 0, height, 0, 0, 0), _box(length, width, 0.04), look)]
+        shapes += [(f"leg_{number}", (sx * (length / 2 - 0.05), sy * (width / 2 - 0.05), height / 2, 0, 0, 0),
+                    _cylinder(0.025, height), look)
+                   for number, (sx, sy) in enumerate([(-1, -1), (-1, 1), (1, -1), (1, 1)])]  # fmt: skip
+        size = np.hypot(length, width) / 2
+    elif kind == "chair":
+        shapes = [("seat", (0, 0, 0.45, 0, 0, 0), _box(0.42, 0.42, 0.04), look),
+                  ("back", (-0.2, 0, 0.7, 0, -0.15, 0), _box(0.03, 0.42, 0.5), look)]  # fmt: skip
+        shapes += [(f"leg_{number}", (sx * 0.18, sy * 0.18, 0.22, 0, 0, 0), _cylinder(0.02, 0.44), look)
+                   for number, (sx, sy) in enumerate([(-1, -1), (-1, 1), (1, -1), (1, 1)])]  # fmt: skip
+        size = 0.35
+    elif kind == "column":
+        size = random.uniform(0.08, 0.25)
+        shapes = [("shaft", (0, 0, room.height / 2, 0, 0, 0), _cylinder(size, room.height), look)]
+    else:
+        size = random.uniform(0.1, 0.4)
+        shapes = [("ball", (0, 0, size, 0, 0, 0), f"<sphere><radius>{size:.6f}</radius></sphere>", look)]
+    x, y = _spot(size, half, robot, random)
+    if kind == "cabinet":  # with its back to the nearest wall
+        distances = np.concatenate([half - (x, y), half + (x, y)])
+        wall = int(np.argmin(distances))
+        axis, sign = wall % 2, 1.0 if wall < 2 else -1.0
+        place = np.array([x, y])
+        moved = place.copy()
+        moved[axis] = sign * (half[axis] - depth / 2 - 0.01)
+        yaw = (0.0, np.pi / 2)[axis]
+        if np.linalg.norm(moved - robot) > KEPT_FREE + size:
+            place = moved
+        x, y = place
+    return _model(name, shapes, f"{x:.6f} {y:.6f} 0 0 0 {yaw:.6f}")
+
+
+def _person(name: str, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> str:
+    """Return an actor who walks to and fro between two places, past the robot."""
+    begin, end = (_spot(0.4, half, robot, random) for _ in range(2))
+    way = end - begin
+    across = robot - begin - way * np.clip(way @ (robot - begin) / max(way @ way, 1e-9), 0.0, 1.0)
+    if np.linalg.norm(across) < KEPT_FREE + 0.4:  # the way would lead through the robot: stay on one side of it
+        end = begin + 0.3 * (begin - robot) / max(np.linalg.norm(begin - robot), 1e-9)
+        way = end - begin
+    yaw, seconds = np.arctan2(way[1], way[0]), max(np.linalg.norm(way) / WALKING_SPEED, 0.5)
+    points = [(0.0, begin, yaw), (seconds, end, yaw), (seconds + 0.5, end, yaw + np.pi),
+              (2 * seconds + 0.5, begin, yaw + np.pi), (2 * seconds + 1.0, begin, yaw + 2 * np.pi)]  # fmt: skip
+    waypoints = "".join(
+        f"<waypoint><time>{time:.3f}</time><pose>{{world:{place[0]:.6f} {place[1]:.6f} {turn:.6f}}}</pose></waypoint>"
+        for time, place, turn in points
+    )
+    return (
+        f"<actor name={quoteattr(name)}><script><loop>true</loop><delay_start>0</delay_start>"
+        f"<trajectory id='0' type='walking'>{waypoints}</trajectory></script></actor>"
+    )

@@ -1,0 +1,425 @@
+"""What follows from a campaign's cases: shares with confidence bounds, quantiles, honesty, causes, and the worst cases.
+
+Shares are bounded by Clopper and Pearson (Biometrika 26, 1934), quantiles by order statistics, both for independent cases: a
+scrambled Sobol sequence covers the distributions more evenly than that, so that the bounds are on the safe side.
+"""
+
+import html
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pyarrow as pa
+from scipy.stats import beta, binom, binomtest, chi2, norm, spearmanr, wilcoxon
+
+from stretch_sim_cal.campaign.plan import QUANTITIES, Campaign
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_text
+from stretch_sim_cal.harness.page import image, write_page
+
+FREEDOM = {"alignment": 6, "floor": 3}
+# An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard deviations
+# of a single number.
+WRONG = 4.0
+WORST = 10
+TREE_DEPTH, TREE_LEAF = 3, 0.02  # how deep, and the least share of the cases in a leaf
+MOST_CASES = 10_000_000
+
+
+def upper_bound(failures: int, cases: int, confidence: float) -> float:
+    """Return the share of failures that, with this confidence, is not exceeded (Clopper and Pearson, one-sided)."""
+    return 1.0 if failures >= cases else float(beta.ppf(confidence, failures + 1, cases - failures))
+
+
+def cases_needed(failures: int, cases: int, share: float, confidence: float) -> int | None:
+    """Return how many cases show that `share` of them is right if failures go on as they came; None if none do."""
+    rate = failures / max(cases, 1)
+    if rate >= 1.0 - share:
+        return None
+    low, high = 1, 1
+    while upper_bound(int(np.ceil(rate * high)), high, confidence) > 1.0 - share:
+        high *= 2
+        if high > MOST_CASES:
+            return None
+    while low < high:
+        middle = (low + high) // 2
+        if upper_bound(int(np.ceil(rate * middle)), middle, confidence) > 1.0 - share:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def quantile_bounds(values: np.ndarray, quantile: float, confidence: float) -> tuple[float, float, float]:
+    """Return a quantile of values (N,) with its lower and upper confidence bound, infinite where N is too small."""
+    ordered = np.sort(values)
+    low, high = (binom.ppf(p, len(ordered), quantile) for p in ((1 - confidence) / 2, (1 + confidence) / 2))
+    lower = ordered[int(low) - 1] if low >= 1 else -np.inf
+    upper = ordered[int(high)] if high < len(ordered) else np.inf
+    return float(np.quantile(ordered, quantile)), float(lower), float(upper)
+
+
+class Cases:
+    """The columns of a campaign's table as arrays, and what each case came to."""
+
+    def __init__(self, campaign: Campaign, table: pa.Table):
+        self.campaign, self.table = campaign, table
+        self.index = table["index"].to_numpy()
+        self.status = np.array(table["status"].to_pylist())
+        self.computed = self.status == "done"
+        self.inputs = {name: self.column(f"input.{name}") for name in campaign.varied}
+        stages = campaign.stages
+        self.accepted = {stage: self.column(f"{stage}.accepted") == 1.0 for stage in stages}
+        self.sigmas = {stage: self.column(f"{stage}.sigmas") for stage in stages}
+        self.wrong = np.zeros(len(self.index), bool)
+        for stage in stages:
+            with np.errstate(invalid="ignore"):
+                unlikely = chi2.sf(self.sigmas[stage] ** 2, FREEDOM[stage]) < 2.0 * norm.sf(WRONG)
+            self.wrong |= self.accepted[stage] & unlikely
+        self.all_accepted = self.computed & np.all([self.accepted[stage] for stage in stages], axis=0)
+        self.within = self.computed.copy()
+        for name, limit in campaign.limits.items():
+            with np.errstate(invalid="ignore"):
+                self.within &= self.column(name) <= limit
+        self.good = self.all_accepted & self.within & ~self.wrong
+        reasons = [self.table[f"{stage}.refusals"].to_pylist() for stage in stages]
+        self.refusals = [next((reason for reason in row if reason), "") for row in zip(*reasons, strict=True)]
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column (N,) as numbers, NaN where it is empty."""
+        return np.array([np.nan if value is None else float(value) for value in self.table[name].to_pylist()])
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
+    """Return the statement as numbers, ready for JSON. Raises `InputError` if there are no cases."""
+    cases = Cases(campaign, table)
+    if not len(cases):
+        raise InputError("the campaign has no cases yet")
+    total, failures = len(cases), int((~cases.good).sum())
+    bound = upper_bound(failures, total, campaign.confidence)
+    wrong, refused = int(cases.wrong.sum()), cases.computed & ~cases.all_accepted
+    shown = 1.0 - bound >= campaign.share and wrong == 0
+    quantities = {}
+    for name, label in QUANTITIES.items():
+        stage = name.partition(".")[0]
+        if stage not in campaign.stages:
+            continue
+        values = cases.column(name)[cases.accepted[stage] & cases.computed]
+        if not len(values):
+            continue
+        quantities[name] = {
+            "label": label,
+            "limit": campaign.limits.get(name),
+            "cases": len(values),
+            "worst": float(values.max()),
+        }
+        for key, quantile in (("median", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            quantities[name][key] = quantile_bounds(values, quantile, campaign.confidence)
+    honesty = {}
+    for stage in campaign.stages:
+        nees = cases.column(f"{stage}.nees")[cases.accepted[stage] & cases.computed]
+        nees = nees[np.isfinite(nees)]
+        if len(nees):
+            honesty[stage] = {"mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
+                              "beyond_95_percent": float((nees * FREEDOM[stage] > chi2.ppf(0.95, FREEDOM[stage])).mean())}  # fmt: skip
+    seconds = cases.column("seconds")[cases.computed]
+    return {
+        "campaign": campaign.name, "key": campaign.key, "cases": total, "shown": bool(shown),
+        "share": campaign.share, "confidence": campaign.confidence, "limits": dict(campaign.limits),
+        "good": total - failures, "share_shown": 1.0 - bound,
+        "cases_needed": cases_needed(failures, total, campaign.share, campaign.confidence),
+        "wrong": wrong, "wrong_at_most": upper_bound(wrong, total, campaign.confidence),
+        "refused": int(refused.sum()),
+        "refused_though_within_limits": int((refused & _would_be_within(cases)).sum()),
+        "beyond_limits": int((cases.all_accepted & ~cases.within).sum()),
+        "failed": {kind: int((cases.status == kind).sum()) for kind in ("crashed", "timeout")},
+        "quantities": quantities, "honesty": honesty,
+        "refusals": Counter(_kind(reason) for reason in cases.refusals if reason).most_common(),
+        "causes": causes(cases),
+        "worst": worst(cases),
+        "seconds": {"median": float(np.median(seconds)), "total": float(seconds.sum())} if len(seconds) else None,
+    }  # fmt: skip
+
+
+def _would_be_within(cases: Cases) -> np.ndarray:
+    """Return which alignments (N,) are within the limits, refused or not."""
+    within = cases.computed.copy()
+    for name, limit in cases.campaign.limits.items():
+        if name.startswith("alignment."):
+            with np.errstate(invalid="ignore"):
+                within &= cases.column(name) <= limit
+    return within
+
+
+def _kind(reason: str) -> str:
+    """Return a refusal's sentence without its numbers and what follows from them."""
+    return reason.split(" | ")[0].split(":")[0].split(";")[0].split("(")[0].strip()
+
+
+def causes(cases: Cases) -> dict[str, Any]:
+    """Return which inputs go with errors and with failures: rank correlations, and a shallow tree as text."""
+    from sklearn.tree import DecisionTreeClassifier, export_text
+
+    found: dict[str, Any] = {"correlations": {}, "tree": None}
+    names = (
+        [name for name, values in cases.inputs.items() if np.ptp(values[cases.computed]) > 0]
+        if cases.computed.any()
+        else []
+    )
+    if len(cases) < 10 or not names:
+        return found
+    computed = cases.computed
+    outcomes = {"refused": (~cases.all_accepted).astype(float)} | {
+        name: cases.column(name) for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages
+    }
+    for outcome, values in outcomes.items():
+        use = computed & np.isfinite(values)
+        if use.sum() < 10 or np.ptp(values[use]) == 0:
+            continue
+        ranked = []
+        for name in names:
+            if np.ptp(cases.inputs[name][use]) > 0:
+                correlation, p_value = spearmanr(cases.inputs[name][use], values[use])
+                ranked.append((name, float(correlation), float(p_value)))
+        found["correlations"][outcome] = sorted(ranked, key=lambda entry: -abs(entry[1]))[:5]
+    if 0 < (~cases.good[computed]).sum() < computed.sum():
+        inputs = np.column_stack([cases.inputs[name][computed] for name in names])
+        tree = DecisionTreeClassifier(max_depth=TREE_DEPTH, min_samples_leaf=TREE_LEAF, random_state=0)
+        tree.fit(inputs, np.where(cases.good[computed], "good", "failed"))
+        found["tree"] = export_text(tree, feature_names=names, show_weights=True, decimals=3)
+    return found
+
+
+def worst(cases: Cases) -> list[dict[str, Any]]:
+    """Return the worst cases: failed ones, then accepted ones by how far they are off in units of their limits."""
+    over = np.zeros(len(cases))
+    for name, limit in cases.campaign.limits.items():
+        over = np.fmax(over, np.nan_to_num(cases.column(name) / limit))
+    for stage in cases.campaign.stages:
+        over = np.fmax(over, np.where(cases.accepted[stage], np.nan_to_num(cases.sigmas[stage]) / WRONG, 0.0))
+    rank = np.where(cases.wrong, 3e6, 0.0) + np.where(~cases.computed, 2e6, 0.0) + np.where(
+        cases.all_accepted, np.where(cases.within, 0.0, 1e6), 5e5) + over  # fmt: skip
+    rows = []
+    for row in np.argsort(-rank, kind="stable")[:WORST]:
+        what = "accepted, wrong" if cases.wrong[row] else cases.status[row] if not cases.computed[row] else (
+            "refused" if not cases.all_accepted[row] else "beyond the limits" if not cases.within[row] else "good")  # fmt: skip
+        errors = {
+            name: cases.column(name)[row] for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages
+        }
+        rows.append({
+            "case": int(cases.index[row]), "what": what,
+            "why": cases.refusals[row] or (cases.table["message"][int(row)].as_py() or ""),
+            "errors": {name: None if np.isnan(value) else float(value) for name, value in errors.items()},
+            "sigmas": {stage: None if np.isnan(s := cases.sigmas[stage][row]) else float(s) for stage in cases.campaign.stages},
+        })  # fmt: skip
+    return rows
+
+
+def sentences(found: Mapping[str, Any]) -> list[str]:
+    """Return the statement in words, the verdict first."""
+    percent = f"{100 * found['confidence']:g} % confidence"
+    limits = " and ".join(f"{value:g} {name.rpartition('_')[2]} ({name.replace('.', ' ').rpartition('_')[0]})"
+                          for name, value in found["limits"].items()) or "any error"  # fmt: skip
+    lines = [
+        f"{'shown' if found['shown'] else 'not shown'}: of {found['cases']} cases {found['good']} were accepted and right "
+        f"within {limits}; with {percent} at least {100 * found['share_shown']:.2f} % of such cases are "
+        f"(asked for: {100 * found['share']:g} %)"
+    ]
+    if not found["shown"] and not found["wrong"]:
+        lines.append(
+            f"{found['cases_needed']} cases would show it if no more of them fail than now" if found["cases_needed"]
+            else "no number of cases would show it: too large a share fails"
+        )  # fmt: skip
+    lines.append(
+        f"accepted but wrong (beyond {WRONG:g} standard deviations): {found['wrong']}; with {percent} at most "
+        f"{100 * found['wrong_at_most']:.2f} % are"
+    )
+    failed = ", ".join(f"{kind} {count}" for kind, count in found["failed"].items() if count)
+    lines.append(
+        f"refused: {found['refused']}, of which {found['refused_though_within_limits']} alignments were within the limits; "
+        f"accepted but beyond the limits: {found['beyond_limits']}" + (f"; {failed}" if failed else "")
+    )
+    lines += [f"  refused {count} times: {reason}" for reason, count in found["refusals"][:5]]
+    for one in found["quantities"].values():
+        lines.append(
+            f"{one['label']}: median {_bounded(one['median'])}, 95 % below {_bounded(one['p95'])}, "
+            f"99 % below {_bounded(one['p99'])}, worst {one['worst']:.3g}"
+        )
+    lines += [
+        f"{stage}: squared errors are {one['mean_nees_over_freedom']:.2f} times what the covariance says (NEES over degrees of "
+        f"freedom), {100 * one['beyond_95_percent']:.1f} % beyond its 95 % bound"
+        for stage, one in found["honesty"].items()
+    ]
+    return lines
+
+
+def _bounded(bounds: tuple[float, float, float]) -> str:
+    value, low, high = bounds
+    said = [
+        f"{bound:.3g}" if np.isfinite(bound) else "unknown"
+        for bound in (max(low, 0.0) if np.isfinite(low) else low, high)
+    ]
+    return f"{value:.3g} ({said[0]} to {said[1]})"
+
+
+def write_statement(campaign: Campaign, table: pa.Table, folder: Path, command: str) -> dict[str, Any]:
+    """Write `campaign.json` and `report.html` into the folder and return the statement; `command` runs this campaign."""
+    found = statement(campaign, table)
+    write_text(folder / "campaign.json", json.dumps(found, indent=1) + "\n")
+    escape = html.escape
+    parts = [f"<h1>Campaign {escape(campaign.name)}</h1><p>{escape(campaign.description)}</p>"]
+    parts.append(
+        "".join(f"<p class='{'lead' if n == 0 else ''}'>{escape(line)}</p>" for n, line in enumerate(sentences(found)))
+    )
+    cases = Cases(campaign, table)
+    parts.append(image("Errors of the accepted results", _errors_plot(cases)))
+    if found["honesty"]:
+        parts.append(image("Is the covariance right?", _nees_plot(cases)))
+    if found["causes"]["correlations"]:
+        rows = "".join(
+            f"<tr><td>{escape(outcome)}</td><td>"
+            + ", ".join(
+                f"{escape(name)} {value:+.2f}" + ("" if p < 0.01 else " (by chance?)") for name, value, p in ranked
+            )
+            + "</td></tr>"
+            for outcome, ranked in found["causes"]["correlations"].items()
+        )
+        parts.append(f"<h2>Which inputs go with it (rank correlation)</h2><table>{rows}</table>")
+    if found["causes"]["tree"]:
+        parts.append(f"<h2>Which cases fail</h2><pre>{escape(found['causes']['tree'])}</pre>")
+    rows = "".join(
+        f"<tr><td>{one['case']}</td><td>{one['what']}</td><td>{escape(one['why'])}</td><td class='number'>"
+        + "<br>".join(f"{name} {value:.3g}" for name, value in one["errors"].items() if value is not None)
+        + f"</td><td><code>{escape(command)} --case {one['case']}</code>{_picture(folder, one['case'])}</td></tr>"
+        for one in found["worst"]
+    )
+    parts.append(
+        "<h2>The worst cases</h2><table><tr><th>case</th><th></th><th>why</th><th>errors</th><th>run it again</th></tr>"
+        f"{rows}</table>"
+    )
+    write_page(folder / "report.html", f"Campaign {campaign.name}", parts)
+    return found
+
+
+def _picture(folder: Path, case: int) -> str:
+    path = folder / f"case_{case}" / "clouds.png"
+    return f"<br><a href='{path.parent.name}/{path.name}'>clouds</a>" if path.is_file() else ""
+
+
+def _png(figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=100, bbox_inches="tight")
+    plt.close(figure)
+    return stream.getvalue()
+
+
+def _errors_plot(cases: Cases) -> bytes:
+    """Draw the cumulative distribution of every quantity, with its limit."""
+    names = [name for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages]
+    figure, axes = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3.0), squeeze=False, sharey=True)
+    for axis, name in zip(axes[0], names, strict=True):
+        values = np.sort(cases.column(name)[cases.accepted[name.partition(".")[0]] & cases.computed])
+        if len(values):
+            axis.step(
+                np.maximum(values, 1e-6),
+                100 * np.arange(1, len(values) + 1) / len(values),
+                where="post",
+                color="#1f6fb4",
+            )
+        if name in cases.campaign.limits:
+            axis.axvline(cases.campaign.limits[name], color="#c2182b", linewidth=1, label="limit")
+            axis.legend(fontsize=8)
+        axis.set(xscale="log", xlabel=QUANTITIES[name])
+        axis.grid(alpha=0.3)
+    axes[0, 0].set_ylabel("% of the accepted cases")
+    figure.tight_layout()
+    return _png(figure)
+
+
+def _nees_plot(cases: Cases) -> bytes:
+    """Draw the squared errors in units of the covariance beside the chi-square distribution they should have."""
+    stages = [stage for stage in cases.campaign.stages if np.isfinite(cases.sigmas[stage]).any()]
+    figure, axes = plt.subplots(1, len(stages), figsize=(4.2 * len(stages), 3.0), squeeze=False)
+    for axis, stage in zip(axes[0], stages, strict=True):
+        squares = cases.sigmas[stage][cases.accepted[stage] & cases.computed] ** 2
+        end = chi2.ppf(0.9999, FREEDOM[stage])
+        edges = np.linspace(0, end, 30)
+        axis.hist(np.minimum(squares, end), edges, density=True, color="#9ec5e8", label=f"{len(squares)} cases")
+        axis.plot(edges, chi2.pdf(edges, FREEDOM[stage]), color="#2b2b2b", label=f"chi square, {FREEDOM[stage]} dof")
+        axis.set(xlabel=f"{stage}: squared error over the covariance (last bar: all beyond)", ylabel="density")
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    return _png(figure)
+
+
+def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Table]) -> dict[str, Any]:
+    """Return how two methods differ over the cases that both campaigns have: McNemar's exact test on which cases are good,
+    Wilcoxon's signed-rank test on the errors of those that both accepted.
+
+    Raises `InputError` if the campaigns draw different cases or have none in common.
+    """
+    one, other = (Cases(campaign, table) for campaign, table in zip(campaigns, tables, strict=True))
+    common, first, second = np.intersect1d(one.index, other.index, return_indices=True)
+    if not len(common):
+        raise InputError("the two campaigns have no case in common")
+    for name in one.table.column_names:
+        if (
+            name.startswith("input.")
+            and (~np.isclose(one.column(name)[first], other.column(name)[second], equal_nan=True)).any()
+        ):
+            both = one.computed[first] & other.computed[second]
+            if (~np.isclose(one.column(name)[first][both], other.column(name)[second][both])).any():
+                raise InputError(
+                    f"the two campaigns draw different cases: {name} differs; they need equal inputs and seed"
+                )
+    good = one.good[first], other.good[second]
+    only_first, only_second = int((good[0] & ~good[1]).sum()), int((good[1] & ~good[0]).sum())
+    discordant = only_first + only_second
+    found = {
+        "names": [campaign.name for campaign in campaigns], "cases": len(common),
+        "good": [int(part.sum()) for part in good], "only_first_good": only_first, "only_second_good": only_second,
+        "mcnemar_p": float(binomtest(only_first, discordant).pvalue) if discordant else 1.0,
+        "wrong": [int(one.wrong[first].sum()), int(other.wrong[second].sum())], "quantities": {},
+    }  # fmt: skip
+    for name, label in QUANTITIES.items():
+        stage = name.partition(".")[0]
+        if not all(stage in campaign.stages for campaign in campaigns):
+            continue
+        both = one.accepted[stage][first] & other.accepted[stage][second]
+        errors = one.column(name)[first][both], other.column(name)[second][both]
+        if len(errors[0]) < 2 or np.array_equal(*errors):
+            continue
+        found["quantities"][name] = {
+            "label": label, "cases": len(errors[0]), "medians": [float(np.median(part)) for part in errors],
+            "p95": [float(np.quantile(part, 0.95)) for part in errors],
+            "wilcoxon_p": float(wilcoxon(*errors).pvalue), "first_smaller": float((errors[0] < errors[1]).mean()),
+        }  # fmt: skip
+    return found
+
+
+def comparison_sentences(found: Mapping[str, Any]) -> list[str]:
+    """Return a comparison in words."""
+    one, other = found["names"]
+    lines = [
+        f"{found['cases']} cases in common; good: {one} {found['good'][0]}, {other} {found['good'][1]} "
+        f"(only {one} {found['only_first_good']}, only {other} {found['only_second_good']}; McNemar p = {found['mcnemar_p']:.2g}); "
+        f"accepted but wrong: {found['wrong'][0]} and {found['wrong'][1]}"
+    ]
+    for part in found["quantities"].values():
+        lines.append(
+            f"{part['label']}, {part['cases']} cases that both accept: median {part['medians'][0]:.3g} and {part['medians'][1]:.3g}, "
+            f"95 % {part['p95'][0]:.3g} and {part['p95'][1]:.3g}; {one} is nearer in {100 * part['first_smaller']:.0f} % "
+            f"(Wilcoxon p = {part['wilcoxon_p']:.2g})"
+        )
+    return lines

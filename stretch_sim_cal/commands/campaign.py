@@ -1,0 +1,163 @@
+"""`stretch-sim-cal campaign FILE`: calibrates many simulated robots and rooms, and says what that shows."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from stretch_sim_cal.command import only_with
+from stretch_sim_cal.errors import InputError
+
+EXAMPLE = "stretch-sim-cal campaign smoke --cases 20\n         stretch-sim-cal campaign compare out/campaigns/ours out/campaigns/published"
+DEFAULTS = {"case": None, "search": None, "cases": None, "workers": None, "cluster": None}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "campaign", metavar="FILE", help="a campaign's file or its name in config/campaigns/; or the word compare"
+    )
+    parser.add_argument(
+        "folders", nargs="*", type=Path, metavar="DIR", help="with compare: the folders of two campaigns"
+    )
+    parser.add_argument("--cases", type=int, help="how many cases; those that --out has already are not computed again")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
+    parser.add_argument("--workers", type=int, help="local processes (default: one per core)")
+    parser.add_argument("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
+    parser.add_argument("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
+    parser.add_argument(
+        "--search", choices=["worst"], help="look for the case in which an accepted result is most wrong; --cases tries"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of --search (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run, continue or compare campaigns; return 0, or 1 if the campaign does not show what it is to show."""
+    for name, low in (("cases", 1), ("workers", 1), ("case", 0), ("seed", 0)):
+        if getattr(args, name) is not None and getattr(args, name) < low:
+            raise InputError(f"--{name}: is {getattr(args, name)}, at least {low} was expected")
+    if args.campaign == "compare":
+        only_with(args, DEFAULTS | {"out": None, "seed": 0}, "a campaign to run")
+        return _compare(args)
+    if args.folders:
+        raise InputError(f"{args.folders[0]}: folders go with compare; a campaign has one file")
+    from stretch_sim_cal.campaign.plan import Campaign
+
+    campaign = Campaign.load(args.campaign)
+    folder = args.out or Path("out/campaigns") / campaign.name
+    if args.case is not None:
+        only_with(args, {name: None for name in DEFAULTS if name != "case"} | {"seed": 0}, "a whole campaign")
+        return _one(args, campaign, folder)
+    if args.search is not None:
+        only_with(args, {"cluster": None}, "a campaign without --search")
+        return _search(args, campaign, folder)
+    only_with(args, {"seed": 0}, "--search")
+    if args.cluster is not None and args.workers is not None:
+        raise InputError("--workers: the cluster has its own; give --workers or --cluster")
+    return _whole(args, campaign, folder)
+
+
+def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
+    from tqdm import tqdm
+
+    from stretch_sim_cal.campaign import engine
+    from stretch_sim_cal.campaign.statement import sentences, write_statement
+
+    count = args.cases or campaign.cases
+    results = engine.Results(folder, campaign)
+    try:
+        done = results.indices()
+        missing = count - sum(index < count for index in done)
+        if missing:
+            failed = refused = 0
+            with engine.cluster(
+                args.cluster, min(engine.local_workers(args.workers), missing), campaign.memory_limit
+            ) as client:
+                print(
+                    f"{missing} of {count} cases to compute; dashboard: {client.dashboard_link or 'none'}",
+                    file=sys.stderr,
+                )
+                with tqdm(total=count, initial=count - missing, unit="case", disable=None) as progress:
+
+                    def tell(record: dict) -> None:
+                        nonlocal failed, refused
+                        failed += record["status"] != "done"
+                        refused += record["status"] == "done" and not all(
+                            record[f"{s}.accepted"] for s in campaign.stages
+                        )
+                        progress.set_postfix_str(f"refused {refused}, failed {failed}")
+                        progress.update()
+
+                    engine.run(campaign, count, results, client, tell)
+    finally:
+        results.close()
+    table = engine.read_table(folder)
+    table = table.filter([index < count for index in table["index"].to_pylist()])
+    found = write_statement(campaign, table, folder, f"stretch-sim-cal campaign {args.campaign}")
+    print(json.dumps(found) if args.json else "\n".join([*sentences(found), f"report: {folder / 'report.html'}"]))
+    return 0 if found["shown"] else 1
+
+
+def _one(args: argparse.Namespace, campaign, folder: Path) -> int:
+    from stretch_sim_cal.campaign.case import draw_case, run_case
+    from stretch_sim_cal.files import write_text
+
+    place = folder / f"case_{args.case}"
+    place.mkdir(parents=True, exist_ok=True)
+    record = run_case(campaign, args.case, place)
+    pictures = draw_case(campaign, args.case, place)
+    write_text(place / "case.json", json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record) if args.json else "\n".join([*_lines(record), f"files: {place}, {pictures[0].name}"]))
+    return 0
+
+
+def _lines(record: dict) -> list[str]:
+    return [f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}"
+            for name, value in record.items() if value not in (None, "")]  # fmt: skip
+
+
+def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
+    from tqdm import tqdm
+
+    from stretch_sim_cal.campaign.engine import local_workers
+    from stretch_sim_cal.campaign.search import search
+    from stretch_sim_cal.campaign.statement import WRONG
+    from stretch_sim_cal.files import write_text
+
+    if not campaign.varied:
+        raise InputError(f"{args.campaign}: inputs: none differs from case to case, so there is nothing to search")
+    count = args.cases or campaign.cases
+    with tqdm(total=count, unit="case", disable=None) as progress:
+
+        def tell(record: dict, score: float) -> None:
+            progress.update()
+
+        worst = search(campaign, count, args.seed, tell, local_workers(args.workers))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"worst_{args.seed}.json"
+    write_text(path, json.dumps(worst, indent=1) + "\n")
+    if args.json:
+        print(json.dumps(worst))
+    else:
+        print("\n".join([f"the most wrong accepted result of {count}: {worst['wrongness']:.2f} standard deviations off",
+                         *_lines({k: v for k, v in worst.items() if k.partition(".")[0] != "point"}), f"written: {path}"]))  # fmt: skip
+    return 1 if worst["wrongness"] > WRONG else 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from stretch_sim_cal.campaign.engine import read_table
+    from stretch_sim_cal.campaign.plan import Campaign
+    from stretch_sim_cal.campaign.statement import compare, comparison_sentences
+    from stretch_sim_cal.files import read_yaml
+
+    if len(args.folders) != 2:
+        raise InputError(f"compare: {len(args.folders)} folders were given; give the folders of two campaigns")
+    campaigns, tables = [], []
+    for folder in args.folders:
+        tables.append(read_table(folder))
+        path = folder / "campaign_definition.json"
+        campaigns.append(Campaign.from_mapping(read_yaml(path).get("data", {}), str(path)))
+    found = compare(tuple(campaigns), tuple(tables))
+    print(json.dumps(found) if args.json else "\n".join(comparison_sentences(found)))
+    return 0

@@ -1,0 +1,282 @@
+"""Campaigns on Dask: nothing is lost or counted twice, whatever is killed; failures are results of their kind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from dask.distributed import Client, LocalCluster
+
+from stretch_sim_cal.campaign import engine
+from stretch_sim_cal.campaign.plan import Campaign
+from stretch_sim_cal.errors import InputError
+
+SAID = {
+    "name": "tiny", "sensor": "jt128_sparse", "stages": ["alignment"], "seed": 3,
+    "inputs": {"recording.alignment_frames": 1, "room.furniture": 2, "room.yaw_deg": {"uniform": [-180, 180]}},
+    "limits": {"alignment.translation_mm": 50}, "share": 0.1,
+}  # fmt: skip
+CASES = 14
+PROGRAM = str(Path(sys.executable).with_name("stretch-sim-cal"))
+
+
+def campaign(**changed) -> Campaign:
+    return Campaign.from_mapping(SAID | changed, "tiny.yaml")
+
+
+def counted(folder: Path):
+    """Return work that is done at once and leaves a file per time that it was done."""
+
+    def work(data: dict, index: int) -> dict:
+        (folder / f"{index}_{time.time_ns()}").touch()
+        time.sleep(0.02)
+        return {"index": index, "status": "done", "alignment.accepted": True, "alignment.translation_mm": float(index)}
+
+    return work
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def run(client, folder: Path, count: int, work, tell=lambda record: None) -> pa.Table:
+    results = engine.Results(folder, campaign())
+    try:
+        engine.run(campaign(), count, results, client, tell, work)
+    finally:
+        results.close()
+    return engine.read_table(folder)
+
+
+def test_every_case_is_computed_once_and_a_longer_campaign_adds_to_a_shorter_one(client, tmp_path):
+    (tmp_path / "done").mkdir()
+    work = counted(tmp_path / "done")
+    run(client, tmp_path / "out", 30, work)
+    table = run(client, tmp_path / "out", 100, work)
+    assert table["index"].to_pylist() == list(range(100))
+    assert table["alignment.translation_mm"].to_pylist() == [float(index) for index in range(100)]
+    assert len(list((tmp_path / "done").iterdir())) == 100
+
+
+def test_a_client_that_ends_in_the_middle_goes_on_where_it_was(client, tmp_path):
+    (tmp_path / "done").mkdir()
+    seen = []
+
+    def stop_after_ten(record):
+        seen.append(record)
+        if len(seen) == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(client, tmp_path / "out", 40, counted(tmp_path / "done"), stop_after_ten)
+    kept = len(engine.read_table(tmp_path / "out"))
+    assert kept >= 10
+    (tmp_path / "again").mkdir()
+    assert run(client, tmp_path / "out", 40, counted(tmp_path / "again"))["index"].to_pylist() == list(range(40))
+    assert len(list((tmp_path / "again").iterdir())) == 40 - kept
+
+
+def test_many_parts_become_one(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "FLUSH", 0.0)
+    monkeypatch.setattr(engine, "MAX_PARTS", 5)
+    (tmp_path / "done").mkdir()
+    assert len(run(client, tmp_path / "out", 60, counted(tmp_path / "done"))) == 60
+    assert len(list((tmp_path / "out" / "cases").glob("*.parquet"))) <= 6
+
+
+def test_a_case_that_a_kill_left_in_two_parts_counts_once(tmp_path):
+    results = engine.Results(tmp_path, campaign())
+    for _ in range(2):
+        results.add({"index": 7, "status": "done"})
+        results.flush()
+    results.close()
+    assert engine.read_table(tmp_path)["index"].to_pylist() == [7]
+
+
+def test_a_folder_belongs_to_one_campaign_and_one_process(tmp_path):
+    results = engine.Results(tmp_path, campaign())
+    with pytest.raises(InputError, match="another process runs this campaign"):
+        engine.Results(tmp_path, campaign())
+    results.close()
+    with pytest.raises(InputError, match="holds cases of campaign 'tiny' that this one does not have"):
+        engine.Results(tmp_path, campaign(seed=4))
+    engine.Results(tmp_path, campaign(share=0.5)).close()
+
+
+METHODS = """
+import os, time
+import numpy as np
+
+
+class Quick:
+    "Answers the description's transform, at once or after some time."
+
+    refusals, covariance = (), np.eye(6)
+
+    def __init__(self, guess, settings):
+        self.right_to_left = guess
+
+    def add(self, left, right):
+        pass
+
+    def solve(self):
+        print("a method may print")
+        kind = os.environ.get("KIND")
+        if kind == "slow":
+            time.sleep(0.5)
+        if kind == "raises":
+            raise ValueError("no such patch")
+        if kind == "dies":
+            os.kill(os.getpid(), 11)
+        if kind == "hangs":
+            time.sleep(1000)
+        if kind == "grows":
+            np.ones(2**34)
+        return self
+"""
+
+
+@pytest.fixture
+def methods(tmp_path, monkeypatch):
+    """Another package's method, `quick`, which fails as $KIND says."""
+    folder = tmp_path / "plugin"
+    (folder / "quick-1.dist-info").mkdir(parents=True)
+    (folder / "quick-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: quick\nVersion: 1\n")
+    (folder / "quick-1.dist-info" / "entry_points.txt").write_text(
+        "[stretch_sim_cal.alignment_methods]\nquick = quick:Quick\n"
+    )
+    (folder / "quick.py").write_text(METHODS)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.mark.parametrize(
+    "kind, status, message",
+    [
+        ("raises", "crashed", "ValueError('no such patch')"),
+        ("dies", "crashed", "its process ended with signal 11"),
+        ("grows", "crashed", "out of memory"),
+        ("hangs", "timeout", "took longer than 10 s"),
+    ],
+)
+def test_a_method_that_fails_is_a_result(methods, monkeypatch, kind, status, message):
+    monkeypatch.setenv("KIND", kind)
+    failing = campaign(methods={"alignment": "quick"}, time_limit=10.0 if kind == "hangs" else 1000.0)
+    record = engine.CaseProcess().run(failing, 4)
+    assert (record["index"], record["status"], record["message"]) == (4, status, message)
+
+
+def test_after_a_crash_the_next_case_is_computed(methods, monkeypatch):
+    process, quick = engine.CaseProcess(), campaign(methods={"alignment": "quick"}, time_limit=1000.0)
+    monkeypatch.setenv("KIND", "dies")
+    assert process.run(quick, 0)["status"] == "crashed"
+    monkeypatch.delenv("KIND")
+    assert [process.run(quick, index)["status"] for index in (1, 2)] == ["done", "done"]
+
+
+def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
+    tables = []
+    for workers in (1, 2):
+        with LocalCluster(workers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+            with Client(cluster) as client:
+                tables.append(run(client, tmp_path / str(workers), 3, engine.compute).drop_columns(["seconds"]))
+    assert tables[0].equals(tables[1])
+    assert set(tables[0]["status"].to_pylist()) == {"done"}
+
+
+def start(*arguments: str, **options) -> subprocess.Popen:
+    return subprocess.Popen([*arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def wait_for(condition, what: str, seconds: float = 300.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def processes():
+    started: list[subprocess.Popen] = []
+    yield started
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def scheduler_at(folder: Path, processes) -> str:
+    file = folder / "scheduler.json"
+    file.unlink(missing_ok=True)
+    processes.append(start(sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
+                           "--no-dashboard", "--scheduler-file", str(file)))  # fmt: skip
+    text = wait_for(lambda: file.exists() and file.read_text(), "no scheduler")
+    return json.loads(text)["address"]
+
+
+def worker_of(address: str, processes) -> subprocess.Popen:
+    processes.append(start(sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
+                           "--no-dashboard"))  # fmt: skip
+    return processes[-1]
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    file = folder / "tiny.yaml"
+    file.write_text(json.dumps(SAID | {"methods": {"alignment": "quick"}, "time_limit": 1000}))
+    return [PROGRAM, "campaign", str(file), "--cases", str(CASES), "--out", str(folder / "out"), *arguments]
+
+
+def some(folder: Path) -> int:
+    """Return how many cases are in files."""
+    return sum(len(engine.pq.read_table(part)) for part in (folder / "out" / "cases").glob("*.parquet"))
+
+
+def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, monkeypatch, processes):
+    monkeypatch.setenv("KIND", "slow")
+    address = scheduler_at(tmp_path, processes)
+    scheduler, worker = processes[-1], worker_of(address, processes)
+    client = start(*command(tmp_path, "--cluster", address))
+    processes.append(client)
+
+    wait_for(lambda: some(tmp_path) >= 1, "no case was computed")
+    os.kill(worker.pid, signal.SIGKILL)
+    worker_of(address, processes)
+    wait_for(lambda: some(tmp_path) >= 3, "no case was computed after a worker died")
+    os.kill(scheduler.pid, signal.SIGKILL)
+    said, _ = client.communicate(timeout=600)
+    assert client.returncode == 3 and "the scheduler is gone" in said and "run the same command again" in said
+    kept = engine.read_table(tmp_path / "out")
+    assert set(kept["status"].to_pylist()) == {"done"}
+
+    address = scheduler_at(tmp_path, processes)
+    worker_of(address, processes)
+    client = start(*command(tmp_path, "--cluster", address))
+    processes.append(client)
+    wait_for(lambda: some(tmp_path) > len(kept), "no case was computed by a new scheduler")
+    os.kill(client.pid, signal.SIGKILL)
+    client.communicate()
+    done = subprocess.run(command(tmp_path, "--cluster", address), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = engine.read_table(tmp_path / "out")
+    assert table["index"].to_pylist() == list(range(CASES)) and set(table["status"].to_pylist()) == {"done"}
+    assert table.slice(0, 1).equals(kept.slice(0, 1))
+
+
+def test_no_scheduler_at_an_address_is_told(tmp_path, methods):
+    done = subprocess.run(
+        command(tmp_path, "--cluster", "tcp://127.0.0.1:9"), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 2
+    assert "--cluster tcp://127.0.0.1:9: there is no Dask scheduler" in done.stderr and "Traceback" not in done.stderr

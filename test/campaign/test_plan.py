@@ -1,0 +1,128 @@
+"""What a campaign file may say, and which cases it draws."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.campaign.plan import INPUTS, Campaign
+from stretch_sim_cal.campaign.rooms import KEPT_FREE, Room, write_room
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import share_directory
+from stretch_sim_cal.simulation.worlds import load_world
+
+SAID = {
+    "name": "tried",
+    "sensor": "jt128_sparse_real",
+    "inputs": {
+        "room.length": {"uniform": [4, 8]},
+        "room.furniture": {"integer": [2, 5]},
+        "room.glass": {"uniform": [0.1, 0.4], "in_share": 0.25},
+        "base.height_mm": {"normal": [0, 2]},
+        "recording.alignment_frames": {"choice": [5, 20]},
+    },
+}
+
+
+def campaign(**changed) -> Campaign:
+    return Campaign.from_mapping(SAID | changed, "tried.yaml")
+
+
+def test_a_case_depends_on_seed_and_index_alone():
+    drawn = [campaign().numbers(index) for index in range(6)]
+    assert [campaign().numbers(index) for index in (5, 2)] == [drawn[5], drawn[2]]
+    assert campaign(seed=2).numbers(2) != drawn[2]
+    assert len({case["room.length"] for case in drawn}) == 6
+
+
+def test_cases_cover_their_distributions():
+    tried = campaign()
+    cases = [tried.numbers(index) for index in range(256)]
+    length, furniture, glass, height, frames = (np.array([case[name] for case in cases]) for name in SAID["inputs"])
+    assert np.all(np.histogram(length, 16, (4, 8))[0] == 16)  # a Sobol sequence has as many in each
+    assert set(furniture) == {2, 3, 4, 5} and set(frames) == {5, 20}
+    assert (glass == 0).mean() == 0.75 and glass[glass > 0].min() > 0.1 and glass.max() < 0.4
+    assert abs(height.mean()) < 0.1 and abs(height.std() - 2.0) < 0.1
+    assert {case["room.width"] for case in cases} == {INPUTS["room.width"].default}
+
+
+def test_the_key_tells_cases_apart_not_what_is_asked_of_them():
+    assert campaign(share=0.5, limits={"alignment.rotation_deg": 0.1}, cases=7).key == campaign().key
+    assert campaign(seed=2).key != campaign().key
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"rooms": 3}, "tried.yaml: unknown key 'rooms'"),
+        ({"inputs": {"room.lenght": 3}}, "tried.yaml: inputs: unknown key 'room.lenght'"),
+        ({"inputs": {"room.length": {"uniform": [8, 4]}}}, "inputs: room.length: uniform: 8 is above 4"),
+        (
+            {"inputs": {"room.length": {"uniform": [1, 4]}}},
+            "inputs: room.length: reaches from 1 to 4, allowed is 2.5 to 60",
+        ),
+        ({"inputs": {"room.length": {"beta": [1, 4]}}}, "inputs: room.length: give one of constant, uniform"),
+        ({"inputs": {"room.length": "long"}}, "inputs: room.length: is 'long'"),
+        ({"inputs": {"room.length": {"uniform": [4, 8], "in_share": 0.5}}}, "room.length: reaches from 0 to 8"),
+        ({"inputs": {"base.height_mm": {"normal": [0, -2]}}}, "base.height_mm: normal: has to be greater than zero"),
+        ({"stages": ["floor"]}, "tried.yaml: stages: is ['floor']"),
+        (
+            {"stages": ["alignment"], "limits": {"floor.tilt_deg": 1.0}},
+            "tried.yaml: limits: unknown key 'floor.tilt_deg'",
+        ),
+        ({"methods": {"floor": "guess"}}, "tried.yaml: methods: floor: 'guess' is no floor method"),
+        ({"sensor": "no_such"}, "'no_such' is not known in config/"),
+        ({"share": 1.0}, "tried.yaml: share: is 1, it has to lie from 0.01 to 0.9999"),
+        ({"name": None}, "tried.yaml: name"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_with_file_and_key(changed, message):
+    with pytest.raises(InputError) as raised:
+        campaign(**changed)
+    assert message in str(raised.value)
+
+
+def test_the_campaigns_that_come_with_the_package_are_valid():
+    names = sorted(path.stem for path in (share_directory() / "config" / "campaigns").glob("*.yaml"))
+    assert names == ["published", "release", "smoke"]
+    for name in names:
+        assert Campaign.load(name).name == name
+
+
+def test_a_room_has_what_it_was_asked_for_and_leaves_the_robot_its_place(tmp_path):
+    room = Room(
+        8.0,
+        5.0,
+        3.0,
+        furniture=12,
+        people=2,
+        glass=0.3,
+        mirror=0.2,
+        floor_rms=0.002,
+        wall_rms=0.003,
+        x=0.9,
+        y=-0.9,
+        yaw=2.0,
+    )
+    world = load_world(write_room(room, np.random.default_rng(1), tmp_path))
+    assert not [warning for warning in world.warnings if "not supported" in warning]
+    assert len({name.partition("/")[0] for name in world.surfaces if name.startswith("furniture")}) == 12
+    assert len(world.actors) == 2
+    glass = [material.glass for name, material in world.materials.items() if "pane" in name]
+    mirror = [material.mirror for name, material in world.materials.items() if "mirror" in name]
+    assert glass == [0.92] and mirror == [0.85]
+    for name, surface in world.surfaces.items():
+        if name.startswith("furniture"):
+            assert np.linalg.norm(surface.vertices[:, :2], axis=1).min() > KEPT_FREE - 0.35, name
+    for actor in world.actors:
+        for time in np.linspace(0.0, actor.times[-1], 30):
+            assert np.linalg.norm(actor.pose(time)[:2, 3]) > KEPT_FREE - 0.1
+    heights = world.surfaces["shell/link/floor"].vertices[:, 2]
+    assert abs(np.std(heights) - 0.002) < 0.001 and abs(heights.mean()) < 0.002
+
+
+def test_equal_seeds_give_equal_rooms(tmp_path):
+    texts = []
+    for number in (1, 1, 2):
+        folder = tmp_path / str(len(texts))
+        folder.mkdir()
+        texts.append(write_room(Room(furniture=5, people=1), np.random.default_rng(number), folder).read_text())
+    assert texts[0] == texts[1] != texts[2]

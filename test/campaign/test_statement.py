@@ -1,0 +1,146 @@
+"""What a campaign claims follows from its cases: bounds, honesty, causes, worst cases, comparisons."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.stats import binom
+
+from stretch_sim_cal.campaign.engine import SCHEMA
+from stretch_sim_cal.campaign.plan import Campaign
+from stretch_sim_cal.campaign.statement import (
+    cases_needed,
+    compare,
+    comparison_sentences,
+    quantile_bounds,
+    sentences,
+    statement,
+    upper_bound,
+    write_statement,
+)
+from stretch_sim_cal.errors import InputError
+
+SAID = {
+    "name": "claimed", "sensor": "jt128_sparse", "stages": ["alignment"], "share": 0.9,
+    "inputs": {"room.length": {"uniform": [4, 8]}, "room.width": {"uniform": [4, 8]}},
+    "limits": {"alignment.translation_mm": 2.0},
+}  # fmt: skip
+
+
+def campaign(**changed) -> Campaign:
+    return Campaign.from_mapping(SAID | changed, "claimed.yaml")
+
+
+def made(count: int, change=lambda index, record: None, sigma: float = 0.2) -> pa.Table:
+    """Return records of cases whose errors are as the covariance says, changed one by one."""
+    random, cases = np.random.default_rng(5), campaign()
+    rows = []
+    for index in range(count):
+        off = random.normal(size=6)
+        rows.append({f"input.{name}": value for name, value in cases.numbers(index).items()} | {
+            "index": index, "status": "done", "message": "", "alignment.accepted": True, "alignment.refusals": "",
+            "alignment.translation_mm": sigma * float(np.linalg.norm(off[:3])), "alignment.rotation_deg": 0.001,
+            "alignment.nees": float(off @ off) / 6, "alignment.sigmas": float(np.linalg.norm(off)), "seconds": 1.0,
+        })  # fmt: skip
+        change(index, rows[-1])
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def refuse(record: dict, why: str = "the scene does not determine sliding along base x: unbounded; move") -> None:
+    record |= {"alignment.accepted": False, "alignment.refusals": why}
+
+
+def test_bounds_of_shares_are_those_of_clopper_and_pearson():
+    assert upper_bound(0, 299, 0.95) < 0.01 < upper_bound(0, 298, 0.95)
+    for failures, cases in ((1, 50), (7, 100), (20, 30)):
+        assert binom.cdf(failures, cases, upper_bound(failures, cases, 0.95)) == pytest.approx(0.05)
+    assert upper_bound(3, 3, 0.95) == 1.0
+
+
+def test_how_many_cases_are_needed():
+    assert cases_needed(0, 50, 0.99, 0.95) == 299
+    needed = cases_needed(2, 100, 0.95, 0.95)
+    assert upper_bound(int(np.ceil(0.02 * needed)), needed, 0.95) <= 0.05
+    assert cases_needed(6, 100, 0.95, 0.95) is None
+
+
+def test_bounds_of_quantiles_hold_as_often_as_they_say():
+    random = np.random.default_rng(1)
+    bounds = [quantile_bounds(random.exponential(size=200), 0.95, 0.9)[1:] for _ in range(1000)]
+    assert np.mean([low <= -np.log(0.05) <= high for low, high in bounds]) > 0.88
+    assert quantile_bounds(np.ones(10), 0.99, 0.95)[2] == np.inf
+
+
+def test_a_campaign_without_failures_is_shown_and_says_with_which_confidence():
+    found = statement(campaign(), made(200))
+    assert found["shown"] and found["good"] == 200 and found["wrong"] == 0
+    assert sentences(found)[0].startswith("shown: of 200 cases 200 were accepted and right within 2 mm")
+    assert "95 % confidence at least 98.51 %" in sentences(found)[0]
+    assert 0.85 < found["honesty"]["alignment"]["mean_nees_over_freedom"] < 1.15
+
+
+def test_one_accepted_wrong_result_is_enough_to_show_nothing():
+    def one_wrong(index, record):
+        if index == 17:
+            record |= {"alignment.translation_mm": 1.5, "alignment.nees": 9.0, "alignment.sigmas": float(np.sqrt(54.0))}
+
+    found = statement(campaign(), made(200, one_wrong))
+    assert not found["shown"] and found["wrong"] == 1 and found["beyond_limits"] == 0
+    assert (found["worst"][0]["case"], found["worst"][0]["what"]) == (17, "accepted, wrong")
+
+
+def test_refusals_crashes_and_large_errors_are_told_apart():
+    def spoilt(index, record):
+        if index % 10 == 0:
+            refuse(record)
+        elif index % 10 == 1:
+            record |= {"alignment.translation_mm": 3.0}
+        elif index == 2:
+            record |= {"status": "timeout", "alignment.accepted": None}
+
+    found = statement(campaign(), made(100, spoilt))
+    assert (found["refused"], found["beyond_limits"], found["failed"]["timeout"], found["good"]) == (10, 10, 1, 79)
+    assert found["refused_though_within_limits"] == 10
+    assert found["refusals"] == [("the scene does not determine sliding along base x", 10)]
+    assert found["cases_needed"] is None and "no number of cases would show it" in sentences(found)[1]
+
+
+def test_the_input_that_explains_the_refusals_is_named():
+    def refuse_long(index, record):
+        if record["input.room.length"] > 7.0:
+            refuse(record)
+
+    causes = statement(campaign(), made(200, refuse_long))["causes"]
+    assert causes["correlations"]["refused"][0][0] == "room.length"
+    assert "room.length >  7.0" in causes["tree"].replace("6.99", "7.0").replace("7.01", "7.0")
+
+
+def test_the_report_names_the_worst_cases_and_how_to_run_them_again(tmp_path):
+    found = write_statement(campaign(), made(60), tmp_path, "stretch-sim-cal campaign claimed.yaml")
+    page = (tmp_path / "report.html").read_text()
+    assert json.loads((tmp_path / "campaign.json").read_text())["cases"] == 60
+    assert f"stretch-sim-cal campaign claimed.yaml --case {found['worst'][0]['case']}" in page
+    assert page.count("<img") == 2
+
+
+def test_two_methods_are_compared_over_the_cases_that_both_have():
+    def often_refused(index, record):
+        if index % 4 == 0:
+            refuse(record)
+
+    one, other = made(120), made(100, often_refused, sigma=0.4)
+    found = compare((campaign(), campaign(methods={"alignment": "gicp"})), (one, other))
+    assert (found["cases"], found["only_first_good"], found["only_second_good"]) == (100, 25, 0)
+    assert found["mcnemar_p"] < 1e-6
+    translation = found["quantities"]["alignment.translation_mm"]
+    assert translation["cases"] == 75 and translation["first_smaller"] == 1.0 and translation["wilcoxon_p"] < 1e-6
+    assert "McNemar" in comparison_sentences(found)[0]
+
+
+def test_campaigns_of_other_cases_are_not_compared():
+    def elsewhere(index, record):
+        record["input.room.length"] = 5.0
+
+    with pytest.raises(InputError, match="draw different cases: input.room.length differs"):
+        compare((campaign(), campaign()), (made(20), made(20, elsewhere)))
