@@ -104,7 +104,7 @@ class _Source:
 
 
 def open_source(args: argparse.Namespace, recording) -> _Source:
-    """Return what an open recording holds for a calibration. Raises `InputError` where something is missing."""
+    """Return what an open recording holds for a calibration. Raises `InputError` if something is missing."""
     from stretch_sim_cal.robot.description import load_urdf_text
     from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.listening.recorded import recorded_description, recorded_frames
@@ -313,7 +313,7 @@ def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
-    """Find the mounts, write them if the data supports them, and return 0, or 1 where they were refused.
+    """Find the mounts, write them if the data supports them, and return 0, or 1 if they were refused.
 
     `recorded` are the defaults, by name, of the options that say what is what in a recording.
     """

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is there. The exit code is 0 where the embedded simulator and the nodes can run, else 1."""
+    """Print what is there. The exit code is 0 if the embedded simulator and the nodes can run, else 1."""
     findings = {
         "python": platform.python_version(),
         "ros": os.environ.get("ROS_DISTRO") or ("rclpy from the package index" if _has("rclpy") else "none"),

@@ -162,7 +162,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 as expected, 1 an honest no, 3 when the run itself broke (a crash, silence, time out)."""
+        """0 as expected, 1 rejected, 3 when the run itself broke (a crash, silence, time out)."""
         return 0 if self.passed else 3 if self.broken else 1
 
     def as_json(self) -> dict[str, Any]:
@@ -397,7 +397,7 @@ def posed_outlines(model_file: Path, dataset: Path, truth: Truth) -> list[dict]:
 
 
 def judge_stage(stage: str, files: RunFiles, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
-    """Hold what a stage wrote against the truth. Raises `InputError` where it cannot be read."""
+    """Hold what a stage wrote against the truth. Raises `InputError` if it cannot be read."""
     if stage == "body_shape":
         seen = truth.for_calibration(CalibrationFile.load(files.calibration))
         return judge_body_shape(files.body_shape_model, files.dataset, seen, tolerances)

@@ -33,7 +33,7 @@ def points_from_message(message: Any) -> np.ndarray:
 
     Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and so
     are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do.
-    Raises `InputError` where the message has no x, y, z or its bytes do not fit its own description.
+    Raises `InputError` if the message has no x, y, z or its bytes do not fit its own description.
     """
     points = _xyz(_records(message))
     return points[are_returns(points)]
@@ -42,7 +42,7 @@ def points_from_message(message: Any) -> np.ndarray:
 def returns_from_message(message: Any) -> np.ndarray:
     """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity; (N, 3) if the message lacks one of these.
 
-    Rows are those of `points_from_message`. Raises `InputError` where the message has no x, y, z or its bytes do not fit its
+    Rows are those of `points_from_message`. Raises `InputError` if the message has no x, y, z or its bytes do not fit its
     own description.
     """
     records = _records(message)
@@ -59,7 +59,7 @@ def fields_from_message(message: Any, names: Sequence[str], returns_only: bool =
     """Return the named fields of a cloud, each (N,) (or (N, count)) in the machine's byte order and the field's type.
 
     With `returns_only` the rows are those of `points_from_message`; without, every point that the message holds.
-    Raises `InputError` where a field is missing or the bytes do not fit the message's own description.
+    Raises `InputError` if a field is missing or the bytes do not fit the message's own description.
     """
     records = _records(message)
     missing = [name for name in names if name not in records.dtype.names]

@@ -77,7 +77,7 @@ def _check_entry(path: Path, index: int, entry) -> None:
 
 
 def checked_pose(values, where: str) -> dict[str, float]:
-    """Return the values of `JOINTS`. Raises `InputError`, beginning with `where`, where one is missing or no number."""
+    """Return the values of `JOINTS`. Raises `InputError`, beginning with `where`, if one is missing or no number."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: is not a mapping of {', '.join(JOINTS)}")
     missing = [joint for joint in JOINTS if joint not in values]
@@ -264,8 +264,8 @@ class DatasetWriter:
 
     Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which
     poses can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
-    `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, where it is known.
-    Raises `InputError` where the folder holds something else, another description, or cannot be written.
+    `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known.
+    Raises `InputError` if the folder holds something else, another description, or cannot be written.
     """
 
     def __init__(

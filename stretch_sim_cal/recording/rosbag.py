@@ -42,7 +42,7 @@ def is_recording(path: str | Path) -> bool:
 
 
 class Recording:
-    """An open recording, a context. Raises `InputError` that names the file where it is missing, torn or not a rosbag2."""
+    """An open recording, a context. Raises `InputError` that names the file if it is missing, torn or not a rosbag2."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -76,7 +76,7 @@ class Recording:
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, Any]]:
         """Yield (topic, message) of these topics in the order in which they were received.
 
-        Raises `InputError` where the recording breaks off or holds a message that its own definition does not fit.
+        Raises `InputError` if the recording breaks off or holds a message that its own definition does not fit.
         """
         connections = [connection for connection in self._reader.connections if connection.topic in topics]
         if not connections:
@@ -123,7 +123,7 @@ class RecordingWriter:
     """Writes one rosbag2 folder; a context whose `directory` appears when it ends, complete, also after an exception.
 
     Until then the recording grows in a hidden folder beside it, which stays behind only where the process is killed.
-    Raises `InputError` where `directory` exists already, its parent cannot be written, or `storage` is not known.
+    Raises `InputError` if `directory` exists already, its parent cannot be written, or `storage` is not known.
     """
 
     def __init__(self, directory: str | Path, storage: str = "mcap") -> None:
@@ -170,7 +170,7 @@ class RecordingWriter:
     def write(self, topic: str, stamp_ns: int, serialized: bytes) -> None:
         """Write one message, serialized as CDR, of a topic that was added, as received at `stamp_ns`.
 
-        Raises `InputError` where the disk does not take it.
+        Raises `InputError` if the disk does not take it.
         """
         try:
             self._writer.write(self._connections[topic], stamp_ns, serialized)
@@ -200,7 +200,7 @@ class RecordingWriter:
         self.write(topic, stamp_ns, self._typestore.serialize_cdr(message, CLOUD_TYPE))
 
     def close(self) -> None:
-        """Finish the recording and let it appear under its name. Raises `InputError` where the disk does not take it."""
+        """Finish the recording and let it appear under its name. Raises `InputError` if the disk does not take it."""
         try:
             self._writer.close()
             (self._hidden / self.directory.name).rename(self.directory)

@@ -44,7 +44,7 @@ class Element:
 
     @property
     def name(self) -> str:
-        """The attribute `name`. Raises `InputError` where it is missing or empty."""
+        """The attribute `name`. Raises `InputError` if it is missing or empty."""
         name = self.attributes.get("name", "").strip()
         if not name:
             raise InputError(f"{self.where}: has no name")
@@ -59,7 +59,7 @@ class Element:
         return next(self.all(tag), None)
 
     def required(self, tag: str) -> "Element":
-        """Return the first direct child of that tag. Raises `InputError` where there is none."""
+        """Return the first direct child of that tag. Raises `InputError` if there is none."""
         child = self.first(tag)
         if child is None:
             raise InputError(f"{self.where}: has no <{tag}>")
@@ -106,7 +106,7 @@ def read_sdf(path: Path, root: str = "sdf") -> Element:
 def pose_of(element: Element | None) -> np.ndarray:
     """Return the 4x4 transform that a `<pose>` writes down (identity for none or an empty one).
 
-    Raises `InputError` where it is not a pose.
+    Raises `InputError` if it is not a pose.
     """
     if element is None or not (element.text or element.attributes.get("frame")):
         return np.eye(4)

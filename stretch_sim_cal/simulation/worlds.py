@@ -278,7 +278,7 @@ class _WorldReader:
         return Element("model", attributes, model.file, model.line, children=children)
 
     def _find(self, uri: str, element: Element) -> Path:
-        """Return the file or folder that a URI names. Raises `InputError` where there is none."""
+        """Return the file or folder that a URI names. Raises `InputError` if there is none."""
         scheme, separator, rest = uri.partition("://")
         rest = unquote(rest) if separator else unquote(uri)
         if not separator or scheme == "file":

@@ -238,7 +238,7 @@ def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
 
 def _seen(sighting, things, frame, seen_from_model, settings, most) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners (K, 2) around the returns from the robot, payload included, noise taken out, and the
-    returns (K, 2) that are not of it, where they are seen."""
+    returns (K, 2) that are not of it, if they are seen."""
     of_payload = np.zeros(len(sighting.points), dtype=bool)
     for thing in things:
         if thing.kind == "payload":

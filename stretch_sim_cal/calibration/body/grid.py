@@ -113,7 +113,7 @@ class EvidenceGrid:
         return poses
 
     def _missing(self) -> list[str]:
-        """Return a warning for each grid point without a sample. Raises `InputError` where nothing stands in for it."""
+        """Return a warning for each grid point without a sample. Raises `InputError` if nothing stands in for it."""
         places = [(e, y) for e in self.axes[0] for y in self.axes[1] if not len(self._members((e, y)))]
         names = [f"arm {e:.3f} m, wrist_yaw {y:.3f} rad" for e, y in places]
         if names and self._outlines_at is None:

@@ -265,7 +265,7 @@ def moved_distances(hulls: Sequence[np.ndarray], pairs: np.ndarray) -> np.ndarra
 
 
 def _least(goal: np.ndarray, rows: csr_array, limits: np.ndarray, bounds: np.ndarray) -> np.ndarray | None:
-    """Return the x (N,) of least `goal @ x` with `rows @ x <= limits` in bounds (N, 2), None where none was found.
+    """Return the x (N,) of least `goal @ x` with `rows @ x <= limits` in bounds (N, 2), None if none was found.
 
     By the dual program, whose multipliers are x: it has as few rows as x has numbers, and takes half the time. Several
     x are often equally good, and which one is found depends on every bit: numbers are rounded, limits to 1 nm.

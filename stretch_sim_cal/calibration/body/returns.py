@@ -441,7 +441,7 @@ class Sighting:
     disagreement asked for; `through`: returns from behind the model's surface. The rest is room. `links` are indices
     (into the index's) of the link on the ray (or, for `extra` ones that miss the model, the nearest), -1 for none;
     `gaps` the distance (m) from the model along the ray or, where the ray misses it, in space; inf where it is far.
-    `directions` (N, 3) are those of the rays, `lidars` (N,) which lidar saw them, where that is known.
+    `directions` (N, 3) are those of the rays, `lidars` (N,) which lidar saw them, if that is known.
     """
 
     points: np.ndarray
@@ -504,7 +504,7 @@ def reach_of(disagreement: float, range_noise: float) -> float:
 
 
 def _patch_medians(places: np.ndarray, values: np.ndarray, links: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return for each point the median value (N,) of those on the same link and patch; 0 where they are too few."""
+    """Return for each point the median value (N,) of those on the same link and patch; 0 if they are too few."""
     result = np.zeros(len(values))
     where = np.flatnonzero(chosen)
     if not len(where):

@@ -77,7 +77,7 @@ class BodyShapeFit:
     """The model and, by sample, how far its evidence sticks out (m, at most 1e-6 at grid points) and the shape's area.
 
     `protrusion_between` is the largest left between grid points on the verified grid, before and after covering;
-    None where the outline between them is not known.
+    None if the outline between them is not known.
     """
 
     model: BodyShapeModel

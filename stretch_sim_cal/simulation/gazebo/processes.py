@@ -56,7 +56,7 @@ class Installation:
     python_path: str = ""
 
     def lidar(self, wanted: str) -> str:
-        """Return "cpu" or "gpu" for a choice of `LIDARS`. Raises `InputError` where Gazebo does not have that one.
+        """Return "cpu" or "gpu" for a choice of `LIDARS`. Raises `InputError` if Gazebo does not have that one.
 
         `auto` takes the CPU lidar where there is one: it is exact and needs no renderer.
         """
@@ -85,7 +85,7 @@ def find_gazebo() -> Installation:
 
 
 def missing_of_gazebo() -> str:
-    """Return why Gazebo cannot be used here and what to install, or an empty text where it can."""
+    """Return why Gazebo cannot be used here and what to install, or an empty text if it can."""
     try:
         find_gazebo()
     except InputError as error:
@@ -96,7 +96,7 @@ def missing_of_gazebo() -> str:
 def choose_bindings(modules: list[str]) -> tuple[str, str]:
     """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`.
 
-    Raises `InputError` where there are none, or only such of generations that are not known.
+    Raises `InputError` if there are none, or only such of generations that are not known.
     """
     if "transport" in modules:
         return "gz.transport", UNVERSIONED
@@ -142,7 +142,7 @@ THIS_MODULE = "stretch_sim_cal.simulation.gazebo.processes"
 def load_bindings(module: str, python_path: str = "") -> ModuleType:
     """Return the bindings' module, looked for in `python_path` as well.
 
-    Raises `InputError` where it is there but cannot be loaded.
+    Raises `InputError` if it is there but cannot be loaded.
     """
     if python_path and python_path not in sys.path:
         sys.path.append(python_path)
@@ -171,7 +171,7 @@ class Subscriptions:
     ) -> None:
         """Call `callback` with every message on a topic, or with so many `per_second` of wall time at most.
 
-        Raises `RunFailure` where that is refused.
+        Raises `RunFailure` if that is refused.
         """
         options = self._bindings.SubscribeOptions()
         if per_second is not None:
@@ -205,9 +205,9 @@ class Commander:
         self, service: str, request: bytes, request_type: str, answer_type: str, timeout: float,
         publish: Mapping[str, bytes] | None = None, publish_type: str = "",
     ) -> bytes | None:  # fmt: skip
-        """Return a service's serialised answer, or None where there was none within `timeout` s.
+        """Return a service's serialised answer, or None if there was none within `timeout` s.
 
-        Before, a message is published on each topic of `publish`. Raises `RunFailure` where one has no subscriber.
+        Before, a message is published on each topic of `publish`. Raises `RunFailure` if one has no subscriber.
         """
         answer = self._exchange({
             "publish": {topic: _text(message) for topic, message in (publish or {}).items()},

@@ -227,7 +227,7 @@ class Clouds:
 
     def taken_at(self, stamp: int) -> bytes:
         """Wait for the cloud of that time, in ns, which has to have passed; `NOT_CAST` where nobody listened then, or
-        where it does not come. Raises `RunFailure` where the lidar is silent for long.
+        where it does not come. Raises `RunFailure` if the lidar is silent for long.
         """
         asked = time.monotonic()
         return self._world.wait(

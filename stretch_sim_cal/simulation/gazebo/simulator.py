@@ -45,7 +45,7 @@ class GazeboSimulator:
 
     `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, `nominal_description`,
     `true_description`, `scan`, `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`.
-    Raises `InputError` where Gazebo, its bindings or the lidar are missing, and `RunFailure` where Gazebo does not do
+    Raises `InputError` if Gazebo, its bindings or the lidar are missing, and `RunFailure` if Gazebo does not do
     what it is asked for, with its own words. `installation` and `bindings` take the place of what is installed.
     """
 
@@ -114,8 +114,8 @@ class GazeboSimulator:
     def scan(self, lidar: str, tick: int) -> np.ndarray | None:
         """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
 
-        None where nobody listened when it began, or only just. Its time has to have passed; only the latest scans are
-        kept. Raises `RunFailure` where the lidar is silent.
+        None if nobody listened when it began, or only just. Its time has to have passed; only the latest scans are
+        kept. Raises `RunFailure` if the lidar is silent.
         """
         if lidar not in self._clouds:
             raise InputError(f"lidar '{lidar}': use one of {', '.join(SIDES)}")
