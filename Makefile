@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED := 1
 # Those that need no argument; benchmarks/effects_sweep.py takes one and a half hours more, real_data.py needs --data.
 BENCHMARKS := alignment floor mounts body_shape sensor scan startup zones information
 
-.PHONY: env demo test bench clean
+.PHONY: env demo test lint docs bench clean
 
 env:
 	@python=$$(command -v python3 || command -v "$(PYTHON)") || \
@@ -23,6 +23,14 @@ demo: env
 
 test: env
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS) $(ARGS)
+
+lint: env
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .[lint]
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
+
+docs: env
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .[docs]
+	@$(BIN)/mkdocs build --quiet --strict && echo "build/site/index.html"
 
 bench: env
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python "benchmarks/$$benchmark.py" || exit 1; done

@@ -78,6 +78,8 @@ setup(
     ],
     extras_require={
         "campaign": CAMPAIGN,
+        "docs": ["mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26,<2"],
+        "lint": ["mypy>=1.11,<3", "ruff>=0.15,<0.18", "types-PyYAML"],
         "test": [
             *CAMPAIGN,
             "hypothesis>=6.90,<7",
