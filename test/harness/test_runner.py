@@ -97,7 +97,7 @@ def test_every_process_is_gone_after_the_run_even_those_that_ignore_ctrl_c_and_t
     pids = [int(word) for output in sequence.output.values() for word in output.splitlines()[0].split()[1:]]
     assert len(pids) == 3
     assert all(gone_soon(pid) for pid in pids)
-    assert runner.unclean == ["stubborn did not stop when asked and was killed"]
+    assert "stubborn did not stop when asked and was killed" in runner.unclean
 
 
 def test_no_orphan_survives_when_the_harness_itself_is_killed(tmp_path):
