@@ -97,7 +97,7 @@ def test_mobility_tells_the_configuration_space(capsys):
 def test_workspace_writes_points_and_a_picture(capsys, tmp_path):
     csv, npz, plot = tmp_path / "points.csv", tmp_path / "points.npz", tmp_path / "plot.png"
     held = ("--joint", "wrist_pitch_joint=0", "wrist_roll_joint=0", "lift_joint=0.5")
-    common = ("workspace", "stretch4", "--frame", "grasp_center_link", *held, "--resolution", "0.05")
+    common = ("workspace", "stretch4", "--frame", "grasp_center_link", *held, "--resolution", "0.1")
     code, out, _ = run(capsys, *common, "--points", str(csv), "--plot", str(plot), "--json")
     summary = json.loads(out)
     assert code == 0
@@ -126,7 +126,8 @@ def test_the_orientations_at_a_point_are_printed_and_written(capsys, tmp_path):
     assert len(turned) > 5
     assert np.allclose(frames[:, :3, 3], (0.6, 0.1, 0.8), atol=1e-4)
     assert np.allclose(frames[:, :3, :3], turned, atol=1e-9)
-    code, out, _ = run(capsys, *command, "--orientations", "3 0 0")
+    beyond = (*command, "--orientations", "3 0 0", "--samples", "2048")
+    code, out, _ = run(capsys, *beyond)
     assert code == 1 and "cannot be at 3 0 0; the nearest point found is" in out
-    code, out, _ = run(capsys, *command, "--orientations", "3 0 0", "--json")
+    code, out, _ = run(capsys, *beyond, "--json")
     assert code == 1 and json.loads(out)["reached"] is False

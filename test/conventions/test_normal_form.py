@@ -23,7 +23,7 @@ from described_robots import (
 from hypothesis import given
 from hypothesis.strategies import floats
 from hypothesis.strategies import lists as hypothesis_lists
-from scrambled_robots import scrambled, with_leader_and_follower
+from random_robots import scrambled, with_leader_and_follower
 
 from stretch_sim_cal.conventions import normalized_files
 from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
