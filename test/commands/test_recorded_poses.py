@@ -65,7 +65,8 @@ def record(folder, storage="mcap", scans=None, described=True, without=(), stamp
                 stamp = start + round((tick + part / RATE) * simulator.period * SECOND)
                 joints = {name: v for name, v in simulator.joints.joint_positions.items() if name not in without}
                 header = types["std_msgs/msg/Header"](
-                    stamp=types["builtin_interfaces/msg/Time"](*(divmod(stamp, SECOND) if stamped else (0, 0))), frame_id=""
+                    stamp=types["builtin_interfaces/msg/Time"](*(divmod(stamp, SECOND) if stamped else (0, 0))),
+                    frame_id="",
                 )
                 values = np.array(list(joints.values())) + 5e-5 * noise.normal(size=len(joints))
                 empty = np.zeros(0)
@@ -127,7 +128,10 @@ def test_the_poses_are_the_still_stretches_with_the_joints_mean(recordings):
         ({"scans": [POSES[0]] * 4}, "no pair of clouds was scanned while the joints stood still"),
         ({"scans": [POSES[0]] * 8, "without": ["lift_joint"]}, "/joint_states has no lift_joint"),
         ({"scans": [POSES[0]] * 8, "stamped": False}, "stamps on /joint_states are zero"),
-        ({"scans": [POSES[0]] * 2, "described": False}, "has no /robot_description; name the robot's description with --model"),
+        (
+            {"scans": [POSES[0]] * 2, "described": False},
+            "has no /robot_description; name the robot's description with --model",
+        ),
     ],
 )
 def test_a_recording_without_poses_ends_with_one_line(tmp_path, capsys, kind, says):

@@ -39,7 +39,12 @@ def setup(world: str) -> SimulationSetup:
 
 
 def record(
-    folder, world="furnished_room", storage="mcap", frames=("lidar_left_link", "lidar_right_link"), offset=0.0, place=None
+    folder,
+    world="furnished_room",
+    storage="mcap",
+    frames=("lidar_left_link", "lidar_right_link"),
+    offset=0.0,
+    place=None,
 ):
     """Record a few scans of a simulated robot, as `ros2 bag record` would; return the simulator."""
     simulator = EmbeddedSimulator(setup(world))
