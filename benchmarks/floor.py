@@ -28,6 +28,7 @@ from stretch_sim_cal import command
 from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.floor.support_method import FloorSettings
 from stretch_sim_cal.calibration.methods import floor_method
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.planes import Plane, floor_error
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
@@ -149,7 +150,7 @@ def compare(row: Row, recording: Recording) -> dict:
     if row.alignment_error:
         twist = np.random.default_rng(recording.seed + 1).normal(size=6) * ALIGNMENT_STD
         right_to_left = exp(twist) @ right_to_left
-        settings = replace(settings, right_to_left_covariance=np.diag(ALIGNMENT_STD**2))
+        settings = replace(settings, observations=Observations.of_transform(right_to_left, np.diag(ALIGNMENT_STD**2)))
     pairs = recording.pairs[: row.frames]
     found = {
         column: timed(floor_method(name)(base_from_left, right_to_left, footprint_from_base, settings), pairs)
@@ -173,9 +174,7 @@ def compare_under(effect: effects.Effect, seed: int) -> dict:
     left = simulator.base_from_lidar("left", nominal=True)
     aligned, published = (start[name][0] for name in ("ours", "published"))
     footprint_from_base = link_transform(parse_urdf(simulator.nominal_description), {}, "base_link", "base_footprint")
-    settings = FloorSettings(
-        sensor=recording.sensor, right_to_left_covariance=aligned.covariance, observations=aligned.observations
-    )
+    settings = FloorSettings(sensor=recording.sensor, observations=aligned.known)
     methods = {
         column: floor_method(name)(left, alignment.right_to_left, footprint_from_base, settings)
         for (column, name), alignment in zip(METHODS.items(), (aligned, published, published), strict=True)

@@ -22,10 +22,10 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.consistency import Views
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.mounts import system
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
-from stretch_sim_cal.calibration.mounts.units import Coupled, Units
+from stretch_sim_cal.calibration.mounts.system import Coupled, Units
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
@@ -39,7 +39,7 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.room import FloorView, RoomBlock, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import joint_positions, nominal_description
 from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
@@ -57,6 +57,7 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 POSE_FRAMES = 3
+TURN = np.radians(90.0)  # of the robot at the second standing place
 UNEVENNESS = 0.0005  # m, of the floor
 EDGE_ANGLE, EDGE_MARGIN, GATE, GRAZING = np.radians(0.15), 0.004, 0.06, 0.15  # as in mounts/method.py
 ALL = "+ robot\n= all"
@@ -101,10 +102,16 @@ class Problem:
         self.lidars = self._lidars(frames)
         noise = Noise(np.full(2, simulator.sensor.range_noise), 3e-4)
         nearby = FloorView(lambda points: (np.linalg.norm(points[:, :2], axis=1) < 3.5).astype(float), UNEVENNESS, 0.02)
-        self.room = self._of(room_block(self.lidars, replace(self.state, floor=None), noise, 0.0, 2))
+        without_floor = replace(self.state, floor=None)
+        self.room = self._of(room_block(self.lidars, without_floor, noise, 0.0, 2), self.lidars)
         with_floor = room_block(self.lidars, self.state, noise, 0.0, 2, nearby)
-        self.room_and_floor, self.floor = self._of(with_floor), self._of(with_floor.only_floor())
+        self.room_and_floor, self.floor = (
+            self._of(block, self.lidars) for block in (with_floor, with_floor.only_floor())
+        )
         self.robot = self._robot()
+        simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, TURN]))
+        turned = self._lidars(frames)
+        self.turned_room = self._of(room_block(turned, without_floor, noise, 0.0, 2), turned)
 
     def covariance(self, information: np.ndarray, sensor_known: bool = False, decided: bool = True,
                    known: Sequence[int] = ()) -> np.ndarray:  # fmt: skip
@@ -178,9 +185,9 @@ class Problem:
         own = self.model.of_kind(kind)
         return np.eye(self.unknowns.size)[self.unknowns.units[0].start + np.arange(own.start, own.stop)]
 
-    def _of(self, block: RoomBlock) -> np.ndarray:
+    def _of(self, block: RoomBlock, lidars: tuple[Lidar, Lidar]) -> np.ndarray:
         equations = NormalEquations.empty(self.unknowns.size)
-        block.add_to(equations, self.unknowns, self.lidars)
+        block.add_to(equations, self.unknowns, lidars)
         # Lidars and floor are seen against each other: nothing holds all of them together in base_link, not even weakly.
         against_left = np.eye(self.unknowns.size)
         against_left[LEFT, LEFT] = 0.0
@@ -220,7 +227,7 @@ class Problem:
             models.append(PosedSample(sample, robot.surfaces, {}))
         units = Units(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in SIDES])
         units.start_at(self.state.units)
-        own = system.Unknowns(robot.surfaces, settings)
+        own = system.RobotUnknowns(robot.surfaces, settings)
         coupled, information, gradient = Coupled.empty(units, own.size), np.zeros((own.size,) * 2), np.zeros(own.size)
         for model in models:
             for side, pose in zip(SIDES, self.state.base_from_lidar, strict=True):
@@ -292,6 +299,17 @@ def limits(problem: Problem, quantities: list[Quantity], information: np.ndarray
         then = sorted((quantity.deviation(covariance), name) for name, covariance in without.items())
         told = ", ".join(f"{value:.2g} without {name}" for value, name in then[:3])
         lines.append(f"{quantity.name}: {now:.2g} {quantity.unit}; {told}")
+    return lines
+
+
+def second_place(problem: Problem, quantities: list[Quantity]) -> list[str]:
+    """Return what half of the pairs gain, or lose, if they are taken after the robot was turned on the spot."""
+    lines = []
+    one = problem.covariance(problem.room)
+    two = problem.covariance((problem.room + problem.turned_room) / 2.0)
+    for quantity in quantities:
+        before, after = quantity.deviation(one), quantity.deviation(two)
+        lines.append(f"{quantity.name}: {before:.3g} -> {after:.3g} {quantity.unit}")
     return lines
 
 
@@ -370,6 +388,9 @@ def main() -> int:
     print("\n".join(limits(problem, quantities[:4], problem.room_and_floor)))
     print("\nand all blocks together:")
     print("\n".join(limits(problem, quantities[:8], every)))
+    relative = [one for one in quantities if "in base_link" not in one.name and "floor" not in one.name]
+    print("\nthe room alone, half of the pairs after the robot was turned by 90 deg:")
+    print("\n".join(second_place(problem, [one for one in relative if one.name != SHARES])))
     path = options.out / "information_by_block.png"
     plot(deviations, quantities, columns, columns.index(ALL), path)
     print(f"\npicture: {path}")

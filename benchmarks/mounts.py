@@ -27,8 +27,9 @@ import numpy as np
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, Tie, as_right_to_left, spread
-from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
+from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, as_right_to_left, spread
+from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, joint_positions, nominal_description
@@ -106,7 +107,7 @@ def misbuilt(
 def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, args: argparse.Namespace) -> np.ndarray:
     """Return the rms errors (m, rad) of the left and the right lidar that no linear estimate from these returns falls
     below, that knows how far links are off, but not in which direction."""
-    unknowns = Unknowns(robot.surfaces, settings)
+    unknowns = RobotUnknowns(robot.surfaces, settings)
     share = np.sqrt(1 / 3) if args.by == "length" else 1.0
     off = [
         np.repeat([max(1e-3 * share * mm, 1e-7), max(np.radians(share * deg), 1e-7)], 3)
@@ -144,14 +145,14 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
         left, right = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
         samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), left, right, OFFSET_JOINTS))
     truth = {side: simulator.base_from_lidar(side) for side in SIDES}
-    tie = None
-    if args.tie:
+    known = None
+    if args.with_alignment:
         covariance = np.diag([ALIGNMENT_POSITION**2] * 3 + [ALIGNMENT_ANGLE**2] * 3)
         off = exp(random.multivariate_normal(np.zeros(6), covariance))
-        tie = Tie(off @ as_right_to_left(truth), covariance)
+        known = Observations.of_transform(off @ as_right_to_left(truth), covariance)
     settings = mount_settings(args.noise, args.uncertainty_mm, args.uncertainty_deg, args.with_joint_offsets)
     began = time.process_time()
-    result = calibrate_mounts(surfaces, samples, robot.nominal, tie, settings)
+    result = calibrate_mounts(surfaces, samples, robot.nominal, known, settings)
     seconds = time.process_time() - began
     found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
     twists = [log(truth[side] @ inverse(result.base_from_lidar[side])) for side in SIDES]
@@ -179,11 +180,9 @@ def compare_under(
             np.column_stack([cloud[name] for name in ("x", "y", "z", "ring", "intensity")]).astype(float) for cloud in clouds
         )  # fmt: skip
         samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), *columns, OFFSET_JOINTS))
-    settings = mount_settings(sensor.range_noise, *uncertainty, sensor=sensor, observations=aligned.observations)
+    settings = mount_settings(sensor.range_noise, *uncertainty, sensor=sensor)
     began = time.process_time()
-    result = calibrate_mounts(
-        robot.surfaces, samples, robot.nominal, Tie(aligned.right_to_left, aligned.covariance), settings
-    )
+    result = calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
     seconds = time.process_time() - began
     truth = {side: simulator.base_from_lidar(side) for side in SIDES}
     found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
@@ -262,7 +261,9 @@ def main() -> int:
     parser.add_argument(
         "--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them"
     )
-    parser.add_argument("--tie", action="store_true", help="give the calibration an alignment of usual quality")
+    parser.add_argument(
+        "--with-alignment", action="store_true", help="give the calibration an alignment of usual quality"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"), help="for the table of --effects")
     effects.add_options(parser)

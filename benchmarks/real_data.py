@@ -192,9 +192,7 @@ def floor_table(rig: Rig, height: float) -> str:
     for scene, clouds in rig.scenes.items():
         pairs = list(zip(clouds[rig.first], clouds[other], strict=False))
         aligned = solve(PlaneAlignment(rig.others[other], AlignmentSettings()), pairs)
-        settings = FloorSettings(
-            right_to_left_covariance=aligned.covariance, radius=FLOOR_RADIUS, search_height=FLOOR_SEARCH
-        )
+        settings = FloorSettings(observations=aligned.known, radius=FLOOR_RADIUS, search_height=FLOOR_SEARCH)
         ours = solve(SupportFloor(np.eye(4), aligned.right_to_left, footprint_from_lidar, settings), pairs)
         if not np.isfinite(ours.covariance).all():
             lines.append(f"| {scene} | - | - | - | {'; '.join(ours.refusals)} |")

@@ -21,8 +21,9 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
-from stretch_sim_cal.calibration.floor.result import FloorResult
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.finding import Finding as CodedFinding
+from stretch_sim_cal.calibration.findings import error_in_units
+from stretch_sim_cal.calibration.floor.result import FloorResult, FloorSettings
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.observations import path_beside
@@ -40,7 +41,6 @@ from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import SCALARS
 
 __all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording"]
-
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,31 +173,7 @@ class Result:
         for severity, name in (("error", "refusals"), ("warning", "warnings")):
             for stage in filter(None, (self.alignment, self.floor)):
                 found += [finding_of(severity, sentence) for sentence in getattr(stage, name)]
-        for side, errors in self.sensor_errors.items():
-            for share, what in UNCORRECTED.items():
-                if share in errors and errors[share].value - 3.0 * errors[share].standard_deviation > 0.5:
-                    sentence = f"the {side} lidar's driver does not correct {what} of the sensor's table"
-                    remedy = "let it, and calibrate again: the calibration holds only for clouds corrected by the same amount"
-                    found.append(Finding("warning", "driver_uncorrected", sentence, remedy))
-        return list(dict.fromkeys(found + self._beyond_sensor_file()))
-
-    def _beyond_sensor_file(self) -> list[Finding]:
-        """Return which of the lidars' errors are larger than those of the units that the rig's sensor file describes."""
-        if self.rig.sensor is None:
-            return []
-        deviations = np.sqrt(np.diag(self.rig.sensor.error_model().prior_covariance()))
-        found = []
-        for side, errors in self.sensor_errors.items():
-            for name, one in errors.items():
-                known = deviations[SCALARS.index(name)]
-                if name not in UNCORRECTED and known > 0 and abs(one.value) > BEYOND_SENSOR_FILE * known:
-                    sentence = (
-                        f"the {side} lidar's {name} of {_in_units(name, *one)} is {abs(one.value) / known:.1f} standard "
-                        f"deviations of what sensor file {self.rig.sensor.name} allows; the covariance is too small"
-                    )
-                    remedy = "give a unit file of this lidar, or the sensor file of its kind"
-                    found.append(Finding("warning", "beyond_sensor_file", sentence, remedy))
-        return found
+        return list(dict.fromkeys(found))
 
     @property
     def sensor_errors(self) -> dict[str, dict[str, SensorError]]:
@@ -237,7 +213,7 @@ class Result:
             lines += floor_lines(self.floor, floor_numbers(self.floor, _footprint(self.rig)))
         for side, errors in self.sensor_errors.items():
             clear = {name: one for name, one in errors.items() if abs(one.value) > 2.0 * one.standard_deviation}
-            lines += [f"{side} lidar: {name} {_in_units(name, *one)}" for name, one in clear.items()]
+            lines += [f"{side} lidar: {name} {error_in_units(name, *one)}" for name, one in clear.items()]
         return "\n".join([*lines, *map(str, self.findings), "accepted" if self.accepted else "refused"])
 
     __repr__ = __str__
@@ -262,7 +238,9 @@ class Result:
         for side, errors in self.sensor_errors.items():
             for name, one in errors.items():
                 if abs(one.value) > 2.0 * one.standard_deviation:
-                    rows.append((f"{side} lidar, {name}", html.escape(_in_units(name, *one)).replace("+-", "&plusmn;")))
+                    rows.append(
+                        (f"{side} lidar, {name}", html.escape(error_in_units(name, *one)).replace("+-", "&plusmn;"))
+                    )
         rows += [(f"{found.severity}: {found.code}", html.escape(_sentence(found))) for found in self.findings]
         body = "".join(f"<tr><th style='text-align:left'>{name}</th><td>{value}</td></tr>" for name, value in rows)
         return f"<table>{body}</table>"
@@ -293,9 +271,7 @@ def calibrate(
     result = Result(rig, _solved(alignment, left, right))
     if not (floor and result.accepted):
         return result
-    settings = FloorSettings(
-        observations=result.alignment.observations, right_to_left_covariance=result.covariance, sensor=rig.sensor
-    )
+    settings = FloorSettings(observations=result.alignment.known, sensor=rig.sensor)
     method = SupportFloor(rig.base_from_left, result.left_from_right, _footprint(rig), settings)
     return replace(result, floor=_solved(method, left, right))
 
@@ -309,7 +285,7 @@ def open_recording(
     `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the recording is torn,
     lacks a topic, or has no pair.
     """
-    from stretch_sim_cal.ros.listening.recorded import RecordedPairs, recorded_description
+    from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
 
     with Recording(path) as recording:
         topics, frames = ({"left": left, "right": right} for left, right in ((left_topic, right_topic), LIDAR_LINKS))
@@ -319,69 +295,15 @@ def open_recording(
         return RecordedClouds(left, right, recorded_description(recording))
 
 
-# An error larger than so many standard deviations of the sensor file is none of the units that the file describes.
-BEYOND_SENSOR_FILE = 4.0
-UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
-
-# Of the sentences that the methods give: a part of each, its code, and the remedy if the sentence does not end with it.
-KNOWN_FINDINGS = (
-    ("the scene does not determine", "unobserved", None),
-    ("small surfaces determine", "little_support", None),
-    ("see too little in common", "little_overlap", None),
-    (
-        "the two views do not fit together",
-        "contradicting_views",
-        "check the description's poses and which lidar is left",
-    ),
-    ("the robot moved by", "moved", None),
-    ("saw something else for a while", "moving_scene", None),
-    ("something moved through", "moving_scene", ""),
-    ("the lidars' surfaces stay", "large_residuals", "give the sensor that recorded the clouds; keep the scene still"),
-    ("seem to be swapped", "swapped", "exchange left and right"),
-    ("far from the description's transform", "far_from_description", None),
-    ("no floor within", "no_floor", None),
-    ("of floor support the plane", "little_floor", None),
-    ("the floor is seen on one side only", "floor_on_one_side", "move the robot to where floor is free around it"),
-    ("the floor is not a plane", "floor_not_plane", "move the robot to a flat part of the floor"),
-    ("off the plane", "floor_partly_level", ""),
-    ("the floor is uneven", "floor_uneven", ""),
-    ("the floor bends", "floor_curved", ""),
-    ("a step runs through the floor", "floor_step", ""),
-    ("not sure enough", "uncertain_floor", "record more pairs, or identify the lidars' own errors first"),
-    ("the right lidar sees the floor", "lidars_disagree", "align the lidars again"),
-    ("only one lidar sees enough floor", "floor_of_one_lidar", ""),
-    ("the robot moved against the floor", "moved", "record again with the robot at rest"),
-    ("beyond the search limits", "floor_far_from_description", "check the description's base_footprint"),
-    ("was silent in", "silent_lidar", ""),
-    ("hold no usable return", "empty_clouds", ""),
-    ("repeat an earlier one", "repeated_clouds", ""),
-    ("repeat earlier ones", "repeated_clouds", ""),
-)
-
-
-def finding_of(severity: str, sentence: str) -> Finding:
-    """Return what a method's warning or refusal is as a finding; one that is not known has the code "other"."""
-    for part, code, remedy in KNOWN_FINDINGS:
-        if part in sentence:
-            break
-    else:
-        return Finding(severity, "other", sentence)
-    head, _, tail = sentence.rpartition("; ")
-    ends_with_remedy = head and (remedy is None or tail == remedy)
-    return Finding(severity, code, head, tail) if ends_with_remedy else Finding(severity, code, sentence, remedy or "")
+def finding_of(severity: str, said: str) -> Finding:
+    """Return what a method's warning or refusal is as a finding; one that says no code has the code "other"."""
+    if isinstance(said, CodedFinding):
+        return Finding(severity, said.code, said.sentence, said.remedy)
+    return Finding(severity, "other", said)
 
 
 def _sentence(finding: Finding) -> str:
     return finding.sentence + (f"; {finding.remedy}" if finding.remedy else "")
-
-
-def _in_units(name: str, value: float, deviation: float) -> str:
-    """Return an error of a lidar with its standard deviation, in the unit that people think of it in."""
-    if name.startswith("azimuth"):
-        return f"{np.degrees(value):.4f} +- {np.degrees(deviation):.4f} deg"
-    if name == "range_scale" or name.endswith("_share"):
-        return f"{value:.5f} +- {deviation:.5f}"
-    return f"{1e3 * value:.2f} +- {1e3 * deviation:.2f} mm"
 
 
 def _footprint(rig: Rig) -> np.ndarray:

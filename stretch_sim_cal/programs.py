@@ -1,26 +1,27 @@
 """What the console scripts start: each imports its own module, and Ctrl-C is no traceback while that takes its second.
 
-`stretch_sim_cal.programs:NAME` is a function for every program NAME.
+`stretch_sim_cal.programs:NAME` is a function for every program NAME. A node is named with what it does in its context;
+its command line is in `ros/node_commands.py`, and is read before anything else is imported.
 """
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from stretch_sim_cal import command
 
 PROGRAMS = {
     "stretch_sim_cal": "cli",
-    "stretch_simulator": "ros.simulator_node",
-    "ros_align_dual_lidar": "ros.align_node",
-    "ros_find_floor_calibration": "ros.floor_node",
-    "ros_broadcast_calibration": "ros.broadcast_node",
-    "ros_visualize_calibration": "ros.visualize_node",
-    "ros_capture_clouds": "ros.capture_node",
-    "ros_collect_body_shape_data": "ros.collect_node",
-    "ros_calibrate_lidar_mounts": "ros.mounts_node",
-    "ros_visualize_body_shape_calibration": "ros.body_shape_visualize_node",
+    "stretch_simulator": "ros.simulator_node:simulate",
+    "ros_align_dual_lidar": "ros.align_node:align",
+    "ros_find_floor_calibration": "ros.floor_node:find_floor",
+    "ros_broadcast_calibration": "ros.broadcast_node:broadcast",
+    "ros_visualize_calibration": "ros.visualize_node:visualize",
+    "ros_capture_clouds": "ros.capture_node:capture",
+    "ros_collect_body_shape_data": "ros.collect_node:collect",
+    "ros_calibrate_lidar_mounts": "ros.mounts_node:calibrate",
+    "ros_visualize_body_shape_calibration": "ros.visualize_node:visualize_body_shape",
     "fit_body_shape_model": "commands.fit_body_shape",
 }
 
@@ -39,12 +40,18 @@ def __getattr__(name: str) -> Callable[[], int]:
 def _run(name: str) -> int:
     for variable in THREADS:
         os.environ.setdefault(variable, "1")
-    return command.run(lambda: _main(name))
+    return command.run(lambda: main(name))
 
 
-def _main(name: str) -> int:
-    if PROGRAMS[name].startswith("ros."):
-        from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+def main(name: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a program's command line (this process's by default) and return its exit code."""
+    module, _, action = PROGRAMS[name].partition(":")
+    if not action:
+        return importlib.import_module(f"stretch_sim_cal.{module}").main(arguments)
+    from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+    from stretch_sim_cal.ros.node_main import run_node
 
-        NODE_COMMANDS[name].parse()  # `--help` and typing errors answer before all that the node imports
-    return importlib.import_module(f"stretch_sim_cal.{PROGRAMS[name]}").main()
+    def act(context) -> int | None:
+        return getattr(importlib.import_module(f"stretch_sim_cal.{module}"), action)(context)
+
+    return run_node(NODE_COMMANDS[name], act, arguments)

@@ -10,6 +10,7 @@ import pytest
 import stretch_sim_cal as cal
 from stretch_sim_cal.api import finding_of
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
@@ -126,11 +127,8 @@ def test_a_notebook_shows_numbers_findings_and_escapes_them(result, refused):
 @pytest.mark.parametrize(
     ("sentence", "code", "remedy"),
     [
-        ("the robot moved by 3 mm and 0.10 deg while the frames were taken; keep it still and repeat",
-         "moved", "keep it still and repeat"),
-        ("the lidars' surfaces stay 5.0 mm apart, 9.0 times as much as their noise explains; a range bias between the"
-         " lidars, or something moved", "large_residuals", "give the sensor that recorded the clouds; keep the scene still"),
-        ("2 scans repeat earlier ones bit by bit and count once", "repeated_clouds", ""),
+        (Finding("moved", "the robot moved by 3 mm", "keep it still"), "moved", "keep it still"),
+        (Finding("repeated_clouds", "2 scans repeat earlier ones bit by bit and count once"), "repeated_clouds", ""),
         ("a sentence of somebody's own method", "other", ""),
     ],
 )  # fmt: skip

@@ -20,8 +20,9 @@ MAY_IMPORT = {
     "conventions": {"geometry", "robot"},
     "calibration": {"geometry", "sensor", "robot"},
     "simulation": {"geometry", "sensor", "robot"},
-    "recording": {"geometry", "sensor"},
-    "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording"},
+    "recording": {"geometry", "sensor", "robot"},
+    "collection": {"geometry", "robot", "calibration", "recording"},
+    "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "collection"},
     "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
     "campaign": {"geometry", "sensor", "robot", "calibration", "simulation", "harness", "programs"},
     "commands": {

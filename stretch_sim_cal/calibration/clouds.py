@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import are_returns, coordinates
@@ -274,14 +275,16 @@ class FrameIntake:
         self.num_frames += any(len(cloud) for cloud in clouds)
         return clouds
 
-    def warnings(self) -> list[str]:
-        """Return one sentence for everything that was left out."""
+    def warnings(self) -> list[Finding]:
+        """Return a finding for everything that was left out."""
         warnings = []
         for side, name in enumerate(SIDES):
             if self.repeated[side]:
-                warnings.append(f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once")
+                sentence = f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once"
+                warnings.append(Finding("repeated_clouds", sentence))
             if self.empty[side]:
-                warnings.append(f"{self.empty[side]} {name} clouds hold no usable return and were skipped")
+                sentence = f"{self.empty[side]} {name} clouds hold no usable return and were skipped"
+                warnings.append(Finding("empty_clouds", sentence))
         return warnings
 
     def _usable(self, array: np.ndarray, side: int) -> "Cloud":

@@ -18,12 +18,12 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.alignment.judgement import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.alignment.planes import FIRST_NOISE, FIXED, PASSES
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cloud, DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment
 from stretch_sim_cal.calibration.consistency import Views
+from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, remeasured
 from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solution, Solver, State, Unknowns

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
 from stretch_sim_cal.calibration.results import Direction
 
 # An axis that is this close to a base axis is named after it.
@@ -125,15 +126,14 @@ def axis_name(axis: np.ndarray, frame: str) -> str:
     return f"{frame} ({', '.join(f'{component:.1f}' for component in axis + 0.0)})"
 
 
-def unobserved(found: list[Direction]) -> list[str]:
-    """Return one sentence for every direction that exceeds its bound."""
+def unobserved(found: list[Direction]) -> list[Finding]:
+    """Return a finding for every direction that exceeds its bound."""
     sentences = []
     for direction in found:
         if not direction.observed:
-            sentences.append(
-                f"the scene does not determine {direction.name}: standard deviation {_said(direction.standard_deviation, direction)}, "
-                f"at most {_said(direction.bound, direction)} is allowed; turn the robot or move it to where more surfaces face that way"
-            )
+            deviation, bound = _said(direction.standard_deviation, direction), _said(direction.bound, direction)
+            sentence = f"the scene does not determine {direction.name}: standard deviation {deviation}, at most {bound} is allowed"
+            sentences.append(Finding("unobserved", sentence, MORE_SURFACES))
     return sentences
 
 

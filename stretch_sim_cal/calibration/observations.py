@@ -1,7 +1,7 @@
 """What a stage of the calibration has observed, reduced: so that later stages can solve with all of it.
 
-The normal equations of a stage's residual blocks, without priors, over both lidars' poses in base_link and the parameters
-of their error models. Kept in a file beside the calibration file, bound to the result that was made of it.
+The normal equations of a stage's residual blocks, without priors, over the lidars' relative pose and the parameters of their
+error models. Kept in a file beside the calibration file, bound to the result that was made of it.
 """
 
 import zipfile
@@ -11,13 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
+from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.problem import FLOOR, LEFT, RIGHT, NormalEquations, Solution, State, Unknowns
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, inverse, log
 from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
+# No transform is taken for known better than so (m, rad).
+EXACT = 1e-7
+# So many unknowns came before the lidars' parameters in files in which the poses were those in base_link.
+BEFORE = 18
 TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length")
 
 
@@ -49,31 +54,45 @@ def scalars_of(units: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Observations:
-    """Normal equations `information` (n, n) and `gradient` (n,) at a `state`, the poses in base_link; the columns are those
-    of `problem.Unknowns` for lidars with these `models`. What was made of them: `result`, the transform left_from_right
-    (4, 4), and `units`, the parameters (n,) of both lidars; and how the `floor` that was found since depends on these."""
+    """Normal equations `information` (m, m) and `gradient` (m,) over the twist of the transform left_from_right, in the left
+    lidar's frame, then over the left and the right lidar's parameters; at the transform `at` (4, 4) and the parameters
+    `at_units`, of lidars with these `models`. Where both lidars are together is not observed, and nothing that moves them
+    as one body changes what is.
 
-    state: State
+    What was made of them: `result`, the transform (4, 4), its `covariance` (6, 6), and `units`, the parameters; and how the `floor` that was found
+    since depends on these. A transform that is known by its covariance alone says nothing of the lidars: it has no models.
+    """
+
+    at: np.ndarray
+    at_units: tuple[np.ndarray, ...]
     information: np.ndarray
     gradient: np.ndarray
-    models: tuple[ErrorModel, ErrorModel]
+    models: tuple[ErrorModel, ...]
     result: np.ndarray
-    units: tuple[np.ndarray, np.ndarray]
+    covariance: np.ndarray
+    units: tuple[np.ndarray, ...]
     floor: FloorByUnits | None = None
 
     @classmethod
     def of(
-        cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, base_from_frame: np.ndarray
-    ) -> "Observations":  # fmt: skip
-        """Return what equations at a state say, and the `result` made of them; their poses are in a frame that is at
-        `base_from_frame` (4, 4)."""
-        change = np.eye(unknowns.size)
-        change[LEFT, LEFT] = change[RIGHT, RIGHT] = adjoint(inverse(base_from_frame))
-        poses = tuple(base_from_frame @ pose for pose in state.base_from_lidar)
+        cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, covariance: np.ndarray
+    ) -> "Observations":
+        """Return what equations at a state say, its frame being the left lidar's, and the `result` made of them, with the
+        `covariance` (6, 6) of its transform."""
+        columns = np.r_[RIGHT, unknowns.units[0], unknowns.units[1]]
         return cls(
-            State(poses, state.units), change.T @ equations.information @ change, change.T @ equations.gradient,
-            unknowns.models, result.left_from_right, result.units,
+            state.left_from_right, state.units, equations.information[np.ix_(columns, columns)],
+            equations.gradient[columns], unknowns.models, result.left_from_right, covariance, result.units,
         )  # fmt: skip
+
+    @classmethod
+    def of_transform(cls, left_from_right: np.ndarray, covariance: np.ndarray) -> "Observations":
+        """Return what is known of a transform (4, 4) by its covariance (6, 6). Raises `InputError` if it is none."""
+        covariance = np.asarray(covariance, dtype=float)
+        if covariance.shape != (6, 6) or not np.isfinite(covariance).all():
+            raise InputError("the alignment's covariance: must be a 6x6 matrix of finite numbers")
+        information = np.linalg.inv(covariance + EXACT**2 * np.eye(6))
+        return cls(left_from_right, (), information, np.zeros(6), (), left_from_right, covariance, ())
 
     def same_parameters(self, units: tuple[np.ndarray, np.ndarray]) -> bool:
         """Return whether these are parameters of lidars with as many channels."""
@@ -83,17 +102,6 @@ class Observations:
         """Return the same where the lidars' parameters have been found better since, and the floor with them."""
         floor = None if self.floor is None else replace(self.floor, scalars=scalars_of(units))
         return replace(self, units=units, floor=floor)
-
-    def in_frame(self, target_from_base: np.ndarray) -> "Observations":
-        """Return the same with poses in another frame, by its transform (4, 4)."""
-        moved = Observations.of(
-            NormalEquations(self.information, self.gradient),
-            Unknowns(self.models),
-            self.state,
-            self.state,
-            target_from_base,
-        )
-        return replace(moved, result=self.result, units=self.units, floor=self.floor)
 
     def corrected(self, side: int, cloud: np.ndarray) -> np.ndarray:
         """Return the points (N, 3) of a lidar's returns (N, 5) with its errors taken out, but for that by incidence; those of
@@ -109,17 +117,45 @@ class Observations:
         """Whether channels are the clouds' rings, not rows of about equal elevation."""
         return any(np.any(model.azimuth_offsets) for model in self.models)
 
+    def of_the_transform(self) -> "Observations":
+        """Return what they say of the transform alone, nothing being known of the lidars' errors beforehand."""
+        return Observations.of_transform(self.result, self.covariance)
+
+    def loosened(self, position: float, angle: float) -> "Observations":
+        """Return what they say of the transform alone, as if it were less certain by standard deviations in m and rad."""
+        return Observations.of_transform(self.result, self.covariance + np.diag([position**2] * 3 + [angle**2] * 3))
+
+    @property
+    def knows_units(self) -> bool:
+        """Whether the lidars' own errors are among what was observed."""
+        return bool(self.models)
+
     def fits(self, models: tuple[ErrorModel, ErrorModel]) -> bool:
-        """Return whether these are observations of lidars with the same channels."""
+        """Return whether these are observations of lidars with the same channels, or of none in particular."""
         return all(
-            np.array_equal(own.elevations, other.elevations) for own, other in zip(self.models, models, strict=True)
+            np.array_equal(own.elevations, other.elevations) for own, other in zip(self.models, models, strict=False)
         )
 
-    def at(self, state: State, unknowns: Unknowns) -> NormalEquations:
-        """Return the normal equations at another state, poses in base_link, over the same columns."""
-        size = len(self.gradient)
-        gone = unknowns.difference(replace(state, floor=None), self.state)[:size]
-        return NormalEquations(self.information, self.gradient - self.information @ gone)
+    def equations_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
+        """Return the normal equations over all unknowns at another state, the poses in any frame."""
+        gone = [log(state.left_from_right @ inverse(self.at))]
+        gone += [now - then for now, then in zip(state.units, self.at_units, strict=False)]
+        gradient = self.gradient - self.information @ np.concatenate(gone)
+        first, count = unknowns.units[0].start, len(gradient) - 6
+        equations, by_pose = NormalEquations.empty(unknowns.size), _by_poses(state.base_from_lidar[0])
+        both, units = slice(LEFT.start, RIGHT.stop), slice(first, first + count)
+        equations.information[both, both] = by_pose.T @ self.information[:6, :6] @ by_pose
+        equations.information[both, units] = by_pose.T @ self.information[:6, 6:]
+        equations.information[units, both] = equations.information[both, units].T
+        equations.information[units, units] = self.information[6:, 6:]
+        equations.gradient[both], equations.gradient[units] = by_pose.T @ gradient[:6], gradient[6:]
+        return equations
+
+    def of_poses(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return information (12, 12) and gradient (12,) about twists of the left and the right lidar's poses (4, 4), if nothing
+        but the transform is observed."""
+        gone, by_pose = log(inverse(left) @ right @ inverse(self.at)), _by_poses(left)
+        return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ gone)
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -127,9 +163,8 @@ class Observations:
 
         def write(stream) -> None:
             np.savez_compressed(
-                stream, left=self.state.base_from_lidar[0], right=self.state.base_from_lidar[1],
-                left_unit=self.state.units[0], right_unit=self.state.units[1],
-                information=self.information[rows, columns], gradient=self.gradient, result=self.result,
+                stream, at=self.at, left_unit=self.at_units[0], right_unit=self.at_units[1],
+                information=self.information[rows, columns], gradient=self.gradient, result=self.result, covariance=self.covariance,
                 left_result=self.units[0], right_result=self.units[1],
                 **{f"{side}_{name}": value for side, model in zip(SIDES, self.models, strict=True)
                    for name, value in _table(model).items()},
@@ -147,16 +182,29 @@ class Observations:
                 information = np.zeros((len(gradient), len(gradient)))
                 information[np.tril_indices(len(gradient))] = data["information"]
                 information += np.tril(information, -1).T
-                state = State((data["left"], data["right"]), (data["left_unit"], data["right_unit"]))
+                at, left_pose = data.get("at"), data.get("left")
+                if at is None:  # written when the poses were those in base_link
+                    at, change = inverse(left_pose) @ data["right"], np.eye(len(gradient))[:, BEFORE:]
+                    change = np.hstack([np.eye(len(gradient))[:, RIGHT] @ adjoint(left_pose), change])
+                    information, gradient = change.T @ information @ change, change.T @ gradient
                 models = tuple(_model({name: data[f"{side}_{name}"] for name in TABLE}) for side in SIDES)
                 units = (data["left_result"], data["right_result"])
                 names = [name for name in FloorByUnits.__dataclass_fields__ if f"floor_{name}" in data]
                 floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
-                return cls(state, information, gradient, models, data["result"], units, floor)
+                return cls(
+                    at, (data["left_unit"], data["right_unit"]), information, gradient, models, data["result"],
+                    data.get("covariance", np.eye(6)), units, floor,
+                )  # fmt: skip
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
             raise InputError(
                 f"{path}: is torn or no file of observations ({problem}); align the lidars again"
             ) from problem
+
+
+def _by_poses(left: np.ndarray) -> np.ndarray:
+    """Return how the twist of left_from_right changes (6, 12) with twists of the left lidar, at a pose (4, 4), and of the right."""
+    to_left = adjoint(inverse(left))
+    return np.hstack([-to_left, to_left])
 
 
 def _table(model: ErrorModel) -> dict[str, np.ndarray]:
@@ -183,3 +231,20 @@ def load_beside(calibration_file: str | Path | None, right_to_left: np.ndarray |
         return None
     found = Observations.load(path_beside(Path(calibration_file)))
     return found if np.allclose(found.result, right_to_left, atol=1e-9) else None
+
+
+def known_alignment(file: CalibrationFile) -> Observations | None:
+    """Return what is known of the alignment in a calibration file: the observations beside it that it was made of, else the
+    transform by its covariance; None if the file has none, or one that does not say how uncertain it is.
+
+    Raises `InputError` if the observations are torn.
+    """
+    entry = file.entries.get(RIGHT_TO_LEFT)
+    if file.right_to_left is None or entry is None:
+        return None
+    found = load_beside(file.path, file.right_to_left)
+    if entry.covariance is None:
+        return found
+    if found is not None:
+        return replace(found, covariance=entry.covariance)
+    return Observations.of_transform(file.right_to_left, entry.covariance)

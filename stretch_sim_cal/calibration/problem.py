@@ -38,6 +38,8 @@ SURE_SHARE = 0.1
 # What is left of a direction's information at least: next to nothing, so that the pose's own prior holds it.
 LEAST_KEPT = 1e-12
 LEAST_SPREAD = 0.02
+# An error of more standard deviations of its prior is none of the units that the sensor file describes.
+BEYOND_PRIOR = 4.0
 
 
 @dataclass(frozen=True)
@@ -235,8 +237,9 @@ class Solver:
         from the covariance.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
-        basis, prior, kinds = self._basis(fixed)
-        honest = None
+        basis, prior, kinds, scalars = self._basis(fixed)
+        # How many times wider than the sensor file's the priors of the scalars are; 1 for most.
+        widths, honest = np.ones(len(prior)), None
         if by_chance is not None:
             honest, _, _ = self._with_pose_priors(
                 _less_by_chance(equations.information, by_chance), equations.gradient, state
@@ -246,16 +249,20 @@ class Solver:
             information[RIGHT, RIGHT] += by_chance
         information, gradient = basis.T @ information @ basis, basis.T @ gradient
         for _ in range(SPREAD_STEPS):
-            scale = self._scale(len(prior), kinds)
+            scale = widths * self._spreads_by_column(len(prior), kinds)
             present = self._present(basis, scale, prior, state)
             hessian = information * scale[:, None] * scale
             hessian[np.diag_indices(len(prior))] += prior
             factor = cho_factor(hessian, lower=True, check_finite=False)
             solution = cho_solve(factor, gradient * scale - prior * present)
-            if not kinds:
-                break
-            covariance = _inverse(factor)
-            if self._learn(kinds, solution + present, covariance):
+            # A prior that the data exceeds by far must neither pull the estimate nor pretend to know it.
+            times = np.abs(solution + present)[scalars]
+            exceeded = times > BEYOND_PRIOR
+            widths[scalars[exceeded]] *= times[exceeded]
+            settled = not exceeded.any()
+            if kinds:
+                settled &= self._learn(kinds, solution + present, _inverse(factor))
+            if settled:
                 break
         if honest is not None:
             hessian = honest * scale[:, None] * scale
@@ -264,7 +271,7 @@ class Solver:
         basis = basis * scale
         return Solution(basis @ solution, basis @ covariance @ basis.T, self.spreads)
 
-    def _scale(self, size: int, kinds: dict) -> np.ndarray:
+    def _spreads_by_column(self, size: int, kinds: dict) -> np.ndarray:
         """Return the spreads of the channels' errors by column of the basis (k,); 1 for all else."""
         scale = np.ones(size)
         for (side, kind), own in kinds.items():
@@ -310,18 +317,20 @@ class Solver:
                 fixed[CURVATURE] = True
         return information, gradient, fixed
 
-    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict]:
-        """Return the unknowns in units of their prior: the basis (n, k), the priors' precisions (k,), and by (lidar, kind)
-        which of the k (slice) are channels' errors, before their spreads."""
+    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict, np.ndarray]:
+        """Return the unknowns in units of their prior: the basis (n, k), the priors' precisions (k,), by (lidar, kind) which of
+        the k (slice) are channels' errors, before their spreads, and which of the k (s,) are scalars."""
         size = self.unknowns.size
         free = np.flatnonzero(~fixed[:FIRST_UNIT])
-        parts, prior, kinds = [np.eye(size)[:, free]], [np.zeros(len(free))], {}
+        parts, prior, kinds, scalars = [np.eye(size)[:, free]], [np.zeros(len(free))], {}, []
         count = len(free)
         for side, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
             for kind, root in ({} if self.priors.units_known else roots).items():
                 block = np.zeros((size, root.shape[1]))
                 block[unit] = root
                 block = block[:, ~np.any(block[list(self._known)], axis=0)]
+                if kind == "scalars":
+                    scalars += range(count, count + block.shape[1])
                 if not block.shape[1]:
                     continue
                 parts.append(block)
@@ -329,7 +338,7 @@ class Solver:
                 if kind in self.spreads[side]:
                     kinds[side, kind] = slice(count, count + block.shape[1])
                 count += block.shape[1]
-        return np.hstack(parts), np.concatenate(prior), kinds
+        return np.hstack(parts), np.concatenate(prior), kinds, np.array(scalars, dtype=int)
 
     def _present(self, basis: np.ndarray, scale: np.ndarray, prior: np.ndarray, state: State) -> np.ndarray:
         """Return where the units' parameters of a state are in the scaled basis (k,): the most likely way to make them up."""

@@ -52,3 +52,8 @@ class AlignmentResult:
     def accepted(self) -> bool:
         """Whether the data supports the result."""
         return not self.refusals
+
+    @property
+    def known(self) -> Observations:
+        """What later stages may take for known: the observations, or the transform by its covariance."""
+        return self.observations or Observations.of_transform(self.right_to_left, self.covariance)

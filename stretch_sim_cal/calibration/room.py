@@ -43,6 +43,7 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
+from stretch_sim_cal.sensor.unit import LEAST_COSINE
 
 # Tukey's biweight: 95 % efficient under normal noise.
 TUKEY = 4.685
@@ -54,6 +55,9 @@ _CHANCE_MARGIN = 3.0
 WIDEST_HEIGHT = 0.03
 # Precision (1/m^2, 1/slope^2) of a patch's own height and slopes beforehand: none that matters.
 WEAK = 1e-2
+# So many patches of floor that both lidars see tell whether it is the same for both.
+MIN_FLOOR_GAPS = 12
+HARDLY_DETERMINED = 1e8
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,22 @@ class RoomBlock:
         """Return how much information (6, 6) about the right lidar's pose may come from nothing but the normals' noise."""
         return information_by_chance(self.gaps, self.weights / self.grids)
 
+    def floor_gap(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return by how much the right lidar's floor is off the left one's, (height in m, tilt about x, tilt about y in rad), with
+        its covariance (3, 3); None if they do not see enough of the same floor. The floor's shape drops out."""
+        chosen = np.isin(self.gaps.patches, self.floor_patches) & (self.weights > 0)
+        if np.count_nonzero(chosen) < MIN_FLOOR_GAPS * self.grids:
+            return None
+        rows = floor_rows(self.state.floor, self.gaps.points[chosen])[:, :3]
+        values, weights = self.gaps.values[chosen], (self.weights / self.gaps.variances)[chosen] / self.grids
+        information = (rows * weights[:, None]).T @ rows
+        if np.linalg.cond(information) > HARDLY_DETERMINED:
+            return None
+        covariance = np.linalg.inv(information)
+        step = -covariance @ (rows * weights[:, None]).T @ values
+        scatter = weights @ (values + rows @ step) ** 2 / (np.count_nonzero(chosen) / self.grids - 3)
+        return step, max(float(scatter), 1.0) * covariance
+
     def only_floor(self) -> "RoomBlock":
         """Return the block without the patches that are not of the floor."""
         weights = np.zeros(len(self.patch_weights))
@@ -138,7 +158,7 @@ class RoomBlock:
         rows = [_sparse(jacobian, columns, unknowns.size)]
         residuals, groups, designs, all_weights = [members.heights], [group], [design], [weights]
         if len(self.floor_patches):
-            spot = _places(patches, self.spots, self.floor_patches)
+            spot = _places(patches, self.spots[self.floor_patches], self.floor_patches)
             floor_columns = np.concatenate([np.arange(18)[FLOOR], np.arange(18)[CURVATURE]])
             over_floor = floor_rows(self.state.floor, spot)
             rows.append(_sparse(-over_floor, np.broadcast_to(floor_columns, over_floor.shape), unknowns.size))
@@ -156,9 +176,11 @@ class RoomBlock:
     def _rows(self, unknowns, lidars, members, side, patches, fits) -> tuple[np.ndarray, np.ndarray]:
         """Return how the members' heights change with the unknowns: (K, 23) and its columns (K, 23)."""
         normals = patches.normals[members.patch]
-        above = members.heights - np.einsum("ki,ki->k", members.design, fits.coefficients[members.patch])
-        # Levers at the surface, not at the noisy returns, whose noise would correlate with their heights.
-        points = self.surface.points[members.cell] - above[:, None] * normals
+        fitted = np.einsum("ki,ki->k", members.design, fits.coefficients[members.patch])
+        above = members.heights - fitted
+        # Levers where the rays meet the surface, not at the noisy returns or their feet on it: the noise would correlate
+        # with the heights, and lidars that are moved as one body would seem to change them.
+        points = _places(patches, members.coordinates, members.patch) + fitted[:, None] * normals
         jacobian = np.empty((len(side), 6 + 17))
         columns = np.empty(jacobian.shape, dtype=np.int64)
         jacobian[:, :6] = np.hstack([normals, np.cross(points, normals)])
@@ -168,7 +190,7 @@ class RoomBlock:
             cell = members.cell[own] - first
             columns[own, :6] = np.arange(POSES[lidar].start, POSES[lidar].stop)
             columns[own, 6:] = unknowns.unit_columns(lidar, seen.returns.channel[cell])
-            cosines = np.clip(members.cosines[own], 0.1, 1.0)
+            cosines = np.clip(members.cosines[own], LEAST_COSINE, 1.0)
             scalars, channels = seen.model.sensitivity(
                 seen.returns.only(cell), cosines, normals[own] @ self.state.base_from_lidar[lidar][:3, :3],
                 self.state.units[lidar], beyond=-above[own] / cosines,
@@ -178,9 +200,9 @@ class RoomBlock:
         return jacobian, columns
 
 
-def _places(patches: Patches, spots: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return where the spots (P, 2) of the chosen patches (F,) are, (F, 3)."""
-    return patches.centres[chosen] + np.einsum("pa,pai->pi", spots[chosen], patches.axes[chosen])
+def _places(patches: Patches, coordinates: np.ndarray, patch: np.ndarray) -> np.ndarray:
+    """Return the points (N, 3) at coordinates (N, 2) on patches (N,)."""
+    return patches.centres[patch] + np.einsum("na,nai->ni", coordinates, patches.axes[patch])
 
 
 def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_array:
@@ -192,7 +214,8 @@ def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_ar
 def scale_of(blocks: Sequence[RoomBlock]) -> float:
     """Return how many times larger than expected the gaps of all blocks are; at least 1."""
     squares = sum(
-        float(np.sum((block.weights > 0) * block.gaps.values**2 / block.gaps.variances)) / block.grids for block in blocks
+        float(np.sum((block.weights > 0) * block.gaps.values**2 / block.gaps.variances)) / block.grids
+        for block in blocks
     )
     return max(1.0, float(np.sqrt(squares / max(sum(block.num_used for block in blocks) - 6.0, 1.0))))
 
@@ -265,7 +288,7 @@ def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, 
     patch_weights[alone] = 1.0
     chosen = np.flatnonzero(is_floor & (patch_weights > 0))
     at_spot = fits.coefficients[chosen, 0] + np.einsum("pa,pa->p", fits.coefficients[chosen, 1:], spots[chosen])
-    where = _places(patches, spots, chosen)
+    where = _places(patches, spots[chosen], chosen)
     residuals = state.floor.distance(where) - state.rises(where) + at_spot
     width = TUKEY * np.sqrt(floor.unevenness**2 + fits.covariances[chosen, 0, 0] + slack**2)
     ratio = residuals / width

@@ -13,9 +13,9 @@ import numpy as np
 
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, SEEN_COVARIANCE, CalibrationFile
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
-from stretch_sim_cal.calibration.mounts.floor import seen_from, with_units
+from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
 from stretch_sim_cal.calibration.observations import load_beside
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
@@ -107,9 +107,7 @@ def verify(
     if file.floor_plane is None:
         return verification
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
-    settings = FloorSettings(
-        sensor=sensor, units=units, right_to_left_covariance=aligned.covariance
-    )
+    settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known)
     base_from_left = seen_from(file, base_from_left)
     floor = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
     for left, right in pairs:

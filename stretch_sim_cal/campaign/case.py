@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
@@ -99,11 +99,7 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
                         "floor.sigmas": None, "floor.height_mm": None, "floor.tilt_deg": None}  # fmt: skip
     model = parse_urdf(simulator.nominal_description)
     footprint_from_base = link_transform(model, {}, BASE_LINK, FOOTPRINT_LINK)
-    settings = FloorSettings(
-        sensor=case.sensor,
-        right_to_left_covariance=aligned.covariance,
-        observations=getattr(aligned, "observations", None),
-    )
+    settings = FloorSettings(sensor=case.sensor, observations=aligned.known)
     method = floor_method(campaign.methods["floor"])(left, aligned.right_to_left, footprint_from_base, settings)
     floor = _answer(method, case.pairs("floor"))
     # All that clouds can tell: the floor in the frame in which the left lidar is where the description says.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.command import only_with, tell, warn
@@ -90,8 +90,8 @@ class _Source:
     def pairs(self, limit: int, label: str, read=returns_from_message):
         """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds; `read` makes a cloud
         of a message."""
-        from stretch_sim_cal.ros.listening.recorded import RecordedPairs
-        from stretch_sim_cal.ros.listening.watchdog import Progress
+        from stretch_sim_cal.recording.topics import RecordedPairs
+        from stretch_sim_cal.ros.watchdog import Progress
 
         topics = {"left": self.args.left_topic, "right": self.args.right_topic}
         frames = {"left": self.args.left_frame, "right": self.args.right_frame}
@@ -105,9 +105,9 @@ class _Source:
 
 def open_source(args: argparse.Namespace, recording) -> _Source:
     """Return what an open recording holds for a calibration. Raises `InputError` if something is missing."""
+    from stretch_sim_cal.recording.topics import recorded_description, recorded_frames
     from stretch_sim_cal.robot.description import load_urdf_text
     from stretch_sim_cal.robot.stretch import nominal_description
-    from stretch_sim_cal.ros.listening.recorded import recorded_description, recorded_frames
 
     description = None
     if args.model:
@@ -123,7 +123,7 @@ def open_source(args: argparse.Namespace, recording) -> _Source:
 def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
     """Return what the first clouds of an open recording say of sensor and driver, a line each. Raises `InputError` where
     a topic is missing."""
-    from stretch_sim_cal.ros.listening.recorded import recorded_signatures, sensor_lines
+    from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
     from stretch_sim_cal.sensor.signature import known_sensors
 
     topics = {"left": args.left_topic, "right": args.right_topic}
@@ -195,8 +195,8 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
     from stretch_sim_cal.calibration.clouds import given_clouds
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
+    from stretch_sim_cal.recording.topics import recorded_joints
     from stretch_sim_cal.ros.left_mount import LeftMountCheck
-    from stretch_sim_cal.ros.listening.recorded import recorded_joints
     from stretch_sim_cal.sensor.sensor import sensor_called
 
     sensor = sensor_called(source.args.sensor)
@@ -223,16 +223,14 @@ def _align(source: _Source, file: CalibrationFile, further: list):
 
 def _find_floor(source: _Source, file: CalibrationFile):
     from stretch_sim_cal.calibration.clouds import given_clouds
-    from stretch_sim_cal.calibration.floor.settings import FloorSettings
+    from stretch_sim_cal.calibration.floor.result import FloorSettings
     from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
     from stretch_sim_cal.calibration.mounts.file import left_pose
-    from stretch_sim_cal.calibration.observations import load_beside
+    from stretch_sim_cal.calibration.observations import known_alignment
     from stretch_sim_cal.sensor.sensor import sensor_called
 
-    frames, settings = source.frames, FloorSettings(
-        sensor=sensor_called(source.args.sensor), right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance,
-        observations=load_beside(source.args.out, file.right_to_left),
-    )  # fmt: skip
+    frames = source.frames
+    settings = FloorSettings(sensor=sensor_called(source.args.sensor), observations=known_alignment(file))
     footprint = np.eye(4) if frames.footprint_from_base is None else frames.footprint_from_base
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
     method = method_class(left_pose(file, frames.base_from_left), file.right_to_left, footprint, settings)
@@ -365,10 +363,10 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
 def _from_recording(path: Path, args: argparse.Namespace, file: CalibrationFile, settings, model):
     """Return the mounts from the poses in a recording, and the robot."""
     from stretch_sim_cal.calibration.mounts.rays import REACH
+    from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
     from stretch_sim_cal.recording.rosbag import Recording
+    from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
     from stretch_sim_cal.robot.description import load_model
-    from stretch_sim_cal.ros.listening.recorded import RecordedPairs, recorded_description
-    from stretch_sim_cal.ros.listening.recorded_poses import seen_poses, still_poses
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, solve_samples
 
     with Recording(path) as recording:

@@ -6,6 +6,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.evidence import SeenRobot
 from stretch_sim_cal.calibration.body.grid import OutlinesAt
+from stretch_sim_cal.calibration.body.identity import description_hash
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
 from stretch_sim_cal.calibration.body.shape import JOINTS
 from stretch_sim_cal.errors import InputError
@@ -22,7 +23,6 @@ from stretch_sim_cal.robot.stretch import (
     lidar_links,
 )
 from stretch_sim_cal.robot.surfaces import robot_surfaces
-from stretch_sim_cal.ros.identity import description_hash
 
 
 class RobotBody:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
-from stretch_sim_cal.ros.parameters import add_to_parser
+from stretch_sim_cal.ros.node_main import add_to_parser, run_node
 from stretch_sim_cal.simulation.gazebo.processes import LIDARS
 
 DEMO = "furnished_room"
@@ -165,10 +165,10 @@ def _add_simulator(parser: argparse.ArgumentParser) -> None:
 
 
 def _simulate(args: argparse.Namespace) -> int:
-    from stretch_sim_cal.ros import simulator_node
+    from stretch_sim_cal.ros.simulator_node import simulate
 
     given = {option.name: getattr(args, option.name) for option in SIMULATOR.options}
-    return simulator_node.main([f"--{name}={value}" for name, value in given.items() if value is not None])
+    return run_node(SIMULATOR, simulate, [f"--{name}={value}" for name, value in given.items() if value is not None])
 
 
 COMMANDS = {

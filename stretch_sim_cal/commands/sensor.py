@@ -76,7 +76,7 @@ def _standing(path: Path, args: argparse.Namespace, candidates):
     from stretch_sim_cal.calibration.identification import Standing
     from stretch_sim_cal.recording.clouds import scan_from_message
     from stretch_sim_cal.recording.rosbag import Recording
-    from stretch_sim_cal.ros.listening.recorded import recorded_signatures, sensor_lines
+    from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
 
     topics = {"left": args.left_topic, "right": args.right_topic}
     with Recording(path) as recording:

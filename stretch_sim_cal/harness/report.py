@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.findings import FRONT
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
-from stretch_sim_cal.calibration.mounts.misfit import FRONT
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text

@@ -1,7 +1,5 @@
 """`ros_align_dual_lidar`: the transform between the two lidars, from their clouds, into the calibration file."""
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +11,13 @@ from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
+from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.left_mount import LeftMountCheck
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.listening.joints import latest_joints
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_commands import ALIGN
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
-from stretch_sim_cal.ros.outcome import finish
-from stretch_sim_cal.ros.parameters import either
-from stretch_sim_cal.ros.values import lidar_joints, record, roll_back, values_path_of
+from stretch_sim_cal.ros.node_main import NodeContext, either
+from stretch_sim_cal.ros.outcome import finish, lidar_joints, record, roll_back, values_path_of
+from stretch_sim_cal.ros.subscription import JointListener
+from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import Sensor, sensor_called
 
 
@@ -46,7 +41,7 @@ def align(context: NodeContext) -> int:
         watchdog=watchdog,
     )
     method = method_class(first_guess, _settings(options, sensor, base_from_left))
-    joints, check = latest_joints(context), LeftMountCheck(sensor)
+    joints, check = JointListener(context).positions, LeftMountCheck(sensor)
     for pair in clouds.take(options.num_samples, "aligning"):
         method.add(*given_clouds(method, pair.left, pair.right))
         check.add(pair.left, pair.right)
@@ -77,12 +72,3 @@ def _settings(options, sensor: Sensor | None, base_from_left: np.ndarray) -> Ali
     }
     given = {name: value for name, value in given.items() if value is not None}
     return AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(ALIGN, align, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

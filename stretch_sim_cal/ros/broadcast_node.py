@@ -1,22 +1,19 @@
 """`ros_broadcast_calibration`: the calibration as frames in TF.
 
-It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated` and, where the file has mounts,
+It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated` and, if the file has mounts,
 `base_link` -> `lidar_left_calibrated`. The frames of the robot's own description stay its own: `base_link` ->
-`base_footprint` is added only where nobody else speaks of that frame.
+`base_footprint` is added only if nobody else publishes that frame.
 """
 
-import sys
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.node_commands import BROADCAST
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.node_main import NodeContext
 
 # Wall time that others have, after base_link was first heard, to speak of the footprint frame.
 OTHERS_SPEAK_FIRST = 3.0
@@ -97,12 +94,3 @@ def broadcast(context: NodeContext) -> None:
     """Publish the calibration's frames until a signal ends the node."""
     Broadcaster(context).publish()
     context.spin()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(BROADCAST, broadcast, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

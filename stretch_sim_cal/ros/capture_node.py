@@ -1,16 +1,24 @@
-"""`ros_capture_clouds FILE`: a few pairs of raw clouds into an .npz file, for pictures and for trying things by hand."""
-
-import sys
-from collections.abc import Sequence
+"""A few pairs of clouds of a running robot or simulator: into an .npz file (`ros_capture_clouds FILE`), for pictures and
+for trying things by hand, or as arrays, with the frames of the description."""
 
 import numpy as np
 
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_commands import CAPTURE
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
+from stretch_sim_cal.ros.watchdog import Watchdog
+
+VERIFY = NodeCommand(
+    executable="stretch-sim-cal verify",
+    node_name="verify_calibration",
+    description="Listen to both lidars.",
+    example="stretch-sim-cal verify",
+    options=(*CLOUD_OPTIONS, TIMEOUT_OPTION),
+)
 
 
 def capture(context: NodeContext) -> int:
@@ -26,10 +34,29 @@ def capture(context: NodeContext) -> int:
     return 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(CAPTURE, capture, arguments)
+def live_clouds(
+    count: int, left_topic: str, right_topic: str, left_frame: str, right_frame: str, base: str, footprint: str,
+    max_time_difference: float,
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:  # fmt: skip
+    """Return `count` pairs (left, right) of points (N, 3), base_from_left and the nominal footprint_from_base (4, 4).
 
+    Raises `RunFailure` if a topic stays silent, `InputError` if frames are missing or ROS 2 is not there.
+    """
 
-if __name__ == "__main__":
-    sys.exit(main())
+    def listen(context: NodeContext):
+        watchdog = Watchdog(context.options.timeout, context.log.warning)
+        frames = FrameListener(context)
+        clouds = CloudPairs(context, context.options, watchdog)
+        (base_from_left,) = frames.wait_for((base, context.options.left_lidar_frame), watchdog=watchdog)
+        pairs = [(pair.left, pair.right) for pair in clouds.take(count, "verifying")]
+        try:
+            return pairs, base_from_left, frames.lookup(footprint, base)
+        except InputError as error:
+            context.log.warning(f"{error}; the floor is looked for around {base}'s own origin")
+            return pairs, base_from_left, np.eye(4)
+
+    arguments = [
+        f"--left-lidar-topic={left_topic}", f"--right-lidar-topic={right_topic}", f"--left-lidar-frame={left_frame}",
+        f"--right-lidar-frame={right_frame}", f"--max-time-difference={max_time_difference}",
+    ]  # fmt: skip
+    return in_node(VERIFY, listen, arguments)

@@ -1,23 +1,220 @@
-"""`ros_collect_body_shape_data [DIR]`: sweep the arm over a grid of poses and keep what both lidars see of it."""
+"""`ros_collect_body_shape_data [DIR]`: sweep the arm over a grid of poses and keep what both lidars see of it.
 
+Checks, plan, question, then pose by pose move, capture and write.
+"""
+
+import datetime
+import functools
+import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from stretch_sim_cal.ros.node_commands import COLLECT
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
+import numpy as np
+
+from stretch_sim_cal.calibration.body.identity import robot_identity
+from stretch_sim_cal.collection.clearance import Sweep
+from stretch_sim_cal.collection.plan import Plan, Pose, Skipped, describe, plan_collection
+from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.recording.dataset import JOINTS, METADATA, DatasetWriter
+from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.robot.collision import SelfCollision
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
+from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses, check_driver, robot_description
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.watchdog import Watchdog
+
+# Seconds of the robot's time per pair of clouds, and per sample beside moving and settling.
+FRAME_PERIOD = 0.1
+PER_SAMPLE = 0.5
+SKIPPED_SHOWN = 10
+PAIRS_SHOWN = 3
 
 
-def collect(context: NodeContext) -> int:
-    """Collect, with what that needs imported only now: `--help` and typing errors answer at once."""
-    from stretch_sim_cal.ros.collection.flow import collect as collect_samples
+def collect(context: NodeContext, only_raw: bool = False) -> int:
+    """Check, plan, ask, then move and capture, pose by pose.
 
-    return collect_samples(context)
+    A folder is continued under the floor calibration that it was begun with only; `only_raw` is for those who do not
+    ask where the floor is.
+    """
+    options, arguments = context.options, context.arguments
+    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
+        raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
+    say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    watchdog = Watchdog(options.timeout, context.log.warning)
+    frames = FrameListener(context)
+    poses = calibrated_poses(options, frames, watchdog)
+    description = robot_description(context, frames, watchdog)
+    frames.close()  # those that matter do not move, and those that do would keep this node busy
+    model = parse_urdf(description)
+    grids = {joint: getattr(options, joint) for joint in JOINTS if getattr(options, joint) is not None}
+    settings = load_settings(
+        options.settings, options.plan, grids, options.speed_factor, stretch.commanded_limits(model), options.frames
+    )
+    state = ArmState(context, model, watchdog)
+    state.wait_until_known()
+    directory = arguments.directory or Path(f"collected_body_shape_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
+    begun = (directory / METADATA).exists()
+    footprint_from_base = None if begun and only_raw else poses.footprint_from_base
+    writer = DatasetWriter(directory, description, footprint_from_base_link=footprint_from_base) if begun else None
+    plan = _plan(model, settings, state, writer)
+    _print_plan(plan, settings, writer, say)
+    if not plan.visits and writer is None:
+        raise Refused(f"none of the {len(plan.skipped)} poses of the plan can be reached without a collision")
+
+    if plan.visits and not arguments.dry_run:
+        motion = ArmMotion(context, state, watchdog, settings.speeds)
+        motion.wait_for_driver()
+        check_driver(context)
+        captures = Captures(context, options, state, watchdog, settings)
+        if not arguments.ignore_obstacles:
+            _check_room(captures.take(poses).points, model, plan, state.positions, settings)
+        _ask(arguments.yes, len(plan.visits))
+        writer = DatasetWriter(directory, description, _info(settings), footprint_from_base)
+        writer.write_skipped([_skipped_entry(skipped) for skipped in plan.skipped])
+        with motion.stopping():
+            _sweep(plan, settings, motion, captures, poses, writer, say)
+            for pose in plan.way_back:
+                motion.move(pose)
+    if not arguments.dry_run:
+        say(f"{len(writer.samples)} samples in {directory}; next: fit_body_shape_model {directory}")
+    if arguments.json:
+        _print_json(plan, settings, directory, writer, arguments.dry_run)
+    return 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(COLLECT, collect, arguments)
+def _info(settings: CollectionSettings) -> dict:
+    """Return what a dataset keeps of the robot and the settings."""
+    return {
+        **robot_identity(),
+        "plan": settings.plan,
+        "frames": settings.frames,
+        "margin": settings.margin,
+        "cell": settings.cell,
+        "floor_cell": settings.floor_cell,
+        "crop_radius": settings.crop_radius,
+        "grids": {joint: list(values) for joint, values in settings.grids.items()},
+    }
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writer: DatasetWriter | None) -> Plan:
+    """Return the tour from where the arm is; other joints stay as they are."""
+    floor = float(link_transform(model, {}, stretch.FOOTPRINT_LINK)[2, 3])
+    with_margin = SelfCollision(model, settings.margin, floor)
+    outright = functools.cache(lambda: SelfCollision(model, 0.0, floor))  # seldom asked for
+    others = {name: value for name, value in state.positions.items() if name in model.joints}
+
+    def positions(pose: Pose) -> dict[str, float]:
+        commanded = {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
+        return others | stretch.joint_positions(model, commanded)
+
+    def explain(pose: Pose) -> str:
+        pairs = with_margin.colliding_pairs(positions(pose))
+        return ", ".join(f"{a} near {b}" for a, b in pairs[:PAIRS_SHOWN]) + (
+            ", ..." if len(pairs) > PAIRS_SHOWN else ""
+        )
+
+    return plan_collection(
+        tuple(state.arm[joint] for joint in JOINTS),
+        [settings.grids[joint] for joint in JOINTS],
+        [settings.speeds[joint] for joint in JOINTS],
+        is_free=lambda pose: with_margin.is_free(positions(pose)),
+        is_touching=lambda pose: not outright().is_free(positions(pose)),
+        explain=explain,
+        margin=settings.margin,
+        done=lambda pose: writer is not None and writer.holds(dict(zip(JOINTS, pose))),
+    )
+
+
+def _print_plan(plan: Plan, settings: CollectionSettings, writer: DatasetWriter | None, say: Callable) -> None:
+    if writer is not None and writer.samples:
+        say(f"{len(writer.samples)} samples are in {writer.directory} already and are not taken again")
+    for number, visit in enumerate(plan.visits, start=1):
+        say(f"{number:4d}. {describe(visit.pose)}" + (f" (by {len(visit.path)} moves)" if len(visit.path) > 1 else ""))
+    for skipped in plan.skipped[:SKIPPED_SHOWN]:
+        say(f"skipped: {describe(skipped.pose)}: {skipped.reason}")
+    if len(plan.skipped) > SKIPPED_SHOWN:
+        say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
+    say(
+        f"plan '{settings.plan}' of {settings.path}: {len(plan.visits)} poses to capture, {len(plan.skipped)} skipped, "
+        f"about {_duration(_time_needed(plan, settings))} of the robot's time"
+    )
+
+
+def _time_needed(plan: Plan, settings: CollectionSettings) -> float:
+    per_sample = settings.settle_time + settings.frames * FRAME_PERIOD + PER_SAMPLE
+    return plan.moving_time([settings.speeds[joint] for joint in JOINTS]) + per_sample * len(plan.visits)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _skipped_entry(skipped: Skipped) -> dict:
+    return {"commanded": {joint: float(value) for joint, value in zip(JOINTS, skipped.pose)}, "reason": skipped.reason}
+
+
+def _check_room(
+    points: np.ndarray, model: RobotModel, plan: Plan, joints: Mapping[str, float], settings: CollectionSettings
+) -> None:
+    """Raise `Refused` if anything but the robot is near to where its arm is going to be."""
+    others = {name: value for name, value in joints.items() if name in model.joints}
+    found = Sweep(model).obstacle(points, plan.tour, others, settings.clearance)
+    if found is not None:
+        x, y, z = found.nearest
+        raise Refused(
+            f"something is in the arm's way: {found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in "
+            "base_footprint; clear the room around the robot, or say --ignore-obstacles"
+        )
+
+
+def _ask(yes: bool, poses: int) -> None:
+    """Return when the user agrees. Raises `Refused` if not."""
+    if yes:
+        return
+    answer = input(f"The arm is going to move through {poses} poses. Is the room around it clear? [yes/no] ")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise Refused("nothing was moved")
+
+
+def _sweep(
+    plan: Plan, settings: CollectionSettings, motion: ArmMotion, captures: Captures, poses: CalibratedPoses,
+    writer: DatasetWriter, say: Callable,
+) -> None:  # fmt: skip
+    """Move to every pose of the plan, capture it and write it, whole, before the next."""
+    began = time.monotonic()
+    total = _time_needed(plan, settings)
+    for number, visit in enumerate(plan.visits, start=1):
+        for pose in visit.path:
+            motion.move(pose)
+        capture = captures.take(poses)
+        writer.write_sample(
+            dict(zip(JOINTS, visit.pose)), capture.actual, capture.points, capture.left, capture.right, capture.joints
+        )
+        left = _time_needed(plan.after(number), settings)
+        # What was foreseen, at the pace seen so far: a simulator's time is not the wall's.
+        left *= (time.monotonic() - began) / max(total - left, 1e-9)
+        say(
+            f"sample {number} of {len(plan.visits)}: {describe(visit.pose)}: {len(capture.points)} points; "
+            f"about {_duration(left)} left"
+        )
+
+
+def _print_json(
+    plan: Plan, settings: CollectionSettings, directory: Path, writer: DatasetWriter | None, dry_run: bool
+) -> None:
+    outcome = {
+        "directory": None if writer is None else str(directory),
+        "samples": 0 if writer is None else len(writer.samples),
+        "planned" if dry_run else "captured": [dict(zip(JOINTS, visit.pose)) for visit in plan.visits],
+        "skipped": [_skipped_entry(skipped) for skipped in plan.skipped],
+        "seconds": round(_time_needed(plan, settings), 1),
+    }
+    print(json.dumps(outcome), flush=True)

@@ -1,35 +1,32 @@
 """`ros_find_floor_calibration`: the floor and base_footprint on it, from both lidars, into the calibration file."""
 
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal.calibration import calibration_file, values_file
-from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import given_clouds
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor
-from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.calibration.observations import known_alignment, path_beside
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_commands import FLOOR, MODES, PUBLISHED_FIT
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
-from stretch_sim_cal.ros.outcome import finish
-from stretch_sim_cal.ros.parameters import either
-from stretch_sim_cal.ros.values import (
+from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.node_commands import MODES, PUBLISHED_FIT
+from stretch_sim_cal.ros.node_main import NodeContext, either
+from stretch_sim_cal.ros.outcome import (
+    finish,
     lidar_joints,
     record,
     roll_back,
     values_path_of,
 )
+from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import sensor_called
 
 
@@ -56,10 +53,8 @@ def find_floor(context: NodeContext) -> int:
             f"{np.degrees(angle):.2f} deg from where TF has it"
         )
     nominal_footprint_from_base = _nominal_footprint(context, frames)
-    settings = FloorSettings(
-        sensor=sensor, right_to_left_covariance=file.entries[RIGHT_TO_LEFT].covariance,
-        observations=load_beside(path, file.right_to_left),
-    )  # fmt: skip
+    observations = known_alignment(file)
+    settings = FloorSettings(sensor=sensor, observations=observations)
     method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
     for pair in clouds.take(options.num_samples, "looking at the floor"):
         method.add(*given_clouds(method, pair.left, pair.right))
@@ -71,8 +66,8 @@ def find_floor(context: NodeContext) -> int:
         context, result, "floor", floor_lines(result, numbers), numbers,
         lambda: with_floor(CalibrationFile.load_or_empty(path), result, robot_id, described_left), path,
     )  # fmt: skip
-    if result.accepted and settings.observations is not None:
-        replace(settings.observations, floor=result.by_units).save(path_beside(Path(path)))
+    if result.accepted and observations is not None and observations.knows_units:
+        replace(observations, floor=result.by_units).save(path_beside(Path(path)))
     if result.accepted and values_path:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
         lidars = [] if stored_mounts(file) is None else lidar_joints(context, frames, CalibrationFile.load(path))
@@ -107,12 +102,3 @@ def _nominal_footprint(context: NodeContext, frames: FrameListener) -> np.ndarra
     except InputError as problem:
         context.log.warning(f"{problem}; the floor is looked for around {options.base_link_frame}'s own origin")
         return np.eye(4)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(FLOOR, find_floor, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,37 +4,34 @@ import argparse
 import contextlib
 import datetime
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.ros.node_commands import MOUNTS
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.calibration import calibration_file
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import with_mounts
+from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.ros.collect_node import collect
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.mounts_solve import (
+    mount_joints,
+    mount_lines,
+    mount_numbers,
+    mount_settings,
+    proposed,
+    solve_mounts,
+)
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.outcome import finish, record, roll_back, values_path_of
+from stretch_sim_cal.sensor.sensor import sensor_called
 
 BROADCAST_TAKES = 4.0  # s of wall time for the broadcaster to see that its file has changed
 
 
 def calibrate(context: NodeContext) -> int:
     """Collect the poses that are not in the folder yet, solve, and write what the data supports."""
-    from stretch_sim_cal.calibration import calibration_file
-    from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-    from stretch_sim_cal.calibration.mounts.file import with_mounts
-    from stretch_sim_cal.calibration.observations import load_beside, path_beside
-    from stretch_sim_cal.ros.collection.flow import collect
-    from stretch_sim_cal.ros.mounts_solve import (
-        mount_joints,
-        mount_lines,
-        mount_numbers,
-        mount_settings,
-        proposed,
-        solve_mounts,
-    )
-    from stretch_sim_cal.ros.outcome import finish
-    from stretch_sim_cal.ros.values import record, roll_back, values_path_of
-    from stretch_sim_cal.sensor.sensor import sensor_called
-
     options, arguments = context.options, context.arguments
     path = options.calibration_file or calibration_file.default_path()
     values_path = values_path_of(context)
@@ -70,9 +67,7 @@ def calibrate(context: NodeContext) -> int:
 
 
 def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
-    """Wait until TF has the mount: what is collected next is to be seen from there. Warns where it does not come."""
-    from stretch_sim_cal.ros.listening.frames import FrameListener
-
+    """Wait until TF has the mount: what is collected next is to be seen from there. Warns if it does not come."""
     options, frames = context.options, FrameListener(context)
 
     def taken_over() -> bool:
@@ -86,12 +81,3 @@ def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> Non
             f"TF does not have the mount as '{options.left_calibrated_frame}'; start ros_broadcast_calibration (again) on "
             "the file that was written before anything else is collected"
         )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(MOUNTS, calibrate, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,5 @@
 """From a dataset of arm poses to the lidars' mounts: what the calibration needs of the robot's description. Free of ROS."""
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +8,12 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import mounted_joints, tie_of
-from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts
-from stretch_sim_cal.calibration.mounts.misfit import residuals_of
+from stretch_sim_cal.calibration.mounts.file import mounted_joints
+from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
-from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.calibration.observations import known_alignment
 from stretch_sim_cal.calibration.summaries import listed
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
@@ -46,7 +44,7 @@ MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
 
 def mount_settings(
     range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
-    sensor: Sensor | None = None, observations: Observations | None = None,
+    sensor: Sensor | None = None,
 ) -> MountSettings:  # fmt: skip
     """Return the settings for a Stretch whose links are known to `link_mm` and `link_deg` (one sigma per axis).
 
@@ -64,7 +62,7 @@ def mount_settings(
     return MountSettings(
         range_noise=range_noise, link_position=1e-3 * link_mm, link_angle=float(np.radians(link_deg)),
         joint_offsets=OFFSET_JOINTS, joint_prior=OFFSET_PRIORS if with_joint_offsets else tight,
-        offsets_asked_for=with_joint_offsets, sensor=sensor, observations=observations,
+        offsets_asked_for=with_joint_offsets, sensor=sensor,
     )  # fmt: skip
 
 
@@ -165,7 +163,7 @@ def samples_of(dataset: Dataset, robot: MountedRobot, offsets: Sequence[str]) ->
 def solve_mounts(
     directory: Path, calibration: CalibrationFile, settings: MountSettings, model_file: str | None = None
 ) -> tuple[MountsResult, MountedRobot]:
-    """Return the mounts from a folder of samples, tied by the alignment in a calibration file where it has one."""
+    """Return the mounts from a folder of samples, with the alignment in a calibration file if it has one."""
     dataset = read_dataset(directory)
     source = model_file or dataset.description_file
     if source is None:
@@ -177,10 +175,8 @@ def solve_mounts(
 def solve_samples(
     robot: MountedRobot, samples: Sequence[MountSample], calibration: CalibrationFile, settings: MountSettings
 ) -> MountsResult:
-    """Return the mounts from samples, tied by the alignment in a calibration file if it has one."""
-    observations = load_beside(calibration.path, calibration.right_to_left)
-    settings = dataclasses.replace(settings, observations=settings.observations or observations)
-    return calibrate_mounts(robot.surfaces, samples, robot.nominal, tie_of(calibration), settings)
+    """Return the mounts from samples, with what is known of the alignment in a calibration file if it has one."""
+    return calibrate_mounts(robot.surfaces, samples, robot.nominal, known_alignment(calibration), settings)
 
 
 def residuals_at(dataset: Dataset, robot: MountedRobot, poses: Mapping[str, np.ndarray]) -> Residuals:

@@ -9,8 +9,7 @@ from pathlib import Path
 from stretch_sim_cal.calibration.body import SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.recording import JOINTS
-from stretch_sim_cal.ros.node_main import NodeCommand
-from stretch_sim_cal.ros.parameters import Option
+from stretch_sim_cal.ros.node_main import NodeCommand, Option
 from stretch_sim_cal.simulation.gazebo.processes import LIDARS
 
 CLOUD_OPTIONS = (
@@ -22,12 +21,14 @@ CLOUD_OPTIONS = (
     Option("max_time_difference", 0.05, "how far apart in s the stamps of a pair may be", minimum=0.0, maximum=10.0),
 )
 SENSOR_OPTION = Option(
-    "sensor", "jt128", "kind of the lidars: a name in config/ (jt128, jt128_ideal, ...), or a sensor file; unknown for others"
+    "sensor",
+    "jt128",
+    "kind of the lidars: a name in config/ (jt128, jt128_ideal, ...), or a sensor file; unknown for others",
 )
 TIMEOUT_OPTION = Option("timeout", 60.0, "give up (exit code 3) after so many s without data", minimum=0.1)
 FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
 VALUES_OPTION = Option(
-    "values_file", "", "where to record the calibrated joints; default: the robot's own, where calibration_file is too"
+    "values_file", "", "where to record the calibrated joints; default: the robot's own, if calibration_file is too"
 )
 ROLLBACK_OPTION = Option("rollback", False, "bring back calibration and values as before the last write, and end")
 LEFT_CALIBRATED_OPTION = Option(
@@ -80,7 +81,7 @@ ALIGN = NodeCommand(
     description=(
         "Find the transform between the two lidars from what both see, and write it to dual_lidar_calibration.yaml.\n"
         "The robot stands still in a room with structure (walls in two directions, furniture, floor); nothing moves.\n"
-        "Nothing is written where the data does not support a result."
+        "Nothing is written if the data does not support a result."
     ),
     example="ros_align_dual_lidar --num-samples 50",
     options=(
@@ -127,7 +128,7 @@ BROADCAST = NodeCommand(
     node_name="broadcast_calibration",
     description=(
         "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated and,\n"
-        "where the mounts were found, base_link -> lidar_left_calibrated.\n"
+        "if the mounts were found, base_link -> lidar_left_calibrated.\n"
         "Runs until it is stopped; when the file changes it is read again."
     ),
     example="ros_broadcast_calibration",
@@ -138,7 +139,7 @@ BROADCAST = NodeCommand(
         Option("floor_frame", "floor_plane", "name of the calibrated footprint frame"),
         Option("right_calibrated_frame", "lidar_right_calibrated", "name of the right lidar's calibrated frame"),
         LEFT_CALIBRATED_OPTION,
-        Option("footprint_frame", "base_footprint", "frame that is published only where nobody else does"),
+        Option("footprint_frame", "base_footprint", "frame that is published only if nobody else does"),
     ),
     endless=True,
 )
@@ -262,7 +263,7 @@ SIMULATOR = NodeCommand(
         Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
         Option("sensor", None, "a name in config/ (jt128, jt128_ideal, jt128_sparse, ...), or a path", kind=str),
         Option("seed", None, "of everything random", kind=int, minimum=0),
-        Option("unit_seed", None, "of the lidars' own errors, where the sensor has any; by default the seed", kind=int, minimum=0),
+        Option("unit_seed", None, "of the lidars' own errors, if the sensor has any; by default the seed", kind=int, minimum=0),
         Option("left_unit", None, "the left lidar is this unit: a unit file, as the truth holds one", kind=str),
         Option("right_unit", None, "the right lidar is this unit", kind=str),
         Option("distance_correction", None, "whether the driver corrects the optical centre", kind=str, choices=SWITCH),

@@ -5,18 +5,29 @@ simulator knows goes to `--truth FILE` and to the latched topic `/stretch_simula
 reads.
 """
 
-import sys
-from collections.abc import Sequence
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
+from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.ros.node_commands import STORAGES
+from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.sensor.sensor import Driver
+from stretch_sim_cal.simulation.faults import Faults
 from stretch_sim_cal.simulation.setup import SimulationSetup
+
+# Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
+CATCH_UP = 0.2
+REPORT_EVERY = 10.0  # s of wall time
+# A look for callbacks costs nearly a millisecond, as much as a step without clouds.
+LOOK_EVERY = 0.02
 
 
 def simulation_setup(options: Any) -> SimulationSetup:
@@ -72,23 +83,190 @@ def _numbers(name: str, text: str, count: int) -> list[float]:
     return values
 
 
+class Pace:
+    """Tells how long to wait so that simulated time passes at most at a factor of wall time; the factor may change.
+
+    Times are in s; `now` is the steady clock (replaced in tests).
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic):
+        self._now = now
+        self._factor: float | None = None
+        self._wall = self._simulated = 0.0
+
+    def wait(self, simulated: float, factor: float) -> float:
+        """Return the wall time to let pass before `simulated` is due, at `factor` simulated seconds per second."""
+        now = self._now()
+        if factor != self._factor:
+            # From the last moment that was asked for on, time passes at the new factor.
+            self._simulated = simulated if self._factor is None else self._last
+            self._factor, self._wall = factor, now
+        self._last = simulated
+        wait = self._wall + (simulated - self._simulated) / factor - now
+        if wait < -CATCH_UP:
+            self._wall, self._simulated = now, simulated
+        return max(0.0, wait)
+
+
+class FactorMeter:
+    """Measures the real-time factor reached: simulated time per wall time, since the start and since the last look."""
+
+    def __init__(self, simulated: float = 0.0, now: Callable[[], float] = time.monotonic):
+        self._now = now
+        self._start = self._last = (now(), simulated)
+
+    def since_last_look(self, simulated: float) -> float:
+        """Return the factor since the last call (or the start)."""
+        then, self._last = self._last, (self._now(), simulated)
+        return self._factor(then, simulated)
+
+    def overall(self, simulated: float) -> float:
+        """Return the factor since the start."""
+        return self._factor(self._start, simulated)
+
+    def wall_since_last_look(self) -> float:
+        """Return the wall time in s since the last look."""
+        return self._now() - self._last[0]
+
+    def _factor(self, then: tuple[float, float], simulated: float) -> float:
+        wall = self._now() - then[0]
+        return (simulated - then[1]) / wall if wall > 0 else 0.0
+
+
+def write_truth(path: str | Path, truth: Mapping[str, Any], true_description: str) -> None:
+    """Write the ground truth as JSON to `path`, and the true robot's URDF beside it, named in `description_file`."""
+    path = Path(path)
+    description = path.with_name(f"{path.stem}.urdf")
+    files.write_text(description, true_description)
+    files.write_text(path, json.dumps(dict(truth) | {"description_file": description.name}, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """Yield a list that SIGINT and SIGTERM are put into: a step, or a recording, is finished and not torn."""
+    received: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _frame: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield received
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def run_simulation(
+    context: NodeContext, setup: SimulationSetup,
+    stopping: Callable[[], contextlib.AbstractContextManager[Sequence]] = stop_signals,
+) -> int:  # fmt: skip
+    """Simulate `setup` with the node's options until the duration asked for is over, or until it is to stop.
+
+    `stopping` is entered once the simulation has started; it yields a list that is empty until it is to stop.
+    """
+    from stretch_sim_cal.ros.simulated_robot import SimulatedRobot
+
+    options = context.options
+    faults = Faults.from_texts([text for text in options.fault.split(",") if text.strip()])
+    with contextlib.ExitStack() as stack:
+        simulation = _simulation(options, setup, stack)  # a signal while it starts ends it at once
+        stopped = stack.enter_context(stopping())
+        for warning in simulation.warnings:
+            context.log.warning(warning)
+        recording = None
+        if options.record:
+            recording = stack.enter_context(RecordingWriter(options.record, options.storage))
+            write_truth(f"{Path(options.record)}.truth.json", simulation.ground_truth(), simulation.true_description)
+        if options.truth:
+            write_truth(options.truth, simulation.ground_truth(), simulation.true_description)
+        robot = SimulatedRobot(context, simulation, faults, recording)
+        factor = setup.real_time_factor
+        print(
+            f"simulator ready: {setup.world} seen by {setup.sensor}, seed {setup.seed}, "
+            f"{'as fast as possible' if factor == 0 else f'at {factor:g} times real time'}",
+            flush=True,
+        )
+        meter = FactorMeter(robot.now)
+        _let_time_pass(context, robot, factor, stopped, meter)
+        print(f"simulator ended at {robot.now:.1f} s; {_sentence(robot, meter.overall(robot.now))}", flush=True)
+    return 0
+
+
+def _let_time_pass(context: NodeContext, robot: Any, factor: float, stopped: Sequence, meter: FactorMeter) -> None:
+    pace = Pace()
+    looked = 0.0
+    duration = context.options.duration
+    while not stopped and (duration is None or robot.now < duration):
+        wait = pace.wait(robot.now, factor or robot.bound)
+        if wait > 0.0 or time.monotonic() - looked > LOOK_EVERY:
+            _serve(context, wait)
+            looked = time.monotonic()
+        robot.step()
+        if meter.wall_since_last_look() >= REPORT_EVERY:
+            print(f"{robot.now:.1f} s simulated; {_sentence(robot, meter.since_last_look(robot.now))}", flush=True)
+
+
+def _serve(context: NodeContext, seconds: float) -> None:
+    """Answer services, the action and parameters, and let so much wall time pass."""
+    deadline = time.monotonic() + seconds
+    while True:
+        while _look(context.executor):
+            pass
+        left = deadline - time.monotonic()
+        if left <= 0.0:
+            return
+        time.sleep(min(left, LOOK_EVERY))
+
+
+def _look(executor: Any) -> bool:
+    """Run all callbacks that are ready, and say whether any took something in (and may have left more to do).
+
+    With one and the same timeout (none): if that differs from call to call, rclpy's executor looks at coroutines
+    that wait, and never at what has come in.
+    """
+    from rclpy.executors import TimeoutException
+
+    worked = False
+    while True:
+        try:
+            handler, _, _ = executor.wait_for_ready_callbacks(timeout_sec=0.0)
+        except TimeoutException:
+            return worked
+        handler()
+        if handler.done():
+            handler.result()  # raises what the callback raised
+            worked = True
+
+
+def _sentence(robot: Any, factor: float) -> str:
+    clouds = robot.lidars.published
+    return f"real-time factor {factor:.2f}; {clouds['left']} left and {clouds['right']} right clouds published"
+
+
+def _simulation(options: Any, setup: SimulationSetup, stack: contextlib.ExitStack) -> Any:
+    """Return the simulation asked for; both kinds have the same face. `stack` ends what has to be ended."""
+    if options.simulator == "gazebo":
+        from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
+
+        simulation = GazeboSimulator(setup, options.lidar, options.gui)
+        stack.callback(_end_gazebo, simulation)
+        return simulation
+    from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+
+    return EmbeddedSimulator(setup)
+
+
+def _end_gazebo(simulation: Any) -> None:
+    simulation.close()
+    for note in simulation.notes:
+        print(f"note: {note}", flush=True)
+
+
 def simulate(context: NodeContext) -> int:
     """Simulate until a signal, or for the duration asked for."""
-    from stretch_sim_cal.ros.simulator.simulated_robot import run_simulation
-
     options = context.options
     if options.simulator == "embedded" and (options.lidar != "auto" or options.gui):
         raise InputError("parameters lidar and gui are Gazebo's; add --simulator gazebo")
     if options.storage != STORAGES[0] and not options.record:
         raise InputError("parameter storage is of a recording; add --record DIR")
-
-    return run_simulation(context, simulation_setup(context.options))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the simulator's command line and return its exit code."""
-    return run_node(SIMULATOR, simulate, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_simulation(context, simulation_setup(options))

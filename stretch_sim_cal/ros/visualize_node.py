@@ -1,69 +1,250 @@
-"""`ros_visualize_calibration`: both clouds as one by the calibration, and what of them is floor, for RViz."""
+"""Both clouds as one by the calibration, for RViz: `ros_visualize_calibration` shows what of them is floor,
+`ros_visualize_body_shape_calibration FILE` the body shape and its zones at the robot's present pose.
+"""
 
 import math
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.ros.calibration_watch import CalibrationWatch
-from stretch_sim_cal.ros.display.calibrated_clouds import placement, warn_without_broadcast
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPair, CloudPairs
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
-from stretch_sim_cal.ros.node_commands import VISUALIZE
-from stretch_sim_cal.ros.node_main import NodeContext, run_node
-from stretch_sim_cal.ros.parameters import follow_changes
+from stretch_sim_cal.calibration.body import SETTINGS_NAME
+from stretch_sim_cal.calibration.body.identity import description_hash, robot_identity
+from stretch_sim_cal.calibration.body.model import load_body_shape_model
+from stretch_sim_cal.calibration.body.settings import find_settings, own_settings_path, save_zones, zone_settings
+from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.shapes import circumscribed_polygon
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, warn_without_broadcast, xyz
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
+from stretch_sim_cal.ros.node_main import NodeContext, Option, declare, follow_changes
+from stretch_sim_cal.ros.subscription import JointListener
+from stretch_sim_cal.ros.watchdog import Watchdog
+
+DRAW_EVERY = 0.1
+# Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
+REPEAT = 10
+OUTLINE_CORNERS = 48
 
 
 class Visualizer:
+    """What both nodes have: parameters that may change, a calibration that places the clouds, and clouds in pairs."""
+
+    def __init__(self, context: NodeContext, options: Sequence[Option]):
+        self._context, self._options = context, context.options
+        follow_changes(context.node, options, context.options)
+        self._calibration = CalibrationWatch(context, self._place)
+        self._watchdog = Watchdog(math.inf, context.log.warning)
+        self._frames = FrameListener(context)
+        base_and_left = (context.options.base_link_frame, context.options.left_lidar_frame)
+        self._frames.wait_for(base_and_left, watchdog=self._watchdog)
+        self._place()
+
+    def _place(self) -> None:
+        self._placement = placement(self._options, self._calibration, self._frames)
+
+    def _sort_pairs(self, sort: Callable[[CloudPair], None]) -> None:
+        """Call `sort` with every pair of clouds from now on."""
+        CloudPairs(self._context, self._options, self._watchdog, depth=2, on_pair=sort)
+        self._context.every(0.5, self._watchdog.tick)
+        warn_without_broadcast(self._context, self._frames, self._placement.frame)
+
+    def _publish(self, parts: Mapping[Any, np.ndarray], stamp: int) -> None:
+        """Publish records (N,) by publisher, if anybody takes them."""
+        from stretch_sim_cal.ros.messages import cloud_message
+
+        for publisher, records in parts.items():
+            if publisher.get_subscription_count():
+                publisher.publish(cloud_message(records, self._placement.frame, stamp))
+
+
+class FloorVisualizer(Visualizer):
     """Publishes three clouds for every pair that arrives."""
 
     def __init__(self, context: NodeContext):
         from sensor_msgs.msg import PointCloud2
 
-        self._options = context.options
-        follow_changes(context.node, VISUALIZE.options, context.options)
-        self._calibration = CalibrationWatch(context, self._place)
-        watchdog = Watchdog(math.inf, context.log.warning)
-        self._frames = FrameListener(context)
-        self._frames.wait_for((context.options.base_link_frame, context.options.left_lidar_frame), watchdog=watchdog)
-        self._place()
+        super().__init__(context, VISUALIZE.options)
         self._combined, self._floor, self._off_floor = (
             context.node.create_publisher(PointCloud2, topic, 2)
             for topic in ("lidar_combined", "lidar_floor_inliers", "lidar_off_floor")
         )
-        CloudPairs(context, context.options, watchdog, depth=2, on_pair=self._show)
-        context.every(0.5, watchdog.tick)
-        warn_without_broadcast(context, self._frames, self._placement.frame)
+        self._sort_pairs(self._sort)
 
-    def _place(self) -> None:
-        self._placement = placement(self._options, self._calibration, self._frames)
-
-    def _show(self, pair: CloudPair) -> None:
-        from stretch_sim_cal.ros.messages import cloud_message
-
-        publishers = (self._combined, self._floor, self._off_floor)
-        if not any(publisher.get_subscription_count() for publisher in publishers):
+    def _sort(self, pair: CloudPair) -> None:
+        if not any(topic.get_subscription_count() for topic in (self._combined, self._floor, self._off_floor)):
             return
         records = self._placement.combined(pair)
         is_floor = np.abs(records["z"]) <= self._options.floor_vertical_distance_threshold
-        for publisher, part in zip(publishers, (records, records[is_floor], records[~is_floor]), strict=True):
-            if publisher.get_subscription_count():
-                publisher.publish(cloud_message(part, self._placement.frame, pair.stamp))
+        parts = {self._combined: records, self._floor: records[is_floor], self._off_floor: records[~is_floor]}
+        self._publish(parts, pair.stamp)
+
+
+class BodyShapeVisualizer(Visualizer):
+    """Draws the zones as the joints and parameters change, and sorts every pair of clouds into them."""
+
+    def __init__(self, context: NodeContext):
+        self._context, self._options = context, context.options
+        self._model = load_body_shape_model(context.arguments.file)
+        for warning in self._model.warnings:
+            context.log.warning(warning)
+        self._settings_path = find_settings(context.options.settings)
+        self._settings = self._read_zones()
+        self._warn_of_other_heights()
+        super().__init__(context, VISUALIZE_BODY_SHAPE.options)
+        self._compared = False
+        self._make_publishers()
+        self._joints = JointListener(context, self._watchdog)
+        self._drawn: tuple = ()
+        self._draws = 0
+        self._outside: list[str] = []
+        self._offer_to_save()
+        context.every(DRAW_EVERY, self._draw)
+        self._sort_pairs(self._sort)
+
+    def _read_zones(self) -> ZoneSettings:
+        """Return the zones: those of the settings file, and the parameters that were given in their place."""
+        options, written = self._options, zone_settings(self._settings_path)
+        for option in ZONE_OPTIONS:
+            if getattr(options, option.name) is None:
+                setattr(options, option.name, getattr(written, option.name))
+                declare(self._context.node, option, getattr(written, option.name))
+        return self._given_zones()
+
+    def _given_zones(self) -> ZoneSettings:
+        """Return the zones of the parameters. Raises `InputError` for such as make no sense together."""
+        return ZoneSettings(**{option.name: getattr(self._options, option.name) for option in ZONE_OPTIONS})
+
+    def _offer_to_save(self) -> None:
+        from std_srvs.srv import Trigger
+
+        target = own_settings_path() if self._options.settings == SETTINGS_NAME else self._settings_path
+
+        def save(_request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            try:
+                backup = save_zones(self._given_zones(), self._settings_path, target)
+            except InputError as error:
+                response.success, response.message = False, str(error)
+                return response
+            self._settings_path = target
+            kept = f"; what it held before is in {backup.name}" if backup else ""
+            response.success, response.message = True, f"margins written to {target}{kept}"
+            return response
+
+        self._context.node.create_service(Trigger, "~/save_margins", save)
+
+    def _warn_of_other_heights(self) -> None:
+        """Warn if obstacles are looked for at heights at which the body was not fitted."""
+        fitted, zones = self._model.about.get("heights"), self._settings
+        if not isinstance(fitted, list) or len(fitted) != 2 or not all(isinstance(h, int | float) for h in fitted):
+            return
+        if zones.lowest < fitted[0] - 1e-9 or zones.highest > fitted[1] + 1e-9:
+            self._context.log.warning(
+                f"the model was fitted to the body from {fitted[0]:g} to {fitted[1]:g} m, obstacles are looked for from "
+                f"{zones.lowest:g} to {zones.highest:g} m: parts of the robot at other heights count as obstacles; fit it again"
+            )
+
+    def _warn_of_another_robot(self) -> None:
+        """Say once, when its description has come, that the model was fitted for another robot than this one."""
+        if self._compared or self._frames.description is None:
+            return
+        self._compared, here = True, None
+        try:
+            here = description_hash(parse_urdf(self._frames.description))
+        except InputError as error:  # a description without meshes can be shown all the same
+            self._context.log.warning(f"the model cannot be held against /robot_description: {error}")
+        for mismatch in self._model.mismatches(robot_identity()["tool_id"], here):
+            self._context.log.warning(mismatch)
+
+    def _make_publishers(self) -> None:
+        from geometry_msgs.msg import PolygonStamped
+        from sensor_msgs.msg import PointCloud2
+        from std_msgs.msg import Bool, Float32
+        from visualization_msgs.msg import MarkerArray
+
+        topics = {"combined": "lidar_combined", "body": "body_points", "obstacle": "obstacles_positive",
+                  "drop": "obstacles_negative"}  # fmt: skip
+        create = self._context.node.create_publisher
+        self._clouds = {name: create(PointCloud2, topic, 2) for name, topic in topics.items()}
+        self._markers = create(MarkerArray, "obstacle_markers", 2)
+        self._outline = create(PolygonStamped, "body_outline", 2)
+        self._occupied = create(Bool, "stop_zone_occupied", 2)
+        self._distance = create(Float32, "stop_zone_distance", 2)
+
+    def zones(self) -> Zones | None:
+        """Return the zones at the present pose; None while that is unknown."""
+        model, joints = self._model, self._joints.commanded
+        if (model.arm_dependent and "arm" not in joints) or (model.yaw_dependent and "wrist_yaw" not in joints):
+            return None
+        shape = model.shape_at(joints.get("arm", 0.0), joints.get("wrist_yaw", 0.0))
+        return Zones.around(shape, self._zone_settings())
+
+    def _zone_settings(self) -> ZoneSettings:
+        """Return the settings of the parameters, or the last ones that made sense while they are being changed."""
+        try:
+            self._settings = self._given_zones()
+        except InputError as error:
+            self._context.log.warning(str(error), throttle_duration_sec=5.0)
+        return self._settings
+
+    def _draw(self) -> None:
+        self._warn_of_another_robot()
+        zones = self.zones()
+        self._draws += 1
+        if zones is None or (self._key(zones) == self._drawn and self._draws % REPEAT):
+            return
+        from stretch_sim_cal.ros.messages import marker_array, polygon, zone_markers
+
+        self._drawn = self._key(zones)
+        stamp = self._context.node.get_clock().now().nanoseconds
+        frame = self._placement.frame
+        self._markers.publish(marker_array(zone_markers(zones), frame, stamp))
+        self._outline.publish(polygon(circumscribed_polygon(zones.minimum, OUTLINE_CORNERS).corners, frame, stamp))
+        self._warn_outside(self._joints.commanded)
+
+    def _key(self, zones: Zones) -> tuple:
+        return (*zones.minimum.vector, *zones.inner.vector, *zones.outer.vector, self._placement.frame)
+
+    def _warn_outside(self, joints: Mapping[str, float]) -> None:
+        outside = self._model.outside_of_coverage(joints)
+        for joint in outside:
+            if joint not in self._outside:
+                low, high = self._model.covers[joint]
+                self._context.log.warning(
+                    f"{joint} is at {joints[joint]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
+                    "the robot may reach outside of its shape"
+                )
+        self._outside = outside
+
+    def _sort(self, pair: CloudPair) -> None:
+        from std_msgs.msg import Bool, Float32
+
+        zones = self.zones()
+        publishers = (*self._clouds.values(), self._occupied, self._distance)
+        if zones is None or not any(publisher.get_subscription_count() for publisher in publishers):
+            return
+        records = self._placement.combined(pair)
+        points = xyz(records)
+        classes = zones.classes(points)
+        distance = zones.nearest_hit(points, classes)
+        self._occupied.publish(Bool(data=math.isfinite(distance)))
+        self._distance.publish(Float32(data=distance))
+        parts = {name: records[mask] for name, mask in classes.items()} | {"combined": records}
+        self._publish({self._clouds[name]: part for name, part in parts.items()}, pair.stamp)
 
 
 def visualize(context: NodeContext) -> None:
     """Show the calibrated clouds until a signal ends the node."""
-    Visualizer(context)
+    FloorVisualizer(context)
     print("visualizing on /lidar_combined, /lidar_floor_inliers, /lidar_off_floor", flush=True)
     context.spin()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    return run_node(VISUALIZE, visualize, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def visualize_body_shape(context: NodeContext) -> None:
+    """Show the body shape until a signal ends the node."""
+    BodyShapeVisualizer(context)
+    print("visualizing on /obstacle_markers, /body_points, /obstacles_positive, /stop_zone_occupied", flush=True)
+    context.spin()

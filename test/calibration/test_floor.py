@@ -7,6 +7,7 @@ import pytest
 from floor_scenes import Scene, box, height_field
 
 from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.unit import UnitSpread
@@ -154,7 +155,12 @@ def test_an_unsure_alignment_makes_the_floor_less_sure():
     scene = Scene("furnished_room")
     pairs = list(scene.pairs(2))
     sure, unsure = (
-        _solved(scene.method(FloorSettings(right_to_left_covariance=np.eye(6) * variance)), pairs)
+        _solved(
+            scene.method(
+                FloorSettings(observations=Observations.of_transform(scene.right_to_left, np.eye(6) * variance))
+            ),
+            pairs,
+        )
         for variance in (1e-14, 1e-4)
     )
     assert unsure.covariance[0, 0] > 1.5 * sure.covariance[0, 0]

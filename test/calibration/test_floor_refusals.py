@@ -6,6 +6,7 @@ from floor_scenes import Scene, box, height_field
 
 from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
 from stretch_sim_cal.calibration.methods import floor_method
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
@@ -163,8 +164,8 @@ def test_poses_and_settings_that_cannot_be_meant_are_told():
         SupportFloor(np.eye(4), np.eye(3), np.eye(4))
     with pytest.raises(InputError, match="search_height"):
         FloorSettings(search_height=-1)
-    with pytest.raises(InputError, match="right_to_left_covariance"):
-        FloorSettings(right_to_left_covariance=np.eye(3))
+    with pytest.raises(InputError, match="covariance"):
+        Observations.of_transform(np.eye(4), np.eye(3))
     with pytest.raises(InputError, match="no scans"):
         Scene().method().solve()
 

@@ -10,7 +10,8 @@ from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_mounts
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import Tie, as_right_to_left
+from stretch_sim_cal.calibration.mounts.result import as_right_to_left
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.recording.dataset import DatasetWriter
@@ -89,10 +90,10 @@ def test_the_covariance_covers_the_error_and_is_not_idle(sweep, result):
         assert position < 3e-3 and np.degrees(angle) < 0.25  # what may be wrong with the model, 1 mm and 0.1 deg a link
 
 
-def test_a_tie_makes_the_lidars_agree_with_the_alignment(robot, sweep):
+def test_the_lidars_agree_with_an_alignment_that_is_known(robot, sweep):
     truth = as_right_to_left({side: sweep[0].base_from_lidar(side) for side in SIDES})
-    tie = Tie(truth, np.diag([1e-4**2] * 3 + [np.radians(0.005) ** 2] * 3))
-    tied = calibrate_mounts(robot.surfaces, sweep[1], robot.nominal, tie, mount_settings())
+    alignment = Observations.of_transform(truth, np.diag([1e-4**2] * 3 + [np.radians(0.005) ** 2] * 3))
+    tied = calibrate_mounts(robot.surfaces, sweep[1], robot.nominal, alignment, mount_settings())
     distance, angle = error(truth, as_right_to_left(tied.base_from_lidar))
     assert distance < 3e-4 and np.degrees(angle) < 0.02
 

@@ -4,9 +4,8 @@ errors, or somewhat larger where it is built better than one could know. Linear 
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.mounts.build import as_built
 from stretch_sim_cal.calibration.mounts.poses import pose_information, prior_information
-from stretch_sim_cal.calibration.mounts.system import MOUNTS, Unknowns, model_variances
+from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, as_built, model_variances
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
@@ -22,13 +21,13 @@ class Told:
 
     def __init__(self):
         robot = MountedRobot(load_model(nominal_description()))
-        self.unknowns = Unknowns(robot.surfaces, SETTINGS)
+        self.unknowns = RobotUnknowns(robot.surfaces, SETTINGS)
         self.count = len(self.unknowns.links)
         joints = ("lift_joint", "arm_joint", "wrist_yaw_joint")
         poses = [robot.sample("pose", dict(zip(joints, values, strict=True)), np.empty((0, 3)), np.empty((0, 3)), joints)
                  for values in POSES]  # fmt: skip
         self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
-        self.before = prior_information(robot.surfaces, robot.nominal, None, SETTINGS)
+        self.before = prior_information(robot.surfaces, robot.nominal, SETTINGS)
         variances = model_variances(self.unknowns.size, SETTINGS)
         self.before[:MOUNTS, :MOUNTS] = np.eye(MOUNTS) * 1e-3
         assert np.allclose(np.diag(self.before)[MOUNTS:], 1.0 / variances[MOUNTS:])

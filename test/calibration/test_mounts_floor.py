@@ -9,17 +9,23 @@ import pytest
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.floor.result import FloorResult
-from stretch_sim_cal.calibration.mounts.file import MOUNTS, left_pose, mounted_joints, with_floor, with_mounts
-from stretch_sim_cal.calibration.mounts.floor import seen_from
+from stretch_sim_cal.calibration.mounts.file import (
+    MOUNTS,
+    left_pose,
+    mounted_joints,
+    seen_from,
+    with_floor,
+    with_mounts,
+)
 from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.harness.verdict import Truth, judge_floor
-from stretch_sim_cal.ros.collection.checks import calibrated_placement
-from stretch_sim_cal.ros.display.calibrated_clouds import placement
-from stretch_sim_cal.ros.listening.frames import FrameTree
+from stretch_sim_cal.recording.frame_tree import FrameTree
+from stretch_sim_cal.ros.calibration_in_use import placement
+from stretch_sim_cal.ros.captures import calibrated_poses
 
 DESCRIBED = from_xyz_rpy((0.04, 0.12, 1.5), np.radians([-174.0, -44.0, 42.0]))
 TRUE_LEFT = DESCRIBED @ from_xyz_rpy((0.004, -0.003, 0.005), np.radians([0.8, -0.4, 0.4]))  # 1 deg off
@@ -182,7 +188,7 @@ def test_the_collection_sees_the_arm_from_the_mount_that_is_broadcast(mounted, b
     ]
     if broadcast:
         frames.append(("base_link", "lidar_left_calibrated", TRUE_LEFT))
-    placed = calibrated_placement(OPTIONS, Heard(*frames), watchdog=None)
+    placed = calibrated_poses(OPTIONS, Heard(*frames), watchdog=None)
     expected = mounted.footprint_from_base @ (TRUE_LEFT if broadcast else DESCRIBED)
     np.testing.assert_allclose(placed.footprint_from_left, expected, atol=1e-9)
     np.testing.assert_allclose(placed.footprint_from_right, expected @ LEFT_FROM_RIGHT, atol=1e-9)

@@ -36,19 +36,19 @@ def information(robot, poses):
 
 
 def test_another_view_is_preferred_to_the_same_once_more(robot, information):
-    start = prior_information(robot.surfaces, robot.nominal, None, SETTINGS)
+    start = prior_information(robot.surfaces, robot.nominal, SETTINGS)
     chosen = choose_poses(start, information, robot.nominal, SETTINGS, 2)
     assert {pose.name for pose in chosen} & {"near"} and chosen[1].spread < chosen[0].spread
 
 
 def test_poses_shrink_what_is_not_known(robot, information):
-    start = prior_information(robot.surfaces, robot.nominal, None, SETTINGS)
+    start = prior_information(robot.surfaces, robot.nominal, SETTINGS)
     before = worst_spread(start, robot.nominal, SETTINGS)
     assert worst_spread(start + information["low"], robot.nominal, SETTINGS) < before / 3
 
 
 def test_the_pose_proposed_is_the_one_that_is_missing(robot, poses, information):
-    start = prior_information(robot.surfaces, robot.nominal, None, SETTINGS) + information["low"]
+    start = prior_information(robot.surfaces, robot.nominal, SETTINGS) + information["low"]
     best = best_next(start, robot.surfaces, [poses["low again"], poses["near"]], robot.nominal, SETTINGS)
     assert best.name == "near"
 

@@ -8,10 +8,15 @@ from alignment_scenes import align, frames_of
 from floor_scenes import Scene
 
 from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
+from stretch_sim_cal.calibration.floor.result import FloorSettings
+from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.calibration.problem import LEFT, RIGHT, NormalEquations, State, Unknowns, first_units
+from stretch_sim_cal.calibration.room import room_block
+from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import exp
+from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
 from stretch_sim_cal.simulation.embedded import xyz
@@ -59,15 +64,42 @@ def test_the_floor_knows_the_range_offset_that_the_alignment_found():
         alignment.add(left, right)
     found = alignment.solve()
     assert found.observations.units[0][OFFSET] == pytest.approx(0.008, abs=0.002)
-    method = scene.method(
-        FloorSettings(sensor=sensor, right_to_left_covariance=found.covariance, observations=found.observations)
-    )
+    method = scene.method(FloorSettings(sensor=sensor, observations=found.observations))
     for left, right in scene.pairs(2):
         method.add(left, right)
     result = method.solve()
     error = scene.error(result)
     assert abs(error[0]) < 0.0015  # 5 mm if the ranges were believed
     assert error @ np.linalg.solve(result.covariance, error) < 16.0
+
+
+def test_moving_both_lidars_as_one_body_changes_nothing_that_is_observed(aligned):
+    scene, frames = frames_of("furnished_room", 20)
+    cells = DirectionCells(scene.settings.sensor), DirectionCells(scene.settings.sensor)
+    for pair in frames[:4]:
+        for own, points in zip(cells, pair, strict=True):
+            own.add(cloud_of(points, "left"))
+    lidars = tuple(Lidar.of_cells(own, side) for side, own in enumerate(cells))
+    unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
+    state = State((np.eye(4), scene.initial), first_units(unknowns.models, None))
+    equations = NormalEquations.empty(unknowns.size)
+    block = room_block(lidars, state, Noise(np.array([0.01, 0.01]), 0.001), 0.002, 1)
+    block.add_to(equations, unknowns, lidars)
+    # Where noise moves returns beside the rays' hits on the patches, the patches seem to turn with it.
+    together = equations.gradient[LEFT] + equations.gradient[RIGHT]
+    assert np.abs(together).max() < 1e-4 * np.abs(equations.gradient[RIGHT]).max()
+
+    def pulled(base_from_left):
+        poses = base_from_left, base_from_left @ scene.initial
+        unknowns = Unknowns(aligned.observations.models)
+        found = aligned.observations.equations_at(State(poses, aligned.observations.units), unknowns)
+        to_left = adjoint(base_from_left)  # a pull on twists in base_link, told in the left lidar's frame
+        return to_left.T @ found.gradient[RIGHT], found.gradient[LEFT] + found.gradient[RIGHT]
+
+    here, _ = pulled(np.eye(4))
+    elsewhere, together = pulled(from_xyz_rpy([3.0, -1.0, 0.5], [0.4, -0.3, 2.0]))
+    np.testing.assert_allclose(elsewhere, here, rtol=1e-6, atol=1e-3)
+    assert np.abs(together).max() < 1e-6 * np.abs(here).max()
 
 
 def test_clouds_of_another_sensor_are_refused():

@@ -9,10 +9,10 @@ from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
+from stretch_sim_cal.recording.joint_states import still_poses
 from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import commanded_positions
-from stretch_sim_cal.ros.listening.recorded_poses import still_poses
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 

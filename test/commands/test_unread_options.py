@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.body.shape import JOINTS
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands import fit_body_shape
@@ -13,7 +14,6 @@ from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros import align_node, floor_node, simulator_node
 
 FOUR_BAR = """\
 links: [frame, crank]
@@ -122,7 +122,7 @@ def test_the_fit_ends_with_one_line(folder, capsys, line, says):
     assert says in capsys.readouterr().err and not list(folder.glob("*_body_model*"))
 
 
-@pytest.mark.parametrize("node", [align_node, floor_node])
+@pytest.mark.parametrize("node", ["ros_align_dual_lidar", "ros_find_floor_calibration"])
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -140,7 +140,7 @@ def test_the_fit_ends_with_one_line(folder, capsys, line, says):
 )
 def test_a_node_ends_with_one_line(folder, capfd, node, line, says):
     before, file = (folder / "cal.yaml").read_text(), ["--calibration-file", "cal.yaml"]
-    assert node.main([*file, *shlex.split(line)]) == 2
+    assert programs.main(node, [*file, *shlex.split(line)]) == 2
     errors = [text for text in capfd.readouterr().err.splitlines() if text.startswith("error:")]
     assert len(errors) == 1 and says in errors[0]
     assert (folder / "cal.yaml").read_text() == before
@@ -148,8 +148,8 @@ def test_a_node_ends_with_one_line(folder, capfd, node, line, says):
 
 @pytest.mark.parametrize("line", ["--mode nonsense", "--ros-args -p mode:=nonsense"])
 def test_the_floor_and_the_driver_know_their_modes(folder, capfd, line):
-    for node in (floor_node, simulator_node):
-        assert node.main(shlex.split(line)) == 2
+    for node in ("ros_find_floor_calibration", "stretch_simulator"):
+        assert programs.main(node, shlex.split(line)) == 2
         assert "parameter mode: 'nonsense' is not one of" in capfd.readouterr().err
 
 

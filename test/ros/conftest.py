@@ -34,6 +34,7 @@ def ros(monkeypatch):
             executor = SingleThreadedExecutor()
             executor.add_node(node)
             yield SimpleNamespace(context=NodeContext(node, executor, SimpleNamespace(), None), drivers=drivers)
+            executor.shutdown()
             node.destroy_node()
             drivers.destroy_node()
         finally:

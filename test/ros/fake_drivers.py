@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import yaml
 
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse, to_xyz_rpy
+from stretch_sim_cal.sensor.points import POINT_DTYPE
 
+NORMAL = np.array([0.01, -0.005, 1.0]) / np.linalg.norm([0.01, -0.005, 1.0])
 ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's frame; the first is seen from inside
     [(-3.0, -2.5, 0.0), (3.5, 2.0, 2.6)],
     [(1.5, -1.8, 0.0), (2.3, -0.9, 0.75)],
@@ -22,6 +27,8 @@ BASE_HEIGHT = 0.028
 LEFT_ERROR = from_xyz_rpy()
 RIGHT_ERROR = from_xyz_rpy((0.004, -0.003, 0.002), np.radians((0.4, -0.3, 0.5)))
 NOISE = 0.005
+DTYPE = np.dtype([field for field in POINT_DTYPE.descr if field[0] != "ring"])
+"""Points of a driver that does not say which channel measured them: the rays here are of no table."""
 
 
 def nominal_pose(side: str) -> np.ndarray:
@@ -97,6 +104,7 @@ class Drivers:
     stamp_offset: float = 0.01  # of the right lidar against the left one, in s
     reliable: bool = True
     invalid_share: float = 0.05  # of the points: NaN and infinite ones
+    scans: int = 4  # different ones, by turns
     empty: list = field(default_factory=list)  # sides whose every third cloud is empty
     organised: bool = False
     tilt_deg: list = field(default_factory=lambda: [0.0, 0.0])  # of the base on the floor: roll, pitch
@@ -151,7 +159,7 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
     from std_msgs.msg import String
     from tf2_msgs.msg import TFMessage
 
-    from stretch_sim_cal.recording.clouds import POINT_DTYPE, layout, message_bytes
+    from stretch_sim_cal.recording.clouds import layout, message_bytes
     from stretch_sim_cal.ros.messages import transforms_message
 
     latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -168,22 +176,25 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
         for side in drivers.sides
     }
     room = EMPTY_PLAIN if drivers.one_plane else ROOM
-    scans = {side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(4)] for side in drivers.sides}
+    scans = {
+        side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(drivers.scans)]
+        for side in drivers.sides
+    }
 
     def cloud(side: str, tick: int, stamp: float):
-        points = scans[side][tick % 4].copy()
+        points = scans[side][tick % drivers.scans].copy()
         bad = np.random.default_rng(tick).random(len(points)) < drivers.invalid_share
         points[bad] = np.where(np.arange(bad.sum()) % 2, np.nan, np.inf)[:, None]
         if side in drivers.empty and tick % 3 == 0:
             points = points[:0]
-        records = np.zeros(len(points), POINT_DTYPE)
+        records = np.zeros(len(points), DTYPE)
         records["x"], records["y"], records["z"] = points.T
         records["intensity"] = 20.0
-        message = PointCloud2(height=1, width=len(points), point_step=POINT_DTYPE.itemsize, is_dense=False)
+        message = PointCloud2(height=1, width=len(points), point_step=DTYPE.itemsize, is_dense=False)
         if drivers.organised and len(points):
             message.height, message.width = 10, len(points) // 10
         message.row_step = message.width * message.point_step
-        message.fields = [PointField(name=n, offset=o, datatype=d, count=c) for n, o, d, c in layout(POINT_DTYPE)]
+        message.fields = [PointField(name=n, offset=o, datatype=d, count=c) for n, o, d, c in layout(DTYPE)]
         message.data = message_bytes(records)
         message.header.frame_id = drivers.frame_ids[side]
         message.header.stamp.sec = int(stamp)
@@ -201,3 +212,37 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
             tick += 1
 
     return publish
+
+
+def write_calibration(
+    path, height: float, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
+) -> np.ndarray:
+    """Write a calibration file, with mounts where `base_from_left` is given; return its base_link_from_floor_plane."""
+    transform = footprint_from_base(Plane(normal, height))
+    entries = {
+        "right_to_left_transform": {"data": true_right_to_left().tolist()},
+        FOOTPRINT: {"data": transform.tolist()},
+        FLOOR: {"data": {"normal": normal.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
+    }
+    if base_from_left is not None:
+        poses = {"left": base_from_left.tolist(), "right": (base_from_left @ true_right_to_left()).tolist()}
+        entries["lidar_mounts"] = {"data": poses, "covariance": np.eye(12).tolist()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replacement = path.with_suffix(".new")
+    replacement.write_text(yaml.safe_dump(entries))
+    replacement.replace(path)
+    return inverse(transform)
+
+
+def publish_frames(node, transforms: dict, topic: str = "/tf_static", latched: bool = True):
+    """Publish {(parent, child): parent_from_child (4, 4)} once, and return the publisher, which serves late comers if
+    `latched`."""
+    from rclpy.qos import DurabilityPolicy, QoSProfile
+    from tf2_msgs.msg import TFMessage
+
+    from stretch_sim_cal.ros.messages import transforms_message
+
+    durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+    publisher = node.create_publisher(TFMessage, topic, QoSProfile(depth=5, durability=durability))
+    publisher.publish(transforms_message(transforms, 0))
+    return publisher

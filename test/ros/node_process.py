@@ -1,12 +1,14 @@
 """Nodes as real processes or in the test's own, and drivers, in a ROS graph of their own, for tests."""
 
+import concurrent.futures
 import contextlib
-import importlib
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from unittest import mock
 
 import fake_drivers
 
+from stretch_sim_cal import programs
 from stretch_sim_cal.harness.processes import isolated_environment
 
 HERE = Path(__file__).resolve().parent
@@ -39,10 +42,13 @@ class Ended:
         return lines[0]
 
 
-def of_tests(module: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: no table's for
-    the fake ones, the sparse sensor's for the simulator."""
-    sensor = {"align_node": "unknown", "floor_node": "unknown", "mounts_node": "jt128_sparse"}.get(module)
+def of_tests(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: an ideal sensor's
+    for the fake ones, the sparse sensor's for the simulator."""
+    sensor = {
+        "ros_align_dual_lidar": "jt128_ideal", "ros_find_floor_calibration": "jt128_ideal",
+        "ros_calibrate_lidar_mounts": "jt128_sparse",
+    }.get(program)  # fmt: skip
     return arguments if sensor is None else ("--sensor", sensor, *arguments)
 
 
@@ -61,39 +67,77 @@ class Graph:
     def calibration_file(self) -> Path:
         return self.folder / "fleet" / "stretch-test" / "calibration_dual_lidar" / "dual_lidar_calibration.yaml"
 
-    def start(self, module: str, *arguments: str) -> subprocess.Popen:
-        """Start a node by the name of its module in `stretch_sim_cal.ros`."""
-        command = [sys.executable, "-m", f"stretch_sim_cal.ros.{module}", *of_tests(module, arguments)]
+    def start(self, program: str, *arguments: str) -> subprocess.Popen:
+        """Start a program as a process."""
+        script = f"import sys; from stretch_sim_cal import programs; sys.exit(programs.{program}())"
+        command = [sys.executable, "-c", script, *of_tests(program, arguments)]
         return self._popen(command)
 
-    def run(self, module: str, *arguments: str, timeout: float = 5 * PATIENCE) -> Ended:
+    def run(self, program: str, *arguments: str, timeout: float = 5 * PATIENCE) -> Ended:
         """Run a node to its end."""
-        process = self.start(module, *arguments)
+        process = self.start(program, *arguments)
         try:
             out, err = process.communicate(timeout=timeout)
         finally:
             stop(process)
         return Ended(process.returncode, out, err)
 
-    def call(self, module: str, *arguments: str) -> Ended:
+    def call(self, program: str, *arguments: str) -> Ended:
         """Run a node to its end in this process, which needs no seconds to start as one of its own does."""
-        node = importlib.import_module(f"stretch_sim_cal.ros.{module}")
         with mock.patch.dict(os.environ, self.environment), contextlib.chdir(self.folder), captured() as read:
             try:
-                code = node.main(of_tests(module, arguments))
+                code = programs.main(program, of_tests(program, arguments))
             except SystemExit as ended:  # argparse
                 code = ended.code
             return Ended(code, *read())
 
     @contextlib.contextmanager
-    def running(self, module: str, *arguments: str, ready: str) -> Iterator[subprocess.Popen]:
+    def running(self, program: str, *arguments: str, ready: str) -> Iterator[subprocess.Popen]:
         """Run a node beside the test, from the line `ready` in its output on, until the end of the context."""
-        process = self.start(module, *arguments)
+        process = self.start(program, *arguments)
         try:
             wait_for_line(process, ready)
             yield process
         finally:
             stop(process)
+
+    @contextlib.contextmanager
+    def simulator(self, *arguments: str) -> Iterator[Path]:
+        """Run the simulator in a thread of this process, which needs no seconds to start as one of its own does; yield
+        the file with its truth."""
+        import rclpy
+        from rclpy.context import Context
+        from rclpy.executors import SingleThreadedExecutor
+        from rclpy.node import Node
+
+        from stretch_sim_cal.ros import simulator_node
+        from stretch_sim_cal.ros.node_commands import SIMULATOR
+        from stretch_sim_cal.ros.node_main import NodeContext, read_parameters
+
+        context, stopped, truth = Context(), [], self.folder / "truth.json"
+        rclpy.init(context=context, domain_id=int(self.environment["ROS_DOMAIN_ID"]))
+        node = Node(SIMULATOR.node_name, context=context, automatically_declare_parameters_from_overrides=True)
+        executor = SingleThreadedExecutor(context=context)
+        executor.add_node(node)
+        parsed, _ = SIMULATOR.parse([*arguments, "--truth", str(truth)])
+        options = read_parameters(node, SIMULATOR.options, parsed)
+        # Its progress would stand in what a node of this process prints meanwhile.
+        quiet = mock.patch.object(simulator_node, "REPORT_EVERY", math.inf)
+        with quiet, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            running = pool.submit(
+                simulator_node.run_simulation, NodeContext(node, executor, options, parsed),
+                simulator_node.simulation_setup(options), lambda: contextlib.nullcontext(stopped),
+            )  # fmt: skip
+            try:
+                while not (truth.exists() or running.done()):
+                    time.sleep(0.02)
+                yield truth
+            finally:
+                stopped.append(signal.SIGINT)
+                running.result(timeout=PATIENCE)
+                executor.shutdown()
+                node.destroy_node()
+                context.try_shutdown()
 
     def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:
         """Run the fake drivers; `faults` are fields of `Drivers`."""

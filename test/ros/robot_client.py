@@ -8,7 +8,7 @@ from typing import Any
 import rclpy
 from control_msgs.action import FollowJointTrajectory
 from node_process import PATIENCE
-from rcl_interfaces.srv import SetParameters
+from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.action import ActionClient
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
@@ -54,9 +54,28 @@ class RobotClient:
         self.node.destroy_subscription(subscription)
         return messages[:count]
 
+    def _meet(self) -> None:
+        """Return when the driver knows all of this node: what is asked before that is lost.
+
+        It comes to know a node's parts in the order in which they were made, so what answers the last one knows all.
+        """
+        client = self.node.create_client(GetParameters, "/stretch_simulator/get_parameters")
+        self.spin_until(client.service_is_ready, "the driver's parameters")
+        asked: list = []
+
+        def answered() -> bool:
+            if time.monotonic() > began + len(asked):
+                asked.append(client.call_async(GetParameters.Request(names=["mode"])))
+            return any(answer.done() for answer in asked)
+
+        began = time.monotonic()
+        self.spin_until(answered, "an answer of the driver")
+        self.node.destroy_client(client)
+
     def send(self, names: list[str], *points, velocities: list[float] | None = None):
         """Send a goal and return its handle."""
         self.spin_until(self._action.server_is_ready, "the action")
+        self._meet()
         goal = FollowJointTrajectory.Goal()
         goal.trajectory.joint_names = names
         goal.trajectory.points = [JointTrajectoryPoint(positions=p, velocities=velocities or []) for p in points]
@@ -78,6 +97,7 @@ class RobotClient:
         """Call a service and return its response."""
         client = self.node.create_client(kind, service)
         self.spin_until(client.service_is_ready, service)
+        self._meet()
         asked = client.call_async(kind.Request(**request))
         self.spin_until(asked.done, service)
         self.node.destroy_client(client)

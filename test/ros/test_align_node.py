@@ -9,9 +9,9 @@ import pytest
 import yaml
 from node_process import stop, wait_for_line
 
+from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.ros import align_node
 
 pytestmark = pytest.mark.graph
 
@@ -24,7 +24,7 @@ def test_aligns_a_robot_of_older_firmware_with_a_volatile_tf_and_some_empty_clou
         frame_ids={"left": old[0], "right": old[1]}, tf=[["base_link", name] for name in old], tf_latched=False,
         empty=["left"], invalid_share=0.2,
     ):  # fmt: skip
-        ended = graph.run("align_node", *SAMPLES)
+        ended = graph.run("ros_align_dual_lidar", *SAMPLES)
     assert ended.code == 0, ended.err
     assert "accepted" in ended.out and "standard deviation" in ended.out
     assert "empty: " in ended.err
@@ -39,7 +39,7 @@ def test_takes_the_published_parameters_from_ros_arguments_and_prints_json(graph
     (graph.folder / "parameters.yaml").write_text("/**: {ros__parameters: {num_sample: 3}}")  # perhaps of another node
     with graph.drivers(topics={"left": "/front/left", "right": "/front/right"}, reliable=False, organised=True):
         ended = graph.call(
-            "align_node", "--json", "--ros-args", "-p", "num_samples:=8", "-p", "left_lidar_topic:=/front/left",
+            "ros_align_dual_lidar", "--json", "--ros-args", "-p", "num_samples:=8", "-p", "left_lidar_topic:=/front/left",
             "-p", "right_lidar_topic:=/front/right", "-p", "max_correspondence_distance:=1", "--params-file", "parameters.yaml",
         )  # fmt: skip
     assert ended.code == 0, ended.err
@@ -51,7 +51,7 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
     graph.calibration_file.parent.mkdir(parents=True)
     graph.calibration_file.write_text("note: mine\n")
     with graph.drivers(one_plane=True):
-        ended = graph.call("align_node", *SAMPLES)
+        ended = graph.call("ros_align_dual_lidar", *SAMPLES)
     assert ended.code == 1, ended.err
     assert any(line.startswith("refused: ") for line in ended.err.splitlines())
     assert graph.calibration_file.read_text() == "note: mine\n"
@@ -60,7 +60,7 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
 def test_frames_come_from_the_description_where_tf_is_silent_and_a_silent_lidar_is_named(graph):
     poses = [fake_drivers.nominal_pose(side) for side in ("left", "right")]
     with graph.drivers(sides=["left"], tf=[], description=fake_drivers.description(poses)):
-        ended = graph.call("align_node", "--timeout", "5", *SAMPLES)
+        ended = graph.call("ros_align_dual_lidar", "--timeout", "5", *SAMPLES)
     assert ended.code == 3
     assert "no messages on /lidar_points_right" in ended.error
     assert "topics with sensor_msgs/msg/PointCloud2 are /lidar_points_left" in ended.error
@@ -70,7 +70,7 @@ def test_frames_come_from_the_description_where_tf_is_silent_and_a_silent_lidar_
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_at_once_and_writes_nothing(graph, number, code):
-    process = graph.start("align_node")
+    process = graph.start("ros_align_dual_lidar")
     wait_for_line(process, "listening to", "stderr")
     assert stop(process, number) == code
     assert "Traceback" not in process.stderr.read()
@@ -93,14 +93,14 @@ def test_arguments_that_cannot_be_meant_end_in_one_line(arguments, named, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
     (tmp_path / "torn.yaml").write_text("right_to_left_transform: {data: [[1, 0")
-    assert align_node.main(arguments) == 2
+    assert programs.main("ros_align_dual_lidar", arguments) == 2
     errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error:")]
     assert len(errors) == 1 and named in errors[0]
 
 
 def test_help_shows_an_example(capsys):
     with pytest.raises(SystemExit) as ended:
-        align_node.main(["--help"])
+        programs.main("ros_align_dual_lidar", ["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "example: ros_align_dual_lidar" in shown and "--num-samples" in shown

@@ -5,56 +5,27 @@ import signal
 import numpy as np
 import pytest
 import yaml
-from fake_drivers import true_right_to_left
+from fake_drivers import publish_frames, true_right_to_left, write_calibration
 from node_process import PATIENCE, stop, wait_for_line
 
-from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
-from stretch_sim_cal.ros import broadcast_node
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.messages import transforms_message
+from stretch_sim_cal import programs
+from stretch_sim_cal.calibration.calibration_file import FLOOR
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.ros.frame_listener import FrameListener
 
 pytestmark = pytest.mark.graph
 
-NORMAL = np.array([0.01, -0.005, 1.0]) / np.linalg.norm([0.01, -0.005, 1.0])
-
-
-def write_calibration(
-    path, height: float, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
-) -> np.ndarray:
-    """Write a calibration file, with mounts where `base_from_left` is given; return its base_link_from_floor_plane."""
-    transform = footprint_from_base(Plane(normal, height))
-    entries = {
-        "right_to_left_transform": {"data": true_right_to_left().tolist()},
-        FOOTPRINT: {"data": transform.tolist()},
-        FLOOR: {"data": {"normal": normal.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
-    }
-    if base_from_left is not None:
-        poses = {"left": base_from_left.tolist(), "right": (base_from_left @ true_right_to_left()).tolist()}
-        entries["lidar_mounts"] = {"data": poses, "covariance": np.eye(12).tolist()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replacement = path.with_suffix(".new")
-    replacement.write_text(yaml.safe_dump(entries))
-    replacement.replace(path)
-    return inverse(transform)
-
 
 def publish_robot(node, footprint: bool):
-    from rclpy.qos import DurabilityPolicy, QoSProfile
-    from tf2_msgs.msg import TFMessage
-
-    profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    publisher = node.create_publisher(TFMessage, "/tf_static", profile)
     edges = [("base_link", "link_lidar_left")] + [("base_footprint", "base_link")] * footprint
-    publisher.publish(transforms_message({edge: np.eye(4) for edge in edges}, 0))
+    publish_frames(node, {edge: np.eye(4) for edge in edges})
 
 
 def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_file(ros, shared):
     base_from_floor = write_calibration(shared.calibration_file, 0.03)
     publish_robot(ros.drivers, footprint=True)
     frames = FrameListener(ros.context)
-    with shared.running("broadcast_node", ready="broadcasting") as process:
+    with shared.running("ros_broadcast_calibration", ready="broadcasting") as process:
         tree = frames.tree
         assert ros.context.spin_until(
             lambda: tree.known("floor_plane") and tree.known("base_footprint"), timeout=PATIENCE
@@ -82,7 +53,7 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
     base_from_floor = write_calibration(shared.calibration_file, 0.03)
     publish_robot(ros.drivers, footprint=False)
     frames = FrameListener(ros.context)
-    with shared.running("broadcast_node", ready="base_link -> base_footprint") as process:
+    with shared.running("ros_broadcast_calibration", ready="base_link -> base_footprint") as process:
         assert ros.context.spin_until(lambda: frames.tree.known("base_footprint"), timeout=PATIENCE)
         assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
         publish_robot(ros.drivers, footprint=True)
@@ -104,5 +75,5 @@ def test_a_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_path, c
         content = yaml.safe_dump(data)
     if content is not None:
         path.write_text(content)
-    assert broadcast_node.main(["--calibration-file", str(path)]) == 2
+    assert programs.main("ros_broadcast_calibration", ["--calibration-file", str(path)]) == 2
     assert named in capfd.readouterr().err

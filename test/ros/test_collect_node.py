@@ -1,4 +1,4 @@
-"""ros_collect_body_shape_data as a process against the simulated robot: a whole dataset, or an honest end."""
+"""ros_collect_body_shape_data against the simulated robot: a whole dataset, or an honest end."""
 
 import contextlib
 import json
@@ -6,22 +6,20 @@ import signal
 
 import numpy as np
 import pytest
+from fake_drivers import publish_frames
 from node_process import PATIENCE, Graph, stop, wait_for_line
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from robot_client import robot_client
 from scipy.spatial import cKDTree
 from sensor_msgs.msg import JointState
 from std_srvs.srv import SetBool, Trigger
-from tf2_msgs.msg import TFMessage
 
+from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.ros.collection.clearance import Sweep
-from stretch_sim_cal.ros.messages import transforms_message
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -31,11 +29,9 @@ SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
 class Cell:
     """A simulated robot with a calibration in TF, and a client beside it."""
 
-    def __init__(self, graph, client, simulator):
-        self.graph, self.client, self.simulator = graph, client, simulator
+    def __init__(self, graph, client):
+        self.graph, self.client = graph, client
         self.truth = load_truth(graph.folder / "truth.json")
-        profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        self._tf = client.node.create_publisher(TFMessage, "/tf_static", profile)
 
     def broadcast(self):
         """Say what ros_broadcast_calibration would of a perfect calibration."""
@@ -43,13 +39,18 @@ class Cell:
             ("base_link", "floor_plane"): inverse(footprint_from_base(self.truth.floor)),
             ("lidar_left_link", "lidar_right_calibrated"): self.truth.right_to_left,
         }
-        self._tf.publish(transforms_message(frames, 0))
+        publish_frames(self.client.node, frames)
 
     def collect(self, *arguments):
-        return self.graph.run("collect_node", *arguments, *GRID, *SIMULATED_TIME)
+        return self.graph.call(
+            "ros_collect_body_shape_data", "--speed-factor", "10", *arguments, *GRID, *SIMULATED_TIME
+        )
 
     def start(self, *arguments):
-        return self.graph.start("collect_node", *arguments, *GRID, *SIMULATED_TIME)
+        """Start a slow collection as a process: what is done to it happens before its next sample, on any machine."""
+        return self.graph.start(
+            "ros_collect_body_shape_data", "--speed-factor", "0.5", *arguments, *GRID, *SIMULATED_TIME
+        )
 
     def positions(self):
         """Return the joints' positions now."""
@@ -60,37 +61,24 @@ class Cell:
         return self.graph.folder / name
 
 
-def cell_in(domain, folder, *arguments):
+@contextlib.contextmanager
+def cell_in(domain, folder, *arguments, simulator=Graph.simulator):
+    """Yield a cell, and what `simulator` does: by default a simulated robot in this process."""
     graph = Graph(domain, folder)
-    command = ("simulator_node", *ROBOT, "--truth", str(folder / "truth.json"), *arguments)
-    return graph, graph.running(*command, ready="simulator ready")
+    with simulator(graph, *ROBOT, *arguments) as running, robot_client(domain) as client:
+        yield Cell(graph, client), running
 
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory):
-    with own_domain() as domain:
-        graph, running = cell_in(domain, tmp_path_factory.mktemp("collect"))
-        with running as simulator, robot_client(domain) as client:
-            cell = Cell(graph, client, simulator)
-            cell.broadcast()
-            yield cell
+    with own_domain() as domain, cell_in(domain, tmp_path_factory.mktemp("collect")) as (cell, _):
+        cell.broadcast()
+        yield cell
 
 
-@pytest.fixture
-def faulty(graph):
-    """Make a cell whose simulator has arguments of its own."""
-    with contextlib.ExitStack() as stack:
-
-        def make(*arguments, broadcast=True):
-            domain = int(graph.environment["ROS_DOMAIN_ID"])
-            _, running = cell_in(domain, graph.folder, *arguments)
-            simulator = stack.enter_context(running)
-            cell = Cell(graph, stack.enter_context(robot_client(domain)), simulator)
-            if broadcast:
-                cell.broadcast()
-            return cell
-
-        yield make
+def faulty(graph, *arguments, **how):
+    """Return a cell whose simulator has arguments of its own."""
+    return cell_in(int(graph.environment["ROS_DOMAIN_ID"]), graph.folder, *arguments, **how)
 
 
 def surface_distances(dataset, sample, points):
@@ -144,7 +132,7 @@ def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell):
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(cell):
     before = cell.positions()
     folder = cell.folder("dry")
-    ended = cell.collect(str(folder), "--dry-run", "--json")
+    ended = cell.collect(str(folder), "--dry-run", "--json", "--speed-factor", "1")
     assert ended.code == 0, ended.err
     assert "   4. lift 0.5" in ended.err
     assert "of the robot's time" in ended.err
@@ -180,7 +168,7 @@ def test_a_robot_that_may_not_move_is_not_moved(cell):
 
 
 def test_a_runstop_on_the_way_ends_the_collection(cell):
-    process = cell.start(str(cell.folder("runstop")), "--yes", "--speed-factor", "0.1")
+    process = cell.start(str(cell.folder("runstop")), "--yes")
     wait_for_line(process, "sample 1 of 4")
     cell.client.call(SetBool, "/runstop", data=True)
     try:
@@ -197,37 +185,45 @@ def test_poses_are_checked_before_anything_moves(cell):
     assert "none of the 4 poses" in ended.error
 
 
-def test_calibration_homing_and_arrival_are_asked_for(faulty):
-    cell = faulty("--fault", "not_homed,stuck:arm_joint", broadcast=False)
-    ended = cell.collect(str(cell.folder("data")), "--yes")
-    assert ended.code == 1
-    assert "run ros_broadcast_calibration" in ended.error
-    cell.broadcast()
-    ended = cell.collect(str(cell.folder("data")), "--yes")
-    assert ended.code == 1
-    assert "not been homed" in ended.error
-    cell.client.call(Trigger, "/home_the_robot")
-    ended = cell.collect(str(cell.folder("data")), "--yes")
-    assert ended.code == 3
-    assert "arm_joint by" in ended.error
+def test_calibration_homing_and_arrival_are_asked_for(graph):
+    with faulty(graph, "--fault", "not_homed,stuck:arm_joint") as (cell, _):
+        ended = cell.collect(str(cell.folder("data")), "--yes")
+        assert ended.code == 1
+        assert "run ros_broadcast_calibration" in ended.error
+        cell.broadcast()
+        ended = cell.collect(str(cell.folder("data")), "--yes")
+        assert ended.code == 1
+        assert "not been homed" in ended.error
+        cell.client.call(Trigger, "/home_the_robot")
+        ended = cell.collect(str(cell.folder("data")), "--yes")
+        assert ended.code == 3
+        assert "arm_joint by" in ended.error
 
 
-def test_a_silent_lidar_is_named(faulty):
-    cell = faulty("--fault", "silent_right")
-    ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", "5")
-    assert ended.code == 3
-    assert "/lidar_points_right" in ended.error
+def test_a_silent_lidar_is_named(graph):
+    with faulty(graph, "--fault", "silent_right") as (cell, _):
+        cell.broadcast()
+        ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", "5")
+        assert ended.code == 3
+        assert "/lidar_points_right" in ended.error
 
 
-def test_a_driver_that_dies_ends_it(faulty):
-    cell = faulty()
-    process = cell.start(str(cell.folder("data")), "--yes", "--timeout", "5")
-    wait_for_line(process, "sample 1 of 4")
-    cell.simulator.kill()
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 3, errors
-    assert "Traceback" not in errors
-    assert len(read_dataset(cell.folder("data")).samples) >= 1
+def process(graph, *arguments):
+    return graph.running(
+        "stretch_simulator", *arguments, "--truth", str(graph.folder / "truth.json"), ready="simulator ready"
+    )
+
+
+def test_a_driver_that_dies_ends_it(graph):
+    with faulty(graph, simulator=process) as (cell, simulator):
+        cell.broadcast()
+        collecting = cell.start(str(cell.folder("data")), "--yes", "--timeout", "5")
+        wait_for_line(collecting, "sample 1 of 4")
+        simulator.kill()
+        _, errors = collecting.communicate(timeout=PATIENCE)
+        assert collecting.returncode == 3, errors
+        assert "Traceback" not in errors
+        assert len(read_dataset(cell.folder("data")).samples) >= 1
 
 
 WORLD = """<sdf version="1.9"><world name="cluttered">
@@ -238,11 +234,12 @@ WORLD = """<sdf version="1.9"><world name="cluttered">
 </world></sdf>"""
 
 
-def test_something_in_the_arms_way_keeps_it_from_moving(faulty, tmp_path):
+def test_something_in_the_arms_way_keeps_it_from_moving(graph, tmp_path):
     world = tmp_path / "cluttered.sdf"
     world.write_text(WORLD)
-    cell = faulty("--world", str(world))
-    ended = cell.collect(str(cell.folder("data")), "--yes")
+    with faulty(graph, "--world", str(world)) as (cell, _):
+        cell.broadcast()
+        ended = cell.collect(str(cell.folder("data")), "--yes")
     assert ended.code == 1
     assert "something is in the arm's way" in ended.error
     assert "--ignore-obstacles" in ended.error

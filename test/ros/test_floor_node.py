@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import yaml
 
+from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.backups import keep_backup
 from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
 from stretch_sim_cal.calibration.values_file import read_values
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
-from stretch_sim_cal.ros import floor_node
 
 pytestmark = pytest.mark.graph
 
@@ -33,7 +33,9 @@ def write_alignment(path, base_from_left: np.ndarray | None = None) -> None:
 def test_finds_the_floor_and_writes_both_files(graph):
     write_alignment(graph.calibration_file)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        ended = graph.run("floor_node", "--num-samples", "8", "--fit-method", "svd", "--mode", "average_transforms")
+        ended = graph.run(
+            "ros_find_floor_calibration", "--num-samples", "8", "--fit-method", "svd", "--mode", "average_transforms"
+        )
     assert ended.code == 0, ended.err
     assert "fit_method 'svd' is not offered" in ended.err and "mode 'average_transforms'" in ended.err
     file = CalibrationFile.load(graph.calibration_file)
@@ -51,7 +53,7 @@ def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
     left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
     write_alignment(graph.calibration_file, left)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        ended = graph.call("floor_node", "--num-samples", "6")
+        ended = graph.call("ros_find_floor_calibration", "--num-samples", "6")
     assert ended.code == 0, ended.err
     assert "5.0 mm and 0.99 deg from where TF has it" in ended.err
     found, expected = CalibrationFile.load(graph.calibration_file), floor_of_footprint(FLOOR_FROM_BASE)
@@ -62,7 +64,7 @@ def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
 
 
 def test_without_an_alignment_it_says_what_to_run_first(tmp_path, capfd):
-    assert floor_node.main(["--calibration-file", str(tmp_path / "none.yaml")]) == 2
+    assert programs.main("ros_find_floor_calibration", ["--calibration-file", str(tmp_path / "none.yaml")]) == 2
     assert "run ros_align_dual_lidar first" in capfd.readouterr().err
 
 
@@ -70,7 +72,12 @@ def test_a_values_file_that_cannot_be_updated_is_named_before_anything_is_collec
     calibration, values = tmp_path / "calibration.yaml", tmp_path / "values.yaml"
     write_alignment(calibration)
     values.write_text("joint_calibration: [1, 2]\n")
-    assert floor_node.main(["--calibration-file", str(calibration), "--values-file", str(values)]) == 2
+    assert (
+        programs.main(
+            "ros_find_floor_calibration", ["--calibration-file", str(calibration), "--values-file", str(values)]
+        )
+        == 2
+    )
     assert "values.yaml: 'joint_calibration' is not a mapping" in capfd.readouterr().err
 
 
@@ -80,8 +87,8 @@ def test_rollback_brings_back_the_calibration_before_the_last_write(graph):
     path.write_text("note: older\n")
     keep_backup(path)
     path.write_text("note: newer\n")
-    ended = graph.call("floor_node", "--rollback")
+    ended = graph.call("ros_find_floor_calibration", "--rollback")
     assert ended.code == 0, ended.err
     assert path.read_text() == "note: older\n"
     assert path.with_name(path.name + ".rolled_back").read_text() == "note: newer\n"
-    assert graph.call("floor_node", "--rollback").code == 2
+    assert graph.call("ros_find_floor_calibration", "--rollback").code == 2

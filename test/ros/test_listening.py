@@ -5,17 +5,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_drivers import edge_transform, nominal_pose
+from fake_drivers import description, edge_transform, nominal_pose, publish_frames
 from node_process import PATIENCE
 
 from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.clouds import POINT_DTYPE
-from stretch_sim_cal.ros.listening.cloud_pairs import CloudPairs
-from stretch_sim_cal.ros.listening.frames import FrameListener
-from stretch_sim_cal.ros.listening.subscription import MatchedSubscription
-from stretch_sim_cal.ros.listening.watchdog import Watchdog
+from stretch_sim_cal.recording.frame_tree import tree_of_description
+from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.messages import cloud_message, transforms_message
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS
+from stretch_sim_cal.ros.subscription import MatchedSubscription
+from stretch_sim_cal.ros.watchdog import Watchdog
 
 pytestmark = pytest.mark.graph
 
@@ -177,19 +179,15 @@ def create(node, kind: str, topic: str):
     return node.create_publisher(getattr(sensor_msgs.msg, kind), topic, 10)
 
 
-def publish_frames(node, edges, topic="/tf_static", latched=True):
-    from tf2_msgs.msg import TFMessage
-
-    publisher = node.create_publisher(TFMessage, topic, profile(latched=latched))
-    publisher.publish(transforms_message({edge: edge_transform(*edge) for edge in edges}, 0))
-    return publisher
+def publish_edges(node, edges, topic="/tf_static", latched=True):
+    return publish_frames(node, {edge: edge_transform(*edge) for edge in edges}, topic, latched)
 
 
 def test_frames_of_several_publishers_latched_or_not_form_one_tree(ros):
     frames = FrameListener(ros.context)
-    publish_frames(ros.drivers, [("base_link", "head_link")])
-    publish_frames(ros.drivers, [("head_link", "lidar_left_link")])
-    late = publish_frames(ros.drivers, [], "/tf", latched=False)
+    publish_edges(ros.drivers, [("base_link", "head_link")])
+    publish_edges(ros.drivers, [("head_link", "lidar_left_link")])
+    late = publish_edges(ros.drivers, [], "/tf", latched=False)
 
     def keep_sending():
         late.publish(transforms_message({("head_link", "lidar_right_link"): nominal_pose("right")}, 0))
@@ -202,9 +200,9 @@ def test_frames_of_several_publishers_latched_or_not_form_one_tree(ros):
 
 def test_a_bad_transform_and_a_second_parent_are_warnings(ros, capfd):
     frames = FrameListener(ros.context)
-    publish_frames(ros.drivers, [("base_link", "lidar_left_link")])
+    publish_edges(ros.drivers, [("base_link", "lidar_left_link")])
     assert ros.context.spin_until(lambda: frames.tree.known("lidar_left_link"), timeout=PATIENCE)
-    publish_frames(ros.drivers, [("odom", "lidar_left_link")])
+    publish_edges(ros.drivers, [("odom", "lidar_left_link")])
     assert ros.context.spin_until(lambda: frames.tree.known("odom"), timeout=PATIENCE)
     assert "'lidar_left_link' has two parents" in capfd.readouterr().err
     message = transforms_message({("base_link", "imu"): np.eye(4)}, 0)
@@ -216,7 +214,7 @@ def test_a_bad_transform_and_a_second_parent_are_warnings(ros, capfd):
 
 def test_frames_that_stay_missing_are_an_error_that_says_what_there_is(ros, monkeypatch):
     monkeypatch.setattr(FrameListener, "GRACE", 0.3)
-    publish_frames(ros.drivers, [("base_link", "lidar_left_link")])
+    publish_edges(ros.drivers, [("base_link", "lidar_left_link")])
     with pytest.raises(InputError, match="'lidar_right_link' is unknown; TF has lidar_left_link, base_link"):
         FrameListener(ros.context).wait_for(("base_link", "lidar_right_link"), watchdog=Watchdog(PATIENCE, print))
 
@@ -234,3 +232,12 @@ def test_a_latched_message_is_heard_however_late_one_comes(ros):
     publisher.publish(String(data="<robot/>"))
     MatchedSubscription(ros.context, String, "/robot_description", heard.append, latched=True)
     assert ros.context.spin_until(lambda: heard, timeout=PATIENCE)
+
+
+def test_the_description_knows_where_the_lidars_are():
+    poses = [nominal_pose("left"), nominal_pose("right")]
+    tree = tree_of_description(description(poses))
+    distance, angle = error(poses[1], tree.lookup("base_link", "lidar_right_link"))
+    assert distance < 1e-9 and angle < 1e-9
+    with pytest.raises(InputError, match="/robot_description has"):
+        tree.lookup("base_link", "camera")

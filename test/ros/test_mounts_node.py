@@ -1,13 +1,12 @@
-"""ros_calibrate_lidar_mounts as a process against the simulated robot, whose left lidar is not where it should be."""
+"""ros_calibrate_lidar_mounts against the simulated robot, whose left lidar is not where it should be."""
 
 import json
 
 import numpy as np
 import pytest
+from fake_drivers import publish_frames
 from node_process import Graph
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from robot_client import robot_client
-from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
@@ -16,7 +15,6 @@ from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
-from stretch_sim_cal.ros.messages import transforms_message
 
 ROBOT = (
     "--world", "empty_hall", "--sensor", "jt128_sparse",
@@ -36,16 +34,14 @@ def domain():
 def graph(domain, tmp_path_factory):
     """A graph with a simulated robot in it."""
     graph = Graph(domain, tmp_path_factory.mktemp("mounts"))
-    with graph.running("simulator_node", *ROBOT, "--truth", str(graph.folder / "truth.json"), ready="simulator ready"):
+    with graph.simulator(*ROBOT):
         yield graph
 
 
-def run(graph, *arguments):
-    return graph.run("mounts_node", *arguments, *SIMULATED_TIME)
-
-
 def test_nothing_moves_before_the_calibration_is_in_tf(graph):
-    ended = run(graph, str(graph.folder / "early"), *QUICK, "--timeout", "5")
+    ended = graph.run(
+        "ros_calibrate_lidar_mounts", str(graph.folder / "early"), *QUICK, "--timeout", "5", *SIMULATED_TIME
+    )
     assert ended.code == 1 and "ros_broadcast_calibration" in ended.err
     assert not (graph.folder / "early").exists()
 
@@ -53,11 +49,12 @@ def test_nothing_moves_before_the_calibration_is_in_tf(graph):
 def calibrate(graph, domain, frames, *arguments):
     """Run the node into the folder `poses`, with frames in TF as the broadcaster would have them."""
     with robot_client(domain) as client:
-        profile = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        publisher = client.node.create_publisher(TFMessage, "/tf_static", profile)
-        publisher.publish(transforms_message(frames, 0))
+        publish_frames(client.node, frames)
         out = str(graph.folder / "cal.yaml")
-        ended = run(graph, str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json")
+        ended = graph.call(
+            "ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json",
+            *SIMULATED_TIME,
+        )  # fmt: skip
     assert ended.code == 0, ended.err
     return ended, CalibrationFile.load(out)
 

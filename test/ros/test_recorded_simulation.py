@@ -24,8 +24,8 @@ def bag(request, tmp_path_factory):
     """A recording of five simulated seconds, with the truth beside it."""
     folder = tmp_path_factory.mktemp("recorded")
     with own_domain() as domain:
-        ended = Graph(domain, folder).run(
-            "simulator_node", *ROBOT, "--record", str(folder / "bag"), "--storage", request.param, "--duration", "5"
+        ended = Graph(domain, folder).call(
+            "stretch_simulator", *ROBOT, "--record", str(folder / "bag"), "--storage", request.param, "--duration", "5"
         )
     assert ended.code == 0, ended.err
     return folder / "bag"
@@ -33,12 +33,12 @@ def bag(request, tmp_path_factory):
 
 def test_it_is_calibrated_and_verified(bag, tmp_path):
     out = str(tmp_path / "cal.yaml")
-    assert main(["calibrate", str(bag), "--out", out, "--sensor", "jt128_sparse"]) == 0
+    assert main(["calibrate", str(bag), "--out", out, "--sensor", "jt128_sparse", "--num-samples", "20"]) == 0
     translation, rotation = error(
         load_truth(f"{bag}.truth.json").right_to_left, CalibrationFile.load(out).right_to_left
     )
     assert translation < 2e-3 and np.degrees(rotation) < 0.04
-    assert main(["verify", str(bag), "--calibration", out, "--num-samples", "40", "--sensor", "jt128_sparse"]) == 0
+    assert main(["verify", str(bag), "--calibration", out, "--num-samples", "20", "--sensor", "jt128_sparse"]) == 0
 
 
 def test_joint_states_are_stored_without_the_unused_bytes_that_rmw_leaves(bag):

@@ -1,4 +1,4 @@
-"""The simulator as a process: it looks like the robot's drivers, moves like them, and keeps the truth to itself."""
+"""The simulator, as a process and in a thread: it looks like the robot's drivers, moves like them, and keeps the truth to itself."""
 
 import json
 import signal
@@ -24,8 +24,8 @@ from stretch_sim_cal.recording.clouds import (
     message_bytes,
     points_from_message,
 )
+from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.robot import stretch
-from stretch_sim_cal.ros.listening.frames import FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -40,11 +40,7 @@ def simulated(tmp_path_factory):
     """A running simulator: a client in its graph, and the file with its truth."""
     with own_domain() as domain:
         graph = Graph(domain, tmp_path_factory.mktemp("simulated"))
-        truth = graph.folder / "truth.json"
-        with (
-            graph.running("simulator_node", *ARGUMENTS, "--truth", str(truth), ready="simulator ready"),
-            robot_client(domain) as client,
-        ):
+        with graph.simulator(*ARGUMENTS) as truth, robot_client(domain) as client:
             yield client, truth
 
 
@@ -251,9 +247,10 @@ def seconds_of(message):
 
 
 def test_a_recording_is_whole_and_the_same_at_any_speed(graph):
-    for name, *arguments in (("fast",), ("slow", "--real-time-factor", "3", "--storage", "sqlite3")):
+    ways = ((graph.call, "fast"), (graph.run, "slow", "--real-time-factor", "3", "--storage", "sqlite3"))
+    for run, name, *arguments in ways:
         folder = graph.folder / name
-        ended = graph.run("simulator_node", *ARGUMENTS, "--record", str(folder), "--duration", "0.5", *arguments)
+        ended = run("stretch_simulator", *ARGUMENTS, "--record", str(folder), "--duration", "0.5", *arguments)
         assert ended.code == 0, ended.err
         assert "real-time factor" in ended.out
         truth = load_truth(graph.folder / f"{name}.truth.json")
@@ -269,13 +266,13 @@ def test_a_recording_is_whole_and_the_same_at_any_speed(graph):
 
 
 def test_scans_that_nobody_takes_are_not_cast(graph):
-    ended = graph.run("simulator_node", *ARGUMENTS, "--duration", "2")
+    ended = graph.call("stretch_simulator", *ARGUMENTS, "--duration", "2")
     assert ended.code == 0
     assert "0 left and 0 right clouds" in ended.out
 
 
 def test_a_signal_ends_it_cleanly_with_its_recording(graph):
-    process = graph.start("simulator_node", *ARGUMENTS, "--record", str(graph.folder / "bag"))
+    process = graph.start("stretch_simulator", *ARGUMENTS, "--record", str(graph.folder / "bag"))
     wait_for_line(process, "simulator ready")
     assert stop(process, signal.SIGTERM) == 0
     assert "Traceback" not in process.stderr.read()
@@ -285,8 +282,8 @@ def test_a_signal_ends_it_cleanly_with_its_recording(graph):
 
 def test_faults_show_in_what_is_published(graph):
     faults = "silent_left,drop_half_right,stamp_offset:0.25,push:6"
-    ended = graph.run(
-        "simulator_node", *ARGUMENTS, "--fault", faults, "--record", str(graph.folder / "bag"), "--duration", "1.3"
+    ended = graph.call(
+        "stretch_simulator", *ARGUMENTS, "--fault", faults, "--record", str(graph.folder / "bag"), "--duration", "1.3"
     )
     assert ended.code == 0, ended.err
     assert recorded_clouds(graph.folder / "bag", "left") == {}
@@ -305,7 +302,7 @@ def test_faults_show_in_what_is_published(graph):
 def test_a_stuck_joint_and_an_unhomed_robot_refuse(graph):
     domain = int(graph.environment["ROS_DOMAIN_ID"])
     arguments = (*ARGUMENTS, "--fault", "stuck:arm_joint,not_homed")
-    with graph.running("simulator_node", *arguments, ready="simulator ready"), robot_client(domain) as client:
+    with graph.simulator(*arguments), robot_client(domain) as client:
         assert not client.send(["lift_joint"], [0.5]).accepted
         client.call(Trigger, "/home_the_robot")
         status, code, text = client.result(client.send(["arm_joint"], [0.3]))
@@ -314,7 +311,7 @@ def test_a_stuck_joint_and_an_unhomed_robot_refuse(graph):
 
 
 def test_a_crash_is_a_crash(graph):
-    ended = graph.run("simulator_node", *ARGUMENTS, "--fault", "crash:0.5")
+    ended = graph.run("stretch_simulator", *ARGUMENTS, "--fault", "crash:0.5")
     assert ended.code == 70
 
 
@@ -327,6 +324,6 @@ def test_a_crash_is_a_crash(graph):
     ],
 )
 def test_bad_input_gets_one_line(graph, arguments, says):
-    ended = graph.run("simulator_node", *arguments)
+    ended = graph.call("stretch_simulator", *arguments)
     assert ended.code == 2
     assert says in ended.error

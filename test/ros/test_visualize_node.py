@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import yaml
-from fake_drivers import Drivers
+from fake_drivers import Drivers, write_calibration
 from node_process import PACKAGE_ROOT, PATIENCE, stop
-from test_broadcast_node import write_calibration
 
 from stretch_sim_cal.recording.clouds import fields_from_message, points_from_message
 
@@ -30,7 +29,7 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
     write_calibration(shared.calibration_file, drivers.height, normal=np.array([0.0, 0.0, 1.0]))
     topics = ("/lidar_combined", "/lidar_floor_inliers", "/lidar_off_floor")
     heard = listen(ros.context, *topics)
-    with shared.drivers(), shared.running("visualize_node", ready="visualizing") as process:
+    with shared.drivers(), shared.running("ros_visualize_calibration", ready="visualizing") as process:
         assert ros.context.spin_until(lambda: len(heard) == 3, timeout=PATIENCE)
         combined, floor, off_floor = (points_from_message(heard[topic]) for topic in topics)
         assert all(message.header.frame_id == "floor_plane" for message in heard.values())

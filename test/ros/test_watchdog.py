@@ -5,7 +5,7 @@ import io
 import pytest
 
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.ros.listening.watchdog import Progress, Watchdog
+from stretch_sim_cal.ros.watchdog import Progress, Watchdog
 
 
 class Time:

@@ -38,7 +38,13 @@ def scene():
     origins, rays = model.true_rays(rotor, channel, values)
     ranges = model.measured_ranges(distances, cosines, weak_echo(intensity), channel, values)
     published = ranges[:, None] * directions(model.elevations[channel], rotor + model.azimuth_offsets[channel])
-    return model, values, origins + distances[:, None] * rays, model.returns(published, channel, weak_echo(intensity)), cosines
+    return (
+        model,
+        values,
+        origins + distances[:, None] * rays,
+        model.returns(published, channel, weak_echo(intensity)),
+        cosines,
+    )
 
 
 def test_what_the_simulator_distorts_the_calibration_corrects(scene):

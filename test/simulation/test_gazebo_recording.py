@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-from stretch_sim_cal.calibration.floor.settings import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import error, inverse

@@ -233,8 +233,8 @@ def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
         "import sys\n"
         "from stretch_sim_cal.simulation.gazebo import processes, simulator\n"
         f"simulator.find_gazebo = lambda: processes.Installation({gazebo.program!r}, {gazebo.bindings!r}, 'stand-in', True)\n"
-        "from stretch_sim_cal.ros.simulator_node import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
+        "from stretch_sim_cal import programs\n"
+        "sys.exit(programs.stretch_simulator())\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", launcher, "--simulator=gazebo", "--world=furnished_room", f"--sensor={SETUP.sensor}",

@@ -8,9 +8,10 @@ small_gicp, JOSS 2024. Frames beyond the first `MAX_POOLED_FRAMES` are counted, 
 import numpy as np
 import small_gicp
 
-from stretch_sim_cal.calibration.alignment.judgement import model_warnings
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import FrameIntake
+from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.findings import model_warnings
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
@@ -80,7 +81,8 @@ class GicpAlignment:
         )
         refusals = unobserved(found_directions)
         if not converged:
-            refusals.insert(0, f"registration did not converge in {settings.max_iterations} iterations")
+            sentence = f"registration did not converge in {settings.max_iterations} iterations"
+            refusals.insert(0, Finding("not_converged", sentence))
         return AlignmentResult(
             right_to_left=estimate, covariance=covariance, rmse=rmse, num_frames=self._intake.num_frames, method=self.name,
             overlap=float(np.mean(matched)), directions=found_directions,

@@ -6,21 +6,43 @@ data: a result that they do not support comes with refusals that say why. docs/a
 accurate it is.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.judgement import Evidence, PlaceEvidence, judged
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance
 from stretch_sim_cal.calibration.consistency import Views
-from stretch_sim_cal.calibration.motion import motion_of
+from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.findings import (
+    disturbance,
+    little_support,
+    misfit,
+    model_warnings,
+    movement,
+    overlap_refusals,
+    unit_warnings,
+    wrong_minimum,
+)
+from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.observability import directions, unobserved
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import NormalEquations, Priors, Solver, State, Unknowns, first_units
+from stretch_sim_cal.calibration.problem import (
+    RIGHT,
+    NormalEquations,
+    Priors,
+    Solution,
+    Solver,
+    State,
+    Unknowns,
+    first_units,
+    sensor_numbers,
+)
 from stretch_sim_cal.calibration.results import AlignmentResult
-from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
+from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
@@ -34,6 +56,11 @@ FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 FIXED = np.zeros((6, 6))
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
+
+COARSE_ONLY = Finding(
+    "coarse_only", "the few small flat surfaces that both lidars see contradict the views as a whole, so the coarse registration "
+    "is the result", "turn the robot or move it to where more walls are near, and take more frames",
+)  # fmt: skip
 
 
 class PlaneAlignment:
@@ -91,7 +118,9 @@ class PlaneAlignment:
         solver = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None))
         noises = [FIRST_NOISE] * len(places)
         for slack, grids in PASSES:
-            blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
+            blocks = [
+                room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)
+            ]
             equations = NormalEquations.empty(unknowns.size)
             for block, lidars in zip(blocks, places, strict=True):
                 block.add_to(equations, unknowns, lidars)
@@ -109,10 +138,10 @@ class PlaneAlignment:
         ]
         evidence = Evidence(seen, self._initial, solution, unknowns, fallback)
         result = judged(self.name, evidence, self._intake, self._settings)
-        if self._settings.base_from_left is None or fallback is not None:
+        if fallback is not None:
             return result
         observations = Observations.of(
-            equations.weighing(evidence.scale**-2), unknowns, before, state, self._settings.base_from_left
+            equations.weighing(evidence.scale**-2), unknowns, before, state, evidence.covariance
         )
         return replace(result, observations=observations)
 
@@ -127,7 +156,112 @@ class PlaneAlignment:
         )
 
     @staticmethod
-    def _evidence(view: tuple[Surface, Surface], last: RoomBlock) -> PlaceEvidence:
+    def _evidence(view: tuple[Surface, Surface], last: RoomBlock) -> "PlaceEvidence":
         patches, members, fits = last.flat
         motion = motion_of(last.surface, patches, members.each_cell_once(), fits, last.noise)
         return PlaceEvidence(*view, last, motion)
+
+
+@dataclass(frozen=True)
+class PlaceEvidence:
+    """What was seen from one standing place: both views, the patches at the estimate, and the motion."""
+
+    left: Surface
+    right: Surface
+    last: RoomBlock
+    motion: Motion
+
+    @property
+    def disturbed(self) -> float:
+        """The share of the view that saw something else for a while."""
+        return float(np.mean(np.concatenate([self.left.disturbed, self.right.disturbed]) > 0))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is to check: that of every standing place, the description's transform, the solution that led to the
+    estimate, and the `coarse_covariance` (6, 6) if the estimate is the coarse one, since the patches contradict the views."""
+
+    places: list[PlaceEvidence]
+    initial: np.ndarray | None
+    solution: Solution
+    unknowns: Unknowns
+    coarse_covariance: np.ndarray | None = None
+
+    @property
+    def blocks(self) -> list[RoomBlock]:
+        """The patches at the estimate, by place."""
+        return [place.last for place in self.places]
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """The transform (4, 4) that maps the right lidar's points into the left lidar's frame."""
+        return self.blocks[0].state.left_from_right
+
+    @property
+    def scale(self) -> float:
+        """How many times larger than expected the gaps are; at least 1."""
+        return scale_of(self.blocks)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean square gap (m) between the two lidars' surfaces."""
+        squares = np.concatenate([block.gaps.values[block.weights > 0] ** 2 for block in self.blocks])
+        return float(np.sqrt(squares.mean())) if len(squares) else float("inf")
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are."""
+        if self.coarse_covariance is not None:
+            return self.coarse_covariance
+        return self.solution.covariance[RIGHT, RIGHT] * self.scale**2
+
+    def in_each(self, check: Callable[[PlaceEvidence], list[Finding]]) -> list[Finding]:
+        """Return the findings of a check of every place; of several places each says which it is of."""
+        if len(self.places) == 1:
+            return check(self.places[0])
+        return [said.at(f"standing place {n}") for n, place in enumerate(self.places, start=1) for said in check(place)]
+
+
+def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
+    """Return the result with its covariance, and with the reasons there are to refuse it.
+
+    Where robot or scene moved, and under a wrong transform, nothing else is what it seems: what they seem to lack besides
+    is not told.
+    """
+    views = [Views(place.left, place.right).under(evidence.estimate) for place in evidence.places]
+    view_of = {id(place): view for place, view in zip(evidence.places, views, strict=True)}
+    first, blocks, scale, covariance = evidence.blocks[0], evidence.blocks, evidence.scale, evidence.covariance
+    found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
+    disturbed = max(place.disturbed for place in evidence.places)
+    coarse = evidence.coarse_covariance is not None
+    refusals = evidence.in_each(
+        lambda place: movement(place.motion, place.disturbed, place.last.num_used)
+    ) + evidence.in_each(lambda place: wrong_minimum(view_of[id(place)])) or evidence.in_each(
+        lambda place: overlap_refusals(view_of[id(place)], place.last.num_used)
+    )
+    if not refusals and coarse:
+        refusals = unobserved(found)
+    elif not refusals:
+        refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + misfit(scale, evidence.rmse)
+    numbers = {} if coarse else sensor_numbers(evidence.unknowns, first.state, evidence.solution)
+    # An estimate that is refused tells nothing about the model.
+    against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
+    return AlignmentResult(
+        right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames, method=method,
+        overlap=min(float(view.overlap) for view in views), directions=found,
+        warnings=intake.warnings() + against_model + disturbance(disturbed) + [COARSE_ONLY] * coarse
+        + unit_warnings(numbers, settings.sensor),
+        refusals=refusals,
+        diagnostics={
+            "patches": sum(len(block.flat[0].centres) / block.grids for block in blocks),
+            "patches_used": sum(block.num_used for block in blocks), "places": len(blocks),
+            "range_noise_left": float(first.noise.sigma[0]), "range_noise_right": float(first.noise.sigma[1]),
+            "roughness": float(first.noise.roughness),
+            "gap_scale": scale,
+            "agree": min(float(view.agree) for view in views),
+            "contradict": max(float(view.contradict) for view in views),
+            "motion": max(place.motion.translation for place in evidence.places),
+            "motion_rotation": max(place.motion.rotation for place in evidence.places), "disturbed": disturbed,
+        } | numbers,
+    )  # fmt: skip

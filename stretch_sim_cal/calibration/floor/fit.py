@@ -1,26 +1,190 @@
 """Fitting the floor to cells of rays: the robust plane through the patches that lie on one surface.
 
 The fit begins with the plane that the better part of the floor near the robot agrees on, and weighs patches by how near
-they lie to it (carpets, thresholds and cables lose their weight). Two more things are fitted along: by how much the right
-lidar sees the floor off (as unsure as the alignment is), and the floor's curvature (the plane is then the one that
-touches it at the robot), if it explains most of what a plane leaves. The lidars' own errors are already taken out.
+they lie to it (carpets, thresholds and cables lose their weight), at no larger scale than that plane's own scatter (V.
+Yohai, "High breakdown-point and high efficiency robust estimates for regression", 1987). The floor's curvature is fitted
+along (the plane is then the one that touches it at the robot) if it explains most of what a plane leaves. The lidars' own
+errors are already taken out, and both lidars are where the joint estimate has them.
+
+A start for the fit that no carpet, step or second level can pull: least trimmed squares over patches of floor.
+
+Of all planes, the one that the better part of the floor lies on most exactly; floor near the robot counts more than far
+floor (P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", 2006, with weights).
+
+A step of a few millimetres that runs through the floor: two levels that a plane would lie between.
+
+Each of them is a floor, so no patch of them is an outlier, and their heights scatter about the plane between them as those
+of an uneven floor do. So the step is asked for: of all straight lines the one whose two sides differ most surely in
+height, where that explains what the plane leaves, and better than a bend or ranges that are too long do. The robot stands
+on one side.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.cells import CellSums
-from stretch_sim_cal.calibration.floor.consensus import consensus_step
-from stretch_sim_cal.calibration.floor.patches import PatchSums, clean_cells, mean_heights
-from stretch_sim_cal.calibration.floor.steps import Step, find_step
+from stretch_sim_cal.calibration.floor.rays import CellSums, PatchSums, clean_cells, mean_heights
+
+AGREEING_SHARE = 0.45  # of the floor's weight that has to agree; what a second level may not hide behind
+HYPOTHESES = 300
+REFINED = 12
+CONCENTRATIONS = 12
+QUANTILE_OF_NORMAL = 0.5978  # of |z|, at that share
+# Patches count by how near they are: those within NEARNESS (m) as much as twice all the others together, if all are
+# seen.
+NEARNESS = 0.6
+FAR_WEIGHT = 0.03
+LEAST_SCALE = 0.0003  # m; agreement closer than this is not looked for
+
+
+def consensus_step(
+    heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, distances: np.ndarray
+) -> tuple[np.ndarray, float] | None:
+    """Return the step (3,) to the plane most patches agree on, and their scatter about it beyond noise (m).
+
+    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are those of the patches over the assumed floor, `distances` (P,)
+    how far each lies from the robot. None where no three patches span a plane.
+    """
+    weights = np.maximum(np.exp(-(distances**2) / (2 * NEARNESS**2)), FAR_WEIGHT)
+    scale = np.hypot(noise, LEAST_SCALE)
+    candidates = _steps_through_triples(heights, slopes, weights)
+    if not len(candidates):
+        return None
+    scores, _ = _scores(np.abs(heights + candidates @ slopes.T) / scale, weights)
+    steps = candidates[np.argsort(scores, kind="stable")[:REFINED]]
+    for _ in range(CONCENTRATIONS):
+        ratios = np.abs(heights + steps @ slopes.T) / scale
+        agreeing = ratios <= _scores(ratios, weights)[1][:, None]
+        steps = _least_squares(heights, slopes, agreeing * weights / scale**2, steps)
+    best = steps[np.argmin(_scores(np.abs(heights + steps @ slopes.T) / scale, weights)[0])]
+    residuals = np.abs(heights + slopes @ best)
+    spread = _quantiles(residuals[None], weights, AGREEING_SHARE)[0] / QUANTILE_OF_NORMAL
+    usual_noise = _quantiles(noise[None], weights, 0.5)[0]
+    return best, float(np.sqrt(max(spread**2 - usual_noise**2, 0.0)))
+
+
+def _steps_through_triples(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return steps (H, 3) to planes through three patches each, the same random ones in every run."""
+    rng = np.random.default_rng(0)
+    chances = np.sqrt(weights)  # between what counts most and what spans the floor
+    triples = rng.choice(len(heights), size=(HYPOTHESES, 3), p=chances / chances.sum())
+    systems = slopes[triples]
+    spanning = np.abs(np.linalg.det(systems)) > 0.2  # m2, twice the triangle's area
+    return np.linalg.solve(systems[spanning], -heights[triples][spanning][:, :, None])[:, :, 0]
+
+
+def _scores(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the trimmed sums of squares (H,) of residuals in units of their noise (H, P), and where each is
+    trimmed."""
+    limits = _quantiles(ratios, weights, AGREEING_SHARE)
+    return np.where(ratios <= limits[:, None], ratios**2, 0.0) @ weights, limits
+
+
+def _quantiles(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
+    """Return the weighted quantile (H,) of each row of values (H, P)."""
+    order = np.argsort(values, axis=1, kind="stable")
+    cumulated = np.cumsum(weights[order], axis=1)
+    place = np.argmax(cumulated >= share * cumulated[:, -1:], axis=1)
+    return np.take_along_axis(values, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
+
+
+def _least_squares(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Return the step (H, 3) for each row of weights (H, P); where one leaves it undetermined, the row of
+    `otherwise`."""
+    normal = np.einsum("hp,pi,pj->hij", weights, slopes, slopes, optimize=True)
+    determined = np.linalg.cond(normal) < 1e8
+    steps = otherwise.copy()
+    right = -(weights[determined] * heights) @ slopes
+    steps[determined] = np.linalg.solve(normal[determined], right[:, :, None])[:, :, 0]
+    return steps
+
+
+ANGLES = 24  # over half a turn
+REACH, SPACING = 2.5, 0.1  # m: how far from the robot lines are looked for, and how far apart
+GATE = 0.006  # m beyond noise; what lies farther off the plane is another level to everyone
+LEAST_NOISE = 0.0003  # m; patches are not asked to agree better
+LEAST_STEP = 0.0008  # m; lower ones do little harm
+STEP_SIGNIFICANCE = 25.0  # chi square of one height, at the best of a thousand lines; on even floors it is 6 to 10
+SUSPICION = 12.0  # from here on a step may be there that is not seen
+STEP_EXPLAINS = 0.5  # of the squared residuals beyond chance at most this part may remain
+LEAST_SHARE = 0.1  # of the patches on either side
+
+DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
+              "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
+
+
+def direction_in_words(bearing: float) -> str:
+    """Return a bearing (rad, 0 ahead, turning to the left) as one of eight directions seen from the robot."""
+    return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line at `distance` (m) from the robot in the direction `bearing` (rad), beyond which the floor is `height` (m)
+    higher."""
+
+    distance: float
+    bearing: float
+    height: float
+
+    def beyond(self, places: np.ndarray) -> np.ndarray:
+        """Return how far (N,), in m, places (N, 2) lie beyond the line; negative on the robot's side."""
+        return places @ np.array([np.cos(self.bearing), np.sin(self.bearing)]) - self.distance
+
+
+def find_step(
+    places: np.ndarray, heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, others: np.ndarray
+) -> tuple[Step | None, float]:
+    """Return the step that the patches show, or None; and how high (m) one may be that they do not show surely.
+
+    `places` (P, 2) are the patches', `heights` (P,) theirs over a plane near the floor and `noise` (P,) its deviation,
+    `slopes` (P, 3) how that falls with the plane's step, `others` (P, K) with what else may be the cause.
+    """
+    near = np.abs(heights) < GATE + 3.0 * noise
+    places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]
+    scale = 1.0 / np.hypot(noise[near], LEAST_NOISE)
+    normals, distances = _lines()
+    sides = (places @ normals.T)[:, :, None] > distances  # (P, lines' normals, distances)
+    sides = sides.reshape(len(places), -1)
+    share = sides.mean(axis=0)
+    sides = (sides & (share > LEAST_SHARE) & (share < 1.0 - LEAST_SHARE)).astype(float)
+
+    plane = np.linalg.qr(slopes * scale[:, None])[0]
+    left_over = _without(plane, (heights * scale)[:, None])[:, 0]
+    columns = _without(plane, sides * scale[:, None])
+    lengths = np.einsum("pl,pl->l", columns, columns)
+    steps = columns.T @ left_over / np.maximum(lengths, 1e-12)
+    explained = np.where(lengths > 1e-6, steps**2 * lengths, 0.0)
+    best = int(np.argmax(explained))
+    excess = float(left_over @ left_over) - len(heights)
+    if explained[best] < SUSPICION or excess - explained[best] > STEP_EXPLAINS * excess:
+        return None, 0.0
+    otherwise = np.linalg.qr(_without(plane, others * scale[:, None]))[0]
+    if np.sum((otherwise.T @ left_over) ** 2) > explained[best]:
+        return None, 0.0
+    if explained[best] < STEP_SIGNIFICANCE or abs(steps[best]) < LEAST_STEP:
+        return None, float(abs(steps[best]))
+    normal, distance = normals[best // len(distances)], float(distances[best % len(distances)])
+    sign = 1.0 if distance >= 0 else -1.0
+    return Step(sign * distance, float(np.arctan2(*(sign * normal)[::-1])), sign * float(steps[best])), 0.0
+
+
+def _lines() -> tuple[np.ndarray, np.ndarray]:
+    """Return unit normals (ANGLES, 2) of lines, and their distances (D,) from the robot along them."""
+    angles = np.arange(ANGLES) * np.pi / ANGLES
+    return np.column_stack([np.cos(angles), np.sin(angles)]), np.arange(-REACH, REACH + SPACING / 2, SPACING)
+
+
+def _without(basis: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return columns (P, L) less their parts in an orthonormal basis (P, K)."""
+    return columns - basis @ (basis.T @ columns)
+
 
 TUKEY = 4.685  # 95 % efficiency on Gaussian data
 REFINEMENTS = 15  # at most, until the trust in all patches together changes by no more than:
 SETTLED = 1e-3
 # Bounds of how far patches of one floor may lie off its plane beyond noise (m): 1.5 mm is a poor floor already.
 LEAST_UNEVENNESS, MOST_UNEVENNESS = 0.00005, 0.0015
-UNEVENNESS_MARGIN = 0.0002
 MIN_PATCHES = 6
 WELL_KNOWN = 0.005  # m; patches whose height is known worse than this do not help to begin
 BLOCKS = (0.75, 1.5)  # m; residuals are taken for independent only between blocks of these sizes
@@ -31,11 +195,12 @@ MOVED_BY_STEP = 0.4  # of its height a step moves a plane that lies between its 
 STEP_MARGIN = 0.2  # m before a step: a patch's half diagonal
 
 # The values that are solved for, and the prior deviations of those that may be there or not: (1/m) and (m).
-STEP, DISAGREEMENT, BEND = slice(0, 3), slice(3, 6), slice(6, 9)
-NUM_VALUES = 9
+STEP, BEND = slice(0, 3), slice(3, 6)
+NUM_VALUES = 6
 LIKELY_BEND, NONE = 0.002, 1e-8  # 1/m, 2 mm at 1.5 m
 SIGNIFICANCE = 25.0  # chi square of three values: one in a hundred thousand
 EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may remain for them to be there
+CORE = 0.5  # trust in the patches that are asked for a bend: an edge to another level looks like the rim of a dome
 
 
 @dataclass(frozen=True)
@@ -43,8 +208,7 @@ class FloorFit:
     """The fitted step and what it rests on.
 
     `step` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y), `covariance` (3, 3) is
-    its own, of which `systematic` (3, 3) is not chance; `steps` are the left and right lidar's (3,). `bend` (3,)
-    are the floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per
+    its own, of which `systematic` (3, 3) is not chance. `bend` (3,) are the floor's curvatures (xx, xy, yy) in 1/m at the robot, 0 where it shows none. `used` is one mask (cells,) per
     lidar. `patch_weights` (P,) go from 0 (left out) to 1. `unevenness` (m) is the deviation of patch means beyond noise
     and bend, `inflation` how many times the scatter between blocks exceeds what noise alone explains (a variance
     ratio). `step_in_floor` is where the floor has another level, which was left out.
@@ -53,7 +217,6 @@ class FloorFit:
     step: np.ndarray
     covariance: np.ndarray
     systematic: np.ndarray
-    steps: tuple[np.ndarray, np.ndarray]
     bend: np.ndarray
     used: tuple[np.ndarray, np.ndarray]
     patch_weights: np.ndarray
@@ -62,12 +225,12 @@ class FloorFit:
     step_in_floor: Step | None = None
 
 
-def fit_floor(left: CellSums, right: CellSums, right_prior: np.ndarray, refine: bool = True) -> FloorFit | None:
-    """Fit the floor; `right_prior` (3, 3) is the covariance of how far off the alignment lets the right lidar see it.
+def fit_floor(left: CellSums, right: CellSums, refine: bool = True) -> FloorFit | None:
+    """Fit the floor to what both lidars see.
 
     Without `refine` a plane is fitted and nothing else. None where too little floor is left to fit.
     """
-    fit = _RobustFit(left, right, right_prior)
+    fit = _RobustFit(left, right)
     if not fit.begin() or not fit.settle():
         return None
     if refine and fit.stay_on_this_side_of_a_step() and not (fit.begin() and fit.settle()):
@@ -80,14 +243,13 @@ def fit_floor(left: CellSums, right: CellSums, right_prior: np.ndarray, refine: 
 
 
 class _RobustFit:
-    """Iteratively reweighted least squares over patches on (step, right lidar's disagreement, bend)."""
+    """Iteratively reweighted least squares over patches on (step, bend)."""
 
-    def __init__(self, left: CellSums, right: CellSums, right_prior: np.ndarray):
+    def __init__(self, left: CellSums, right: CellSums):
         self.grid = left.grid
         self.clean = clean_cells(left), clean_cells(right)
         self.patches = PatchSums(left, self.clean[0]), PatchSums(right, self.clean[1])
         _, self.noise, slopes = mean_heights(self.patches)
-        self.right_precision = np.linalg.inv(right_prior)
         centres = left.grid.patch_centres()
         self.distances = np.linalg.norm(centres, axis=1)
         # Where a patch's rays meet the floor on average: the levers that its slopes are made of.
@@ -105,13 +267,7 @@ class _RobustFit:
     def allow(self, bend: float) -> None:
         """Set the prior deviation of the bend (1/m)."""
         self.prior = np.zeros((NUM_VALUES, NUM_VALUES))
-        self.prior[DISAGREEMENT, DISAGREEMENT] = self.right_precision
         self.prior[BEND, BEND] = np.eye(3) / bend**2
-
-    @property
-    def steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """The steps (3,) to the floor as the left and as the right lidar sees it."""
-        return self.solution[STEP], self.solution[STEP] + self.solution[DISAGREEMENT]
 
     def begin(self) -> bool:
         """Start from what most of the floor agrees on; False where there is too little of it."""
@@ -124,9 +280,8 @@ class _RobustFit:
             return False
         self.solution[:] = 0.0
         self.solution[STEP], unevenness = consensus
-        self.unevenness = float(np.clip(unevenness, LEAST_UNEVENNESS, MOST_UNEVENNESS))
         # The floor that was agreed on is not to grow more uneven by reaching for other levels.
-        self.most_uneven = float(np.clip(1.5 * unevenness + UNEVENNESS_MARGIN, LEAST_UNEVENNESS, MOST_UNEVENNESS))
+        self.unevenness = self.most_uneven = float(np.clip(unevenness, LEAST_UNEVENNESS, MOST_UNEVENNESS))
         return True
 
     def stay_on_this_side_of_a_step(self) -> bool:
@@ -166,8 +321,8 @@ class _RobustFit:
         self.weights = np.where(self.trust > 0, self.trust * (self.noise / scale) ** 2, 0.0)
 
     def residuals(self) -> np.ndarray:
-        """Return the patches' mean heights (P,) over the present floor, each lidar by its own; NaN where unseen."""
-        deviation = sum(patches.deviation(step) for patches, step in zip(self.patches, self.steps, strict=True))
+        """Return the patches' mean heights (P,) over the present floor; NaN where unseen."""
+        deviation = sum(patches.deviation(self.solution[STEP]) for patches in self.patches)
         return deviation * self.noise**2 - self.bend_heights
 
     @property
@@ -178,16 +333,14 @@ class _RobustFit:
     def solve(self) -> None:
         """Find all values from the weighted patches."""
         hessian, pull = self.prior.copy(), np.zeros(NUM_VALUES)
-        for patches, spread in zip(self.patches, _SPREADS, strict=True):
+        for patches in self.patches:
             information = np.einsum("p,pij->ij", self.weights, patches.information)
             # A patch's mean over its plane is a bend's height there: a regressor like the steps' slopes.
             bent = np.einsum("p,pi,pj->ij", -self.weights, patches.information[:, 0], self.bend_shape)
             bends = np.einsum("p,pi,pj->ij", self.weights * patches.weight, self.bend_shape, self.bend_shape)
-            hessian += spread.T @ np.block([[information, bent], [bent.T, bends]]) @ spread
-            part_pull = np.concatenate(
-                [self.weights @ patches.pull, -(self.weights * patches.pull[:, 0]) @ self.bend_shape]
-            )
-            pull += spread.T @ part_pull
+            hessian += np.block([[information, bent], [bent.T, bends]])
+            pull[STEP] += self.weights @ patches.pull
+            pull[BEND] -= (self.weights * patches.pull[:, 0]) @ self.bend_shape
         self.hessian = hessian
         self.solution = np.linalg.solve(hessian, pull)
 
@@ -196,12 +349,15 @@ class _RobustFit:
 
         Other floor than the plane's own is not asked: a carpet's level must not be reached by bending.
         """
+        self.weights = np.where(self.trust > CORE, self.weights, 0.0)
         by_chance = float(self.weights.sum())
         excess = []
         for bend in (LIKELY_BEND, NONE):
             self.allow(bend)
             self.solve()
             excess.append(self._misfit() - by_chance)
+        self.select()
+        self.solve()
         bent, flat = excess
         return flat - bent > SIGNIFICANCE and bent < EXPLAINS * flat
 
@@ -225,10 +381,10 @@ class _RobustFit:
         """
         inverse = np.linalg.inv(self.hessian)
         scores = np.zeros((len(self.weights), NUM_VALUES))
-        for patches, step, spread in zip(self.patches, self.steps, _SPREADS, strict=True):
+        for patches in self.patches:
             bent = patches.information[:, 0] * self.bend_heights[:, None]
-            score = patches.pull - np.einsum("pij,j->pi", patches.information, step) + bent
-            scores += self.weights[:, None] * np.hstack([score, -score[:, :1] * self.bend_shape]) @ spread
+            score = patches.pull - np.einsum("pij,j->pi", patches.information, self.solution[STEP]) + bent
+            scores += self.weights[:, None] * np.hstack([score, -score[:, :1] * self.bend_shape])
         formal = inverse[values, values]
         ratios = [1.0]
         for blocks in self.blocks:
@@ -236,7 +392,6 @@ class _RobustFit:
             np.add.at(sums, blocks, scores)
             count = np.count_nonzero(np.any(sums != 0, axis=1))
             meat = sums.T @ sums * (count / max(count - 3, 1))
-            meat[DISAGREEMENT, DISAGREEMENT] += self.right_precision
             clustered = (inverse @ meat @ inverse)[values, values]
             ratios.append(float(np.trace(np.linalg.solve(formal, clustered)) / len(formal)))
         return max(ratios)
@@ -258,7 +413,6 @@ class _RobustFit:
             step=self.solution[STEP],
             covariance=covariance,
             systematic=covariance - formal,
-            steps=self.steps,
             bend=bend,
             used=tuple(clean & trusted for clean in self.clean),
             patch_weights=self.trust,
@@ -266,15 +420,3 @@ class _RobustFit:
             inflation=inflation,
             step_in_floor=self.step,
         )
-
-
-def _spread(right: bool) -> np.ndarray:
-    """Return which of all values (6, NUM_VALUES) a lidar's step and bend are made of."""
-    spread = np.zeros((6, NUM_VALUES))
-    spread[:3, STEP] = spread[3:, BEND] = np.eye(3)
-    if right:
-        spread[:3, DISAGREEMENT] = np.eye(3)
-    return spread
-
-
-_SPREADS = _spread(False), _spread(True)

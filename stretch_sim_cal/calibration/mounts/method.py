@@ -5,35 +5,249 @@ that are not near an edge. With the twelve numbers of both lidars every link's o
 held as closely as the returns say that this robot is built.
 Assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that most
 returns near the model come from it. Poses are base_link_from_lidar.
+
+The first, coarse part of finding the mounts: from a few starts, each to its nearest minimum, and the best of these.
+
+Narrow parts make minima of their own: a ray that misses the arm by the error of the mount tells nothing of it. So the
+search starts at several places around the nominal poses and asks of each end how many returns it explains.
+
+What the model does not explain of the returns near it: patches that lie off a surface, links that are misplaced.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
-from stretch_sim_cal.calibration.mounts.build import MOST_OUT, as_built
-from stretch_sim_cal.calibration.mounts.judgement import directions_of, joint_offsets, refusals, warnings_of
-from stretch_sim_cal.calibration.mounts.misfit import consistent, link_misfits, noise_of, residuals_of
-from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample, posed, thinned
-from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Tie, moved
-from stretch_sim_cal.calibration.mounts.search import Poses, search
+from stretch_sim_cal.calibration.findings import MISPLACED, mount_refusals, mount_warnings, unit_warnings
+from stretch_sim_cal.calibration.mounts.rays import REACH, Matches, PosedSample, posed, thinned
+from stretch_sim_cal.calibration.mounts.result import (
+    JointOffset,
+    LinkMisfit,
+    MountSample,
+    MountSettings,
+    MountsResult,
+    Residuals,
+    at_lidar,
+    moved,
+)
 from stretch_sim_cal.calibration.mounts.system import (
+    MOST_OUT,
     MOUNTS,
-    Unknowns,
+    Build,
+    Coupled,
+    RobotUnknowns,
+    Units,
     add_matches,
     add_priors,
-    add_tie,
+    as_built,
+    model_variances,
     noise_weights,
     remainders,
     tukey,
 )
-from stretch_sim_cal.calibration.mounts.units import Coupled, Units
+from stretch_sim_cal.calibration.observability import directions
+from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.results import Direction
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.geometry.points import group_medians, voxel_keys
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation, inverse
+
+GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
+SEARCH_GRAZING = 0.25
+SEARCH_POINTS = 8000  # of each lidar, over all samples
+SEARCH_TUKEY = 3.0
+START_ANGLE = np.deg2rad(1.8)
+WEAK_POSITION, WEAK_ANGLE = 0.03, np.deg2rad(3.0)  # what one step may do in directions that are not determined
+
+Poses = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of the search: the poses, the cost there (share of returns that are unexplained), and of all starts."""
+
+    poses: Poses
+    cost: float
+    costs: list[float]
+
+
+def search(
+    samples: Sequence[PosedSample],
+    nominal: Poses,
+    alignment: Observations | None,
+    settings: MountSettings,
+    units: Units,
+) -> Found:
+    """Return the best of the minima from all starts."""
+    clouds = {
+        side: [
+            units.corrected(side, thinned(sample.around(side, nominal[side]), SEARCH_POINTS // len(samples)))
+            for sample in samples
+        ]
+        for side in SIDES
+    }
+    ends = [_descend(samples, clouds, start, alignment, settings) for start in _starts(nominal, alignment)]
+    costs = [_cost(samples, clouds, end, settings) for end in ends]
+    best = int(np.argmin(costs))
+    return Found(ends[best], costs[best], costs)
+
+
+def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
+    """Return poses to start from: the nominal ones, aligned lidars as one body seen from either, and turned a little."""
+    bodies = [nominal]
+    if alignment is not None:
+        from_right = nominal["right"] @ inverse(alignment.result)
+        bodies = [{"left": left, "right": left @ alignment.result} for left in (nominal["left"], from_right)]
+    starts = list(bodies)
+    for axis in range(3):
+        for sign in (-1.0, 1.0):
+            turn = np.zeros(6)
+            turn[3 + axis] = sign * START_ANGLE
+            about = {
+                side: adjoint(from_rotation_translation(np.eye(3), bodies[0][side][:3, 3])) @ turn for side in SIDES
+            }
+            # Aligned lidars turn as one body, about the left one.
+            pivot = {side: side if alignment is None else "left" for side in SIDES}
+            starts.append({side: moved(bodies[0][side], about[pivot[side]]) for side in SIDES})
+    return starts
+
+
+def _descend(
+    samples: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], start: Poses, alignment: Observations | None,
+    settings: MountSettings,
+) -> Poses:  # fmt: skip
+    poses = start
+    for gate in GATES:
+        information, gradient = np.zeros((MOUNTS, MOUNTS)), np.zeros(MOUNTS)
+        for index, side in enumerate(SIDES):
+            own = slice(6 * index, 6 * index + 6)
+            found = [
+                s.match(cloud, poses[side], gate, SEARCH_GRAZING)
+                for s, cloud in zip(samples, clouds[side], strict=True)
+            ]
+            hits, normals = (np.concatenate([getattr(m, name) for m in found]) for name in ("hits", "normals"))
+            distances = np.concatenate([m.distances for m in found])
+            if len(distances):
+                scale = max(settings.range_noise / 2, 1.4826 * float(np.median(np.abs(distances))))
+                weights = tukey(distances / scale, SEARCH_TUKEY) / scale**2
+                jacobian = np.hstack([normals, np.cross(hits, normals)])
+                information[own, own] += jacobian.T @ (weights[:, None] * jacobian)
+                gradient[own] -= jacobian.T @ (weights * distances)
+            weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
+            about = adjoint(from_rotation_translation(np.eye(3), -poses[side][:3, 3]))
+            information[own, own] += about.T @ weak @ about
+        if alignment is not None:
+            own_information, own_gradient = alignment.of_poses(poses["left"], poses["right"])
+            information, gradient = information + own_information, gradient + own_gradient
+        step = np.linalg.solve(information, gradient)
+        poses = {side: moved(poses[side], step[6 * i : 6 * i + 6]) for i, side in enumerate(SIDES)}
+    return poses
+
+
+def _cost(
+    samples: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], poses: Poses, settings: MountSettings
+) -> float:
+    """Return the mean over all returns of the squared residual in units of 3 sigma, 1 for what is not explained."""
+    limit = 3.0 * settings.range_noise
+    explained, count = 0.0, 0
+    for side in SIDES:
+        for sample, cloud in zip(samples, clouds[side], strict=True):
+            along = sample.match(cloud, poses[side], limit, 0.05).along
+            explained += float((1.0 - (along / limit) ** 2).sum())
+            count += len(cloud)
+    return 1.0 - explained / max(count, 1)
+
+
+PATCH_SIZE = 0.03  # m, edge of the cells of a link's surface whose returns are judged together
+PATCH_RETURNS = 8
+MEDIAN_SIGMAS = 4.0
+MODEL_SIGMAS = 4.0
+SLACK = 1.5e-3  # m
+DRAWN = 80_000
+
+
+def noise_of(along: Sequence[np.ndarray], settings: MountSettings) -> float:
+    """Return the noise along the ray (m) that the returns show, by the median of what is left of them, arrays (M,); the
+    settings' bounds it."""
+    left = np.concatenate([np.empty(0), *along])
+    if not len(left):
+        return settings.range_noise
+    noise = 1.4826 * float(np.median(np.abs(left)))
+    return float(np.clip(noise, settings.range_noise / 4, 2 * settings.range_noise))
+
+
+def consistent(
+    matches: Matches, left: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns, settings: MountSettings
+) -> np.ndarray:
+    """Return a mask (M,) of the matches in patches whose median lies on the surface, as far as model and noise go; `left`
+    (M,) is how far they are from it where the link is thought to be.
+
+    What is fixed to a surface and no thicker than the noise moves all returns of its patch, and none by much.
+    """
+    count = len(matches.indices)
+    if not count:
+        return np.zeros(0, dtype=bool)
+    keys = np.zeros(count, dtype=np.int64)
+    for index in np.unique(matches.links):
+        own = matches.links == index
+        keys[own] = (
+            voxel_keys(sample.in_link(unknowns.links, index, matches.hits[own], True), PATCH_SIZE) << 6
+        ) + index
+    _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    medians = group_medians(patch, counts, left)
+    noise = np.bincount(patch, settings.range_noise * matches.incidence) / counts
+    centres = np.array(
+        [sample.in_base(unknowns.links, i, unknowns.centres[link]) for i, link in enumerate(unknowns.links)]
+    )
+    arm = np.bincount(patch, np.linalg.norm(matches.hits - centres[matches.links], axis=1)) / counts
+    model = np.hypot(settings.link_position, settings.link_angle * arm)
+    off = np.abs(medians) > SLACK + MODEL_SIGMAS * model + MEDIAN_SIGMAS * 1.2533 * noise / np.sqrt(counts)
+    return ~((counts >= PATCH_RETURNS) & off)[patch]
+
+
+def link_misfits(
+    unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], build: Build, settings: MountSettings
+) -> list[LinkMisfit]:
+    """Return for every link that was seen how it seems misplaced, worst first; in sigma of what is believed, or of how
+    this robot is built where that is more."""
+    seen = np.zeros(len(unknowns.links))
+    for found in matches.values():
+        seen += np.bincount(found.links, minlength=len(seen))
+    believed = np.sqrt(model_variances(unknowns.size, settings))
+    misfits = []
+    for index in np.flatnonzero(seen):
+        parts = [(unknowns.of_link(index), build.bolts), (unknowns.of_surface(index), build.surfaces)]
+        sigmas = max(
+            float(np.abs(build.solution[part] / believed[part]).max()) / max(share, 1.0) for part, share in parts
+        )
+        motion = sum(build.solution[part] for part, _ in parts)
+        misfits.append(LinkMisfit(unknowns.links[index], motion, sigmas, int(seen[index]), index in build.standing_out))
+    return sorted(misfits, key=lambda misfit: -misfit.sigmas)
+
+
+def residuals_of(
+    models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], gate: float, units: Units | None = None
+) -> Residuals:
+    """Return the returns whose rays meet the model, thinned: those within `gate` (m) of it, and all in front of it; with
+    the errors of the lidars' `units` taken out, if they are known."""
+    parts = []
+    count = DRAWN // (2 * len(models))
+    for side in SIDES:
+        for index, model in enumerate(models):
+            cloud = thinned(model.around(side, poses[side]), 4 * count)
+            points = cloud[:, :3] if units is None else units.corrected(side, cloud)
+            found = model.match(points, poses[side], REACH, 0.05)
+            found = found.chosen(found.along < gate)
+            near = np.abs(found.along) < gate
+            parts.append((found.points, found.hits, found.distances, near, found.links, np.full(len(near), index)))
+    return Residuals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
 
 FINE_STEPS = 4
+SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
 GATE = 6.0  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
 SEEN = 3.5  # sigma of the range noise, for pictures
 NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of something that is fixed to it
@@ -43,7 +257,6 @@ MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray wit
 FINE_POINTS = 400_000  # over both lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
-TIED_POSITION, TIED_ANGLE = 0.001, np.deg2rad(0.05)  # m, rad: of the alignment's result, for the search
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
 
@@ -52,27 +265,23 @@ def calibrate_mounts(
     surfaces: Mapping[str, LinkSurface],
     samples: Sequence[MountSample],
     nominal: Mapping[str, np.ndarray],
-    tie: Tie | None = None,
+    alignment: Observations | None = None,
     settings: MountSettings = MountSettings(),
 ) -> MountsResult:
     """Return where both lidars are, from what they see of the robot in several arm poses.
 
     `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by side, right
-    to about 3 deg and 30 mm; `tie` the lidar-to-lidar transform where it is known. Raises `InputError` for samples
+    to about 3 deg and 30 mm; `alignment` what is known of the lidars' relative pose and of their errors. Raises `InputError` for samples
     that are no data.
     """
     _check(surfaces, samples, nominal, settings)
-    unknowns = Unknowns(surfaces, settings)
+    unknowns = RobotUnknowns(surfaces, settings)
     offsets = dict.fromkeys(settings.joint_offsets, 0.0)
     models = posed(list(samples), surfaces, offsets)
     units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
-    if not units.known_exactly and settings.observations is not None and settings.observations.fits((units.model,) * 2):
-        units.start_at(settings.observations.units)
-        known = Tie(settings.observations.result, np.diag([TIED_POSITION**2] * 3 + [TIED_ANGLE**2] * 3))
-        found = search(models, dict(nominal), known if tie is None else tie, settings, units)
-    else:
-        loose = _loose(tie) if np.any(units.model.optical_centre) else tie
-        found = search(models, dict(nominal), loose, settings, units)
+    if alignment is not None and not alignment.fits((units.model,) * 2):
+        alignment = alignment.of_the_transform()
+    found = search(models, dict(nominal), _for_search(alignment, units), settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
     for step in range(FINE_STEPS):
@@ -81,7 +290,7 @@ def calibrate_mounts(
         matches, left = _without_patches(unknowns, models, matches, links, settings, patches=step > 0)
         noise = noise_of([left[key] / matches[key].incidence for key in matches], settings)
         information, gradient, coupled = _system(
-            unknowns, models, clouds, matches, left, noise, poses, nominal, tie, offsets, settings, units
+            unknowns, models, clouds, matches, left, noise, poses, nominal, alignment, offsets, settings, units
         )
         build = as_built(information, gradient, unknowns, settings, MOST_OUT if step > 1 else 0)
         coupled.take(build.solution)
@@ -96,29 +305,36 @@ def calibrate_mounts(
     misfits = link_misfits(unknowns, matches, build, settings)
     counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
     along = np.concatenate([left[key] / matches[key].incidence for key in matches])
-    directions = directions_of(poses, build.covariance, settings)
+    observed = directions_of(poses, build.covariance, settings)
     joints = joint_offsets(unknowns, offsets, build.covariance, settings)
+    numbers = coupled.numbers()
     drawn = residuals_of(models, poses, SEEN * settings.range_noise, units)
     return MountsResult(
         poses, build.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
-        sum(counts.values()), len(samples), directions, joints, misfits, drawn, information,
-        warnings_of(directions, joints, misfits, drawn, unknowns.links, poses, tie, settings.offsets_asked_for),
-        refusals(counts, directions, poses, nominal, MIN_POINTS, settings),
+        sum(counts.values()), len(samples), observed, joints, misfits, drawn, information,
+        mount_warnings(observed, joints, misfits, drawn, unknowns.links, poses, alignment, settings.offsets_asked_for)
+        + unit_warnings(numbers, settings.sensor),
+        mount_refusals(counts, observed, poses, nominal, MIN_POINTS, settings),
         {
             "noise_mm": 1e3 * noise, "bolts_share": build.bolts, "surfaces_share": build.surfaces,
             "search_cost": found.cost, "starts": float(len(found.costs)),
         }
-        | coupled.numbers()
+        | numbers
         | {f"points_{side}": float(count) for side, count in counts.items()},
         tuple(units.values[units.of_side(side)] for side in SIDES), coupled.scalar_covariance(build.covariance),
     )  # fmt: skip
 
 
-def _loose(tie: Tie | None) -> Tie | None:
-    """Return a tie as loose as errors of the lidars may make it that the search does not take out."""
-    if tie is None:
+def _for_search(alignment: Observations | None, units: Units) -> Observations | None:
+    """Return the alignment as loose as errors of the lidars make it that the search does not take out; what it knows of them
+    is taken out from the beginning."""
+    if alignment is None:
         return None
-    return Tie(tie.right_to_left, tie.covariance + np.diag([FIRST_POSITION**2] * 3 + [FIRST_ANGLE**2] * 3))
+    if alignment.knows_units:
+        units.start_at(alignment.units)
+    elif np.any(units.model.optical_centre):
+        return alignment.loosened(FIRST_POSITION, FIRST_ANGLE)
+    return alignment.of_the_transform()
 
 
 def _check(surfaces, samples, nominal, settings) -> None:
@@ -171,7 +387,7 @@ def _matches(
 
 
 def _without_patches(
-    unknowns: Unknowns, models: Sequence[PosedSample], matches: Mapping[tuple[str, int], Matches], links: np.ndarray,
+    unknowns: RobotUnknowns, models: Sequence[PosedSample], matches: Mapping[tuple[str, int], Matches], links: np.ndarray,
     settings: MountSettings, patches: bool,
 ) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:  # fmt: skip
     """Return the matches, where `patches` is set without those of patches that lie off the surface as a whole, and
@@ -187,9 +403,9 @@ def _without_patches(
 
 
 def _system(
-    unknowns: Unknowns, models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]],
+    unknowns: RobotUnknowns, models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]],
     matches: Mapping[tuple[str, int], Matches], left: Mapping[tuple[str, int], np.ndarray], noise: float, poses: Poses,
-    nominal: Poses, tie: Tie | None, offsets: Mapping[str, float], settings: MountSettings, units: Units,
+    nominal: Poses, alignment: Observations | None, offsets: Mapping[str, float], settings: MountSettings, units: Units,
 ) -> tuple[np.ndarray, np.ndarray, Coupled]:  # fmt: skip
     """Return information (n, n) and gradient (n,) of all that is known, at the present poses, and the units' part."""
     coupled = Coupled.empty(units, unknowns.size)
@@ -203,8 +419,35 @@ def _system(
     state = np.zeros(unknowns.size)
     state[unknowns.first_joint :] = list(offsets.values())
     add_priors(information, gradient, unknowns, state, poses, nominal, settings)
-    if not units.known_exactly and settings.observations is not None and settings.observations.fits((units.model,) * 2):
-        coupled.add_observations(settings.observations, poses, information, gradient)
-    elif tie is not None:
-        add_tie(information, gradient, poses, tie)
+    if alignment is not None:
+        coupled.add_observations(alignment, poses, information, gradient)
     return *coupled.reduced(information, gradient), coupled
+
+
+def directions_of(
+    poses: Mapping[str, np.ndarray], covariance: np.ndarray, settings: MountSettings
+) -> dict[str, list[Direction]]:
+    """Return by side how well each direction of a lidar's pose, about its own origin in base axes, is determined."""
+    found = {}
+    for index, side in enumerate(SIDES):
+        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], poses[side])
+        found[side] = directions(own, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
+    return found
+
+
+def joint_offsets(
+    unknowns: RobotUnknowns, offsets: Mapping[str, float], covariance: np.ndarray, settings: MountSettings
+) -> list[JointOffset]:
+    """Return the joints' offsets, and whether these poses tell them from an error of the mounts.
+
+    Where they were not asked for, only those that are further off than joints are thought to be.
+    """
+    found = []
+    for index, (joint, value) in enumerate(offsets.items()):
+        column = unknowns.first_joint + index
+        deviation = float(np.sqrt(covariance[column, column]))
+        prior = settings.joint_prior.get(joint, settings.default_joint_prior)
+        if not settings.offsets_asked_for and abs(value) < MISPLACED * prior / 2:
+            continue
+        found.append(JointOffset(joint, float(value), deviation, deviation < SEPARABLE * prior))
+    return found

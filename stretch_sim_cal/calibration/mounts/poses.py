@@ -11,8 +11,8 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.rays import REACH, PosedSample
-from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, Tie, at_lidar
-from stretch_sim_cal.calibration.mounts.system import Unknowns, add_matches, add_priors, add_tie, noise_weights
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, at_lidar
+from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, add_matches, add_priors, noise_weights
 from stretch_sim_cal.geometry.transforms import SIDES
 
 LOWEST, HIGHEST = np.deg2rad(-3.5), np.deg2rad(90.0)  # of a lidar's rays over its x-y plane
@@ -35,7 +35,7 @@ def pose_information(
     settings: MountSettings, frames: int = 5,
 ) -> np.ndarray:  # fmt: skip
     """Return the information (n, n) that `frames` frames of both lidars in a pose would give; its clouds are not used."""
-    unknowns = Unknowns(surfaces, settings)
+    unknowns = RobotUnknowns(surfaces, settings)
     model = PosedSample(pose, surfaces, {})
     directions = _directions()
     information, unused = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
@@ -47,14 +47,12 @@ def pose_information(
 
 
 def prior_information(
-    surfaces: Mapping[str, LinkSurface], nominal: Mapping[str, np.ndarray], tie: Tie | None, settings: MountSettings
+    surfaces: Mapping[str, LinkSurface], nominal: Mapping[str, np.ndarray], settings: MountSettings
 ) -> np.ndarray:
     """Return the information (n, n) that there is before any pose."""
-    unknowns = Unknowns(surfaces, settings)
+    unknowns = RobotUnknowns(surfaces, settings)
     information, unused = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
     add_priors(information, unused, unknowns, unused, nominal, nominal, settings)
-    if tie is not None:
-        add_tie(information, unused, nominal, tie)
     return information
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import Direction
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, exp, from_rotation_translation, inverse
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -44,8 +43,7 @@ class MountSettings:
     `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on what
     holds it, as one thinks beforehand; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
     `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are they part of the result. `mount_position` and `mount_angle` say the same of the mounts.
-    `sensor` is the kind of lidar; without, a spinning lidar of unknown make. `observations`
-    are what the alignment was made of, in place of the tie.
+    `sensor` is the kind of lidar; without, a spinning lidar of unknown make.
     A direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
     above `refuse_factor` times that in a refusal.
     """
@@ -63,15 +61,6 @@ class MountSettings:
     max_std_rotation: float = np.deg2rad(0.2)
     refuse_factor: float = 5.0
     sensor: Sensor | None = None
-    observations: Observations | None = None
-
-
-@dataclass(frozen=True)
-class Tie:
-    """The lidar-to-lidar transform from alignment: `right_to_left` (4, 4) with its covariance (6, 6), left frame."""
-
-    right_to_left: np.ndarray
-    covariance: np.ndarray
 
 
 @dataclass(frozen=True)

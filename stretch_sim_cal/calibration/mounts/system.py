@@ -6,16 +6,51 @@ in the frame of the joint as it is fixed to what holds it, so that a lift that i
 askew; the surface's about its centre in the link's own frame. base_link is bolted to nothing: it is what all is told in.
 They are estimated with the mounts, held by the model's uncertainty, and not of interest themselves: so returns of one
 link are not taken for more than the link's place is known.
+
+The lidars' own errors in the mounts' system: unknowns beside it, eliminated before links and joints are weighed.
+
+The robot's own surfaces are the only ones whose place is known, so they tell of range errors what no room can; and a
+range error that nobody estimates moves the mounts by as much.
+
+How exactly this robot is built, as its returns have it: which links to trust more than one has to beforehand.
+
+Beforehand any link may be off by so much, its bolts and its surface alike. Two shares say by how much of that the bolts
+of this robot and its surfaces really are: the components of the model's variance. Its returns tell them, since what is
+bolted askew moves all that it holds and a surface only itself, and better than one would think, since many links are
+seen and all of them from either lidar. No single pair of shares is believed: the result is the mean over all, each
+with its evidence (the links integrated out; D. MacKay, Bayesian interpolation, 1992) and with what one thinks of it
+beforehand, and the covariance holds what is open within each of them and between them. What is seen in all poses alike,
+base and mast, cannot show how far it is off itself: it is taken to be built as the rest is. Zeros of joints that nobody
+asked for are as good as the bolts are.
+A single link, or zero, that stands out among the others is let go alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.clouds import Grid
 from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample
-from stretch_sim_cal.calibration.mounts.result import MountSettings, Tie
+from stretch_sim_cal.calibration.mounts.result import MountSettings
+from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.problem import BEYOND_PRIOR, LEFT, RIGHT, State, Unknowns
+from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation, inverse, log
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.unit import (
+    CHANNEL_KINDS,
+    INCIDENCE,
+    SCALARS,
+    UNKNOWN_SENSOR,
+    ErrorModel,
+    Returns,
+    weak_echo,
+)
 
 MOUNTS = 2 * 6
 HALF = float(np.sqrt(0.5))  # of a link's misplacement, one sigma: half of its variance is bolting, half is surface
@@ -23,7 +58,7 @@ RIGID = 1e-5  # m and rad, of links that the user says are exactly where the mod
 SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
 
 
-class Unknowns:
+class RobotUnknowns:
     """Which column of the system is what: the twists of left and right lidar, the links' as bolted, the links' surfaces',
     and the joints' offsets."""
 
@@ -47,7 +82,7 @@ class Unknowns:
 
 
 def add_matches(
-    information: np.ndarray, gradient: np.ndarray, unknowns: Unknowns, side: str, sample: PosedSample,
+    information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, side: str, sample: PosedSample,
     matches: Matches, weights: np.ndarray, coupled: Callable | None = None,
 ) -> None:  # fmt: skip
     """Add matches with their weights (M,), 1 / m^2, to the system `information @ step = gradient`, link by link; each
@@ -66,7 +101,7 @@ def add_matches(
 
 
 def remainders(
-    unknowns: Unknowns, side: str, sample: PosedSample, matches: Matches, expected: np.ndarray
+    unknowns: RobotUnknowns, side: str, sample: PosedSample, matches: Matches, expected: np.ndarray
 ) -> np.ndarray:
     """Return what of the distances (M,) is left with the twists `expected` (size,): a return is not odd because its
     link is elsewhere, but because it is not where the others of its link are."""
@@ -78,7 +113,7 @@ def remainders(
 
 
 def _rows(
-    unknowns: Unknowns, side: str, sample: PosedSample, matches: Matches
+    unknowns: RobotUnknowns, side: str, sample: PosedSample, matches: Matches
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield for each link in sight which matches are of it (mask), and by which columns (C,) and jacobian (N, C) they
     tell of the unknowns."""
@@ -91,7 +126,7 @@ def _rows(
 
 
 def _jacobian(
-    unknowns: Unknowns, side: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
+    unknowns: RobotUnknowns, side: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how distances from a link's surface at `feet` (M, 3) change with which unknowns: columns, (M, columns)."""
     # Of what is seen, in base_link; of the surface it is the reverse.
@@ -110,7 +145,7 @@ def _jacobian(
 
 
 def add_priors(
-    information: np.ndarray, gradient: np.ndarray, unknowns: Unknowns, state: np.ndarray,
+    information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, state: np.ndarray,
     poses: Mapping[str, np.ndarray], nominal: Mapping[str, np.ndarray], settings: MountSettings,
 ) -> None:  # fmt: skip
     """Add what is known beforehand: of the mounts, of where links are, of joints' zeros. `state` (size,) is where the
@@ -136,18 +171,6 @@ def model_variances(size: int, settings: MountSettings) -> np.ndarray:
     return np.concatenate([np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, links), np.square(joints)])
 
 
-def add_tie(information: np.ndarray, gradient: np.ndarray, poses: Mapping[str, np.ndarray], tie: Tie) -> None:
-    """Add the lidar-to-lidar transform of the alignment. It is a twist in the left lidar's frame, so
-    log(left_from_right inv(tie)) changes by Ad(left_from_base) (right's twist - left's)."""
-    left_from_base = inverse(poses["left"])
-    difference = log(left_from_base @ poses["right"] @ inverse(tie.right_to_left))
-    change = adjoint(left_from_base)
-    jacobian = np.hstack([-change, change])
-    weight = np.linalg.inv(tie.covariance + 1e-14 * np.eye(6))
-    information[:MOUNTS, :MOUNTS] += jacobian.T @ weight @ jacobian
-    gradient[:MOUNTS] -= jacobian.T @ weight @ difference
-
-
 def noise_weights(matches: Matches, range_noise: float) -> np.ndarray:
     """Return 1 / variance (M,) of distances from the surface: noise is along the ray, the surface's own across it."""
     return 1.0 / ((range_noise * matches.incidence) ** 2 + SURFACE**2)
@@ -156,3 +179,315 @@ def noise_weights(matches: Matches, range_noise: float) -> np.ndarray:
 def tukey(sigmas: np.ndarray, limit: float) -> np.ndarray:
     """Return Tukey's robust weights (M,) of residuals in sigma."""
     return np.maximum(0.0, 1.0 - (sigmas / limit) ** 2) ** 2
+
+
+RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
+NUM_SCALARS = len(SCALARS)
+
+
+class Units:
+    """Both lidars' error models with the parameters found so far, `values` (2 n,), the left one's first.
+
+    A sensor's table is used if clouds have their rings, (N, 5): x, y, z, ring, intensity. Otherwise (N, 3) a channel is a
+    row of about equal elevation.
+    """
+
+    def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray]):
+        """`clouds` are all that returns will be asked of."""
+        self._grid = None
+        if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
+            self.model = sensor.error_model()
+        else:
+            self._grid = Grid.by_elevation()
+            rows = np.unique(np.concatenate([self._row(cloud[:, :3]) for cloud in clouds]))
+            self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
+            self._channel[rows] = np.arange(len(rows))
+            spread = UNKNOWN_SENSOR if sensor is None else sensor.spread
+            centre = np.zeros(3) if sensor is None else sensor.optical_centre
+            self.model = ErrorModel(spread, self._grid.elevations[rows], np.zeros(len(rows)), centre)
+        roots = self.model.prior_roots()
+        one = np.hstack(list(roots.values()))
+        zero = np.zeros_like(one)
+        self._root, self.values = np.block([[one, zero], [zero, one]]), np.zeros(2 * self.model.size)
+        self._scalars = np.r_[0 : roots["scalars"].shape[1]]
+        self._scalars = np.concatenate([self._scalars, one.shape[1] + self._scalars])
+        self._z = np.zeros(2 * one.shape[1])
+
+    def start_at(self, values: Sequence[np.ndarray]) -> None:
+        """Begin with parameters (n,) of the left and of the right lidar that are known from elsewhere."""
+        self._moved_to(np.linalg.lstsq(self._root, np.concatenate(values), rcond=1e-9)[0])
+
+    def _moved_to(self, z: np.ndarray) -> None:
+        """Take over the parameters in units of their prior; a prior that they exceed by far is widened (as in `Solver`)."""
+        times = np.ones(len(z))
+        times[self._scalars] = np.where(np.abs(z[self._scalars]) > BEYOND_PRIOR, np.abs(z[self._scalars]), 1.0)
+        self._root, self._z = self._root * times, z / times
+        self.values = self._root @ self._z
+
+    def _row(self, points: np.ndarray) -> np.ndarray:
+        ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
+        return self._grid.row_of(self._grid.cell_of(points, ranges))
+
+    def of_side(self, side: str) -> slice:
+        start = self.model.size * SIDES.index(side)
+        return slice(start, start + self.model.size)
+
+    def returns(self, cloud: np.ndarray) -> Returns:
+        """Return a cloud (N, 3 or 5) in its lidar's frame taken apart."""
+        points = cloud[:, :3]
+        if self._grid is not None:
+            channel = self._channel[self._row(points)]
+        else:
+            channel = cloud[:, RING].astype(np.int64)
+        echo = weak_echo(cloud[:, INTENSITY]) if cloud.shape[1] > INTENSITY else None
+        return self.model.returns(points, channel, echo)
+
+    def corrected(self, side: str, cloud: np.ndarray) -> np.ndarray:
+        """Return the points (N, 3) of a cloud with its lidar's errors taken out, but for that by incidence."""
+        values = self.values[self.of_side(side)]
+        return self.model.corrected(self.returns(cloud), 1.0, values) if np.any(values) else cloud[:, :3]
+
+    def without_incidence(self, side: str, matches: Matches) -> Matches:
+        """Return matches with the error by incidence taken out of their distances."""
+        late = self.values[self.of_side(side)][INCIDENCE]
+        if not late:
+            return matches
+        return replace(matches, distances=matches.distances + late * (1.0 - matches.incidence))
+
+
+@dataclass
+class Coupled:
+    """Normal equations of the mounts' own unknowns together with the units': `own` (n, n) and (n,) are kept apart by the
+    caller; here is what couples them, (n, 2 m), and the units' own part (2 m, 2 m) and (2 m,)."""
+
+    units: Units
+    coupling: np.ndarray
+    information: np.ndarray
+    gradient: np.ndarray
+
+    @classmethod
+    def empty(cls, units: Units, size: int) -> "Coupled":
+        count = 2 * units.model.size
+        return cls(units, np.zeros((size, count)), np.zeros((count, count)), np.zeros(count))
+
+    def add(
+        self, side: str, cloud: np.ndarray, matches: Matches, weights: np.ndarray, rotation: np.ndarray,
+        chosen: np.ndarray, columns: np.ndarray, jacobian: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Add the chosen (mask) of matches, of a cloud's rows `matches.indices`, with weights (M,); `rotation` (3, 3) is
+        base_from_lidar's, `jacobian` (C, K) that of their distances by the mounts' own `columns` (K,)."""
+        matches, weights = matches.chosen(chosen), weights[chosen]
+        model, own = self.units.model, self.units.of_side(side)
+        returns = self.units.returns(cloud[matches.indices])
+        scalars, channels = model.sensitivity(
+            returns, matches.incidence, matches.normals @ rotation, self.units.values[own], beyond=matches.along
+        )
+        weighted = scalars * weights[:, None]
+        self.coupling[np.ix_(columns, np.arange(own.start, own.start + NUM_SCALARS))] += jacobian.T @ weighted
+        block = self.information[own, own]
+        block[:NUM_SCALARS, :NUM_SCALARS] += scalars.T @ weighted
+        self.gradient[own][:NUM_SCALARS] -= weighted.T @ matches.distances
+        count = model.num_channels
+        parts = [model.of_kind(kind) for kind in CHANNEL_KINDS]
+        by_channel = sparse.csr_array(
+            (np.ones(len(weights)), (returns.channel, np.arange(len(weights)))), shape=(count, len(weights))
+        )
+        for first, part in enumerate(parts):
+            column = weights * channels[:, first]
+            self.coupling[np.ix_(columns, np.arange(own.start + part.start, own.start + part.stop))] += (
+                by_channel @ (column[:, None] * jacobian)
+            ).T
+            crossed = by_channel @ (column[:, None] * scalars)
+            block[part, :NUM_SCALARS] += crossed
+            block[:NUM_SCALARS, part] += crossed.T
+            self.gradient[own][part] -= by_channel @ (column * matches.distances)
+            products = group_sums(returns.channel, count, column[:, None] * channels)
+            for second, other in enumerate(parts):
+                block[part, other] += np.diag(products[:, second])
+
+    def add_observations(
+        self, observations: Observations, poses: Mapping[str, np.ndarray], information: np.ndarray, gradient: np.ndarray
+    ) -> None:
+        """Add what the alignment observed of poses (4, 4) and units, to these and to the mounts' own equations (in place)."""
+        unknowns = Unknowns((self.units.model, self.units.model))
+        state = State(
+            tuple(poses[side] for side in SIDES), tuple(self.units.values[self.units.of_side(side)] for side in SIDES)
+        )
+        seen = observations.equations_at(state, unknowns)
+        own = np.r_[LEFT, RIGHT]
+        units = np.arange(unknowns.units[0].start, unknowns.units[1].stop)
+        information[np.ix_(own, own)] += seen.information[np.ix_(own, own)]
+        gradient[own] += seen.gradient[own]
+        self.coupling[own] += seen.information[np.ix_(own, units)]
+        self.information += seen.information[np.ix_(units, units)]
+        self.gradient += seen.gradient[units]
+
+    def reduced(self, information: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mounts' own normal equations with the units eliminated under their prior."""
+        self._root = root = self.units._root
+        self._factor = cho_factor(root.T @ self.information @ root + np.eye(root.shape[1]), lower=True)
+        self._right = root.T @ self.gradient - self.units._z
+        self._coupling = self.coupling @ root
+        solved = cho_solve(self._factor, np.column_stack([self._coupling.T, self._right]))
+        return information - self._coupling @ solved[:, :-1], gradient - self._coupling @ solved[:, -1]
+
+    def take(self, solution: np.ndarray) -> None:
+        """Take over what the solution (n,) of the reduced equations means for the units."""
+        self.units._moved_to(self.units._z + cho_solve(self._factor, self._right - self._coupling.T @ solution))
+
+    def scalar_covariance(self, covariance: np.ndarray) -> np.ndarray:
+        """Return the covariance (28, 28) of both lidars' scalars, that of the mounts' own unknowns being (n, n)."""
+        size = self.units.model.size
+        columns = np.r_[0:NUM_SCALARS, size : size + NUM_SCALARS]
+        rows = cho_solve(self._factor, self._root[columns].T)
+        by_mounts = self._coupling @ rows
+        return self._root[columns] @ rows + by_mounts.T @ covariance @ by_mounts
+
+    def numbers(self) -> dict[str, float]:
+        """Return the scalars found, in m, rad and ratios, with their standard deviations, the mounts being known."""
+        found, deviations, numbers = self.units.values, self.deviations(), {}
+        for side in SIDES:
+            first = self.units.of_side(side).start
+            for index, name in enumerate(SCALARS):
+                if deviations[first + index] > 0:
+                    numbers[f"{name}_{side}"] = float(found[first + index])
+                    numbers[f"{name}_{side}_std"] = float(deviations[first + index])
+        return numbers
+
+    def deviations(self) -> np.ndarray:
+        """Return the standard deviations (2 m,) of the units' parameters, the mounts being known."""
+        return np.sqrt(np.einsum("ij,ji->i", self._root, cho_solve(self._factor, self._root.T)))
+
+
+SHARES = np.geomspace(3.0, 0.02, 12)  # of what is believed, one sigma, of all bolts and of all surfaces
+DOUBT = 2.0  # one sigma of a share's logarithm beforehand: by a factor of 7 links may be better, or worse
+STANDS_OUT = 4.0  # the share of a link that is let go
+GAIN = 12.0  # by which twice the logarithm of the evidence has to grow for that, many links being tried
+MOST_OUT = 3
+NEGLIGIBLE = 1e-4  # weight of a pair of shares, of the heaviest one's
+
+
+@dataclass(frozen=True)
+class Build:
+    """The `solution` (n,) of a system with its `covariance` (n, n), the shares of what is believed by which bolts and
+    surfaces are off, and the links (indices) that stand out."""
+
+    solution: np.ndarray
+    covariance: np.ndarray
+    bolts: float
+    surfaces: float
+    standing_out: list[int]
+
+
+def as_built(
+    information: np.ndarray,
+    gradient: np.ndarray,
+    unknowns: RobotUnknowns,
+    settings: MountSettings,
+    most_out: int = MOST_OUT,
+) -> Build:
+    """Return what a system `information @ step = gradient` (n), in which links are held as they are believed to be,
+    says with links held as the returns have it and at most `most_out` of them let go."""
+    system = _System(information, gradient, unknowns, settings)
+    out: list[int] = []
+    found = system.over_shares(out)
+    while len(out) < most_out:
+        tried = [*out, system.strangest(out, max(found, key=lambda held: held.evidence))]
+        other = system.over_shares(tried)
+        if _best(other) < _best(found) + GAIN:
+            break
+        out, found = tried, other
+    return system.mean(found, sorted({group % system.count for group in out if group < 2 * system.count}))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A system with links held by a pair of shares: twice the log of its evidence; of what is told of, solution and
+    factor."""
+
+    bolts: float
+    surfaces: float
+    evidence: float
+    solution: np.ndarray
+    factor: tuple[np.ndarray, bool]
+
+
+def _best(found: list[_Held]) -> float:
+    return max(held.evidence for held in found)
+
+
+class _System:
+    """The unknowns that returns tell of. Those of `count` links come in groups of six, all links as bolted, then all
+    surfaces, each group with a share of what is believed; then zeros, each a group."""
+
+    def __init__(self, information, gradient, unknowns: RobotUnknowns, settings: MountSettings):
+        believed = model_variances(unknowns.size, settings)
+        index = np.arange(unknowns.size)
+        is_zero = index >= unknowns.first_joint
+        built = (index >= MOUNTS) & ~(is_zero & settings.offsets_asked_for)
+        unseen = built & (information.diagonal() * np.where(built, believed, 1.0) < 1.0 + 1e-9)
+        self._told = np.flatnonzero(~unseen)
+        self._built, self._believed = built[self._told], believed[self._told]
+        self.count = len(unknowns.links)
+        group = np.where(is_zero, 2 * self.count + index - unknowns.first_joint, (index - MOUNTS) // 6)
+        self._group = group[self._told]
+        self._information, self._gradient = information[np.ix_(self._told, self._told)], gradient[self._told]
+        self._all_believed = believed
+
+    def over_shares(self, out: list[int]) -> list[_Held]:
+        """Return the system with every pair of shares; the groups `out` are let go."""
+        return [self._held(bolts, surfaces, out) for bolts, surfaces in itertools.product(SHARES, SHARES)]
+
+    def strangest(self, out: list[int], held: _Held) -> int:
+        """Return the group that explains most when it is let go beside `out`, all others being held as in `held`."""
+        variances = self._variances(held.bolts, held.surfaces, out)
+        covariance = cho_solve(held.factor, np.eye(len(self._gradient)))
+        gains = np.full(self._group.max() + 1, -np.inf)
+        for group in set(self._group[self._built]) - set(out):
+            gains[group] = self._gain(self._group == group, variances, held.solution, covariance)
+        return int(np.argmax(gains))
+
+    def mean(self, found: list[_Held], standing_out: list[int]) -> Build:
+        """Return the mean over pairs of shares, and the covariance within and between them."""
+        weights = np.exp(0.5 * (np.array([held.evidence for held in found]) - _best(found)))
+        weights = np.where(weights > NEGLIGIBLE, weights, 0.0) / weights[weights > NEGLIGIBLE].sum()
+        heavy = [(weight, held) for weight, held in zip(weights, found, strict=True) if weight]
+        solution, covariance = np.zeros(len(self._all_believed)), np.diag(self._all_believed)
+        solution[self._told] = sum(weight * held.solution for weight, held in heavy)
+        told = np.zeros_like(self._information)
+        for weight, held in heavy:
+            off = held.solution - solution[self._told]
+            told += weight * (cho_solve(held.factor, np.eye(len(off))) + np.outer(off, off))
+        covariance[np.ix_(self._told, self._told)] = told
+        bolts = float(np.exp(sum(weight * np.log(held.bolts) for weight, held in heavy)))
+        surfaces = float(np.exp(sum(weight * np.log(held.surfaces) for weight, held in heavy)))
+        return Build(solution, covariance, bolts, surfaces, standing_out)
+
+    def _gain(self, own: np.ndarray, variances: np.ndarray, solution: np.ndarray, covariance: np.ndarray) -> float:
+        """Return by how much the evidence grows when one group (mask) is let go (Woodbury's formula)."""
+        loose = STANDS_OUT**2 * self._believed[own]
+        change = 1.0 / loose - 1.0 / variances[own]
+        loosened = np.eye(len(change)) + change[:, None] * covariance[np.ix_(own, own)]
+        explained = -solution[own] @ np.linalg.solve(loosened, change * solution[own])
+        return float(explained - np.linalg.slogdet(loosened)[1] - np.log(loose / variances[own]).sum())
+
+    def _variances(self, bolts: float, surfaces: float, out: list[int]) -> np.ndarray:
+        """Return the variances of what is built with these shares; of the others as believed."""
+        is_surface = (self._group >= self.count) & (self._group < 2 * self.count)
+        shares = np.where(is_surface, surfaces, bolts)
+        shares[np.isin(self._group, out)] = STANDS_OUT
+        return self._believed * np.where(self._built, shares**2, 1.0)
+
+    def _held(self, bolts: float, surfaces: float, out: list[int]) -> _Held:
+        variances = self._variances(bolts, surfaces, out)[self._built]
+        information = self._information.copy()
+        links = np.flatnonzero(self._built)
+        information[links, links] += 1.0 / variances - 1.0 / self._believed[links]
+        try:
+            factor = cho_factor(information, lower=True)
+        except LinAlgError:  # by rounding, where a share is let go that nothing determines
+            return _Held(bolts, surfaces, -np.inf, np.zeros(len(information)), (np.eye(len(information)), True))
+        solution = cho_solve(factor, self._gradient)
+        size = 2.0 * np.log(np.diag(factor[0])).sum() + np.log(variances).sum()
+        beforehand = -(np.log([bolts, surfaces]) ** 2).sum() / DOUBT**2
+        return _Held(bolts, surfaces, float(self._gradient @ solution - size + beforehand), solution, factor)

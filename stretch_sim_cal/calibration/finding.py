@@ -1,0 +1,22 @@
+"""A finding: something that a user should know of a result."""
+
+MORE_SURFACES = "turn the robot or move it to where more surfaces face that way"
+
+
+class Finding(str):
+    """One line that says what was found and what to do about it: `sentence`, then `remedy`, "" if nothing has to be done.
+
+    `code` names the kind of finding and stays the same from release to release.
+    """
+
+    def __new__(cls, code: str, sentence: str, remedy: str = "") -> "Finding":
+        finding = super().__new__(cls, f"{sentence}; {remedy}" if remedy else sentence)
+        finding.code, finding.sentence, finding.remedy = code, sentence, remedy
+        return finding
+
+    def __getnewargs__(self) -> tuple[str, str, str]:
+        return self.code, self.sentence, self.remedy
+
+    def at(self, place: str) -> "Finding":
+        """Return the same, said of one place."""
+        return Finding(self.code, f"{self.sentence} ({place})", self.remedy)

@@ -1,0 +1,507 @@
+"""The one judge: every check of every stage, its limit, and what it says of a result.
+
+A check looks at what was estimated and gives findings: one line for people each, with a code that stays the same from
+release to release and what to do about it. A stage refuses a result for some of them, `refusals`, and tells the others,
+`warnings`; nodes, `calibrate` and the Python API show the same ones.
+
+| question | checks |
+|---|---|
+| observed? | `unobserved`, `overlap_refusals`, `little_support`, `judge_support`, `mount_refusals` |
+| residuals explained? | `misfit`, `wrong_minimum`, `judge_shape`, `judge_disagreement`, `mount_warnings` |
+| moved? | `movement`, `disturbance`, `judge_motion` |
+| plausible against the description? | `model_warnings`, `left_off`, `mount_refusals` |
+| which prior is exceeded? | `unit_warnings` |
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
+from stretch_sim_cal.calibration.consistency import Consistency
+from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
+from stretch_sim_cal.calibration.floor.fit import FloorFit, Step, direction_in_words
+from stretch_sim_cal.calibration.floor.rays import Motion as FloorMotion
+from stretch_sim_cal.calibration.floor.result import FloorSettings, Support
+from stretch_sim_cal.calibration.motion import Motion
+from stretch_sim_cal.calibration.mounts.result import (
+    FARTHEST,
+    FARTHEST_ANGLE,
+    JointOffset,
+    LinkMisfit,
+    MountSettings,
+    MountsResult,
+    Residuals,
+    as_right_to_left,
+)
+from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.problem import BEYOND_PRIOR
+from stretch_sim_cal.calibration.results import Direction
+from stretch_sim_cal.calibration.room import RoomBlock
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
+
+# Of the alignment.
+MIN_PATCHES = 12
+MIN_OVERLAP = 0.1
+# The effective number of patches that each direction has to rest on.
+MIN_SUPPORT = 4.0
+# How far the robot may move while the frames are taken. Both lidars move together, so a little does no harm.
+MAX_MOTION = 0.003
+MAX_MOTION_ROTATION = float(np.deg2rad(0.1))
+# The share of the view that may see something else for a while.
+MAX_DISTURBED = 0.3
+WARN_DISTURBED = 0.02
+# How many times larger than expected the gaps may be when they also exceed MAX_GAP (m).
+MAX_SCALE = 3.0
+MAX_GAP = 0.002
+
+# Of the floor.
+WORTH_TELLING = 0.0005  # m; of a floor's shape, or of ranges
+FOOTPRINT_RADIUS = 0.3  # m; a step nearer than this may run between the wheels
+UNLIKELY = 16.3  # chi square of three values, 0.1 %
+FLAT_PART = "move the robot to a flat part of the floor"
+MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
+# Of the lidars in base_link.
+MISPLACED = 3.5  # sigma of the model's uncertainty
+ALIGNMENT_SIGMAS = 5.0
+FRONT = 0.04  # m in front of the model, which no noise explains
+# Chi square of six values that chance exceeds in one of a hundred thousand robots that are as described.
+BEYOND_CHANCE = 33.1
+# An offset that moves the floor by less than this (m, rad) is not worth a warning.
+WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
+
+UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
+# Channels that differ so many times more than the sensor file says are none of the units that it describes.
+BEYOND_SPREAD = 2.0
+
+
+def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[Finding]:
+    """Return which of the lidars' own errors, `numbers` by name and side as the diagnostics of a result hold them, are larger
+    than those of the units that the sensor file describes, and what their drivers leave uncorrected.
+
+    Their priors were widened (`Solver`), so neither the result nor its covariance relies on the file there.
+    """
+    if sensor is None:
+        return []
+    found, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
+    for side in SIDES:
+        for scalar, what in UNCORRECTED.items():
+            name = f"{scalar}_{side}"
+            if name in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5:
+                found.append(
+                    Finding(
+                        "driver_uncorrected",
+                        f"the {side} lidar's driver does not correct {what} of the sensor's table",
+                        "let it, and calibrate again: the calibration holds only for clouds corrected by the same amount",
+                    )  # fmt: skip
+                )
+        for scalar, known in zip(SCALARS, deviations, strict=False):
+            value = numbers.get(f"{scalar}_{side}", 0.0)
+            if scalar not in UNCORRECTED and known > 0 and abs(value) > BEYOND_PRIOR * known:
+                said = error_in_units(scalar, value, numbers[f"{scalar}_{side}_std"])
+                found.append(
+                    _beyond(
+                        f"the {side} lidar's {scalar} of {said} is {abs(value) / known:.1f} standard deviations", sensor
+                    )
+                )
+        for kind in CHANNEL_KINDS:
+            share = numbers.get(f"{kind}_spread_{side}", 0.0) / (getattr(sensor.spread, kind) or np.inf)
+            if share > BEYOND_SPREAD:
+                sentence = f"the {side} lidar's channels differ in {kind} by {share:.1f} standard deviations"
+                found.append(_beyond(sentence, sensor))
+    return found
+
+
+def _beyond(sentence: str, sensor: Sensor) -> Finding:
+    return Finding(
+        "beyond_sensor_file", f"{sentence} of what sensor file {sensor.name} allows; it was estimated without that limit",
+        "give a unit file of this lidar, or the sensor file of its kind",
+    )  # fmt: skip
+
+
+def error_in_units(name: str, value: float, deviation: float) -> str:
+    """Return an error of a lidar with its standard deviation, in the unit that people think of it in."""
+    if name.startswith("azimuth"):
+        return f"{np.degrees(value):.4f} +- {np.degrees(deviation):.4f} deg"
+    if name == "range_scale" or name.endswith("_share"):
+        return f"{value:.5f} +- {deviation:.5f}"
+    return f"{1e3 * value:.2f} +- {1e3 * deviation:.2f} mm"
+
+
+def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
+    """Return why the two views have too little in common."""
+    if used >= MIN_PATCHES and views.overlap >= MIN_OVERLAP:
+        return []
+    return [
+        Finding(
+            "little_overlap",
+            f"the two lidars see too little in common: {used:.0f} flat patches (at least {MIN_PATCHES} are needed), "
+            f"{100.0 * views.overlap:.0f} % overlap", "stow the arm and move the robot to where both see the same surfaces",
+        )
+    ]  # fmt: skip
+
+
+def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings) -> list[Finding]:
+    """Return the base axes along or about which too few patches hold the lidar to reject outliers among them."""
+    to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
+    frame = "lidar" if settings.base_from_left is None else "base"
+    sentences = []
+    for verb, block in (("sliding along", slice(0, 3)), ("turning about", slice(3, 6))):
+        for axis in range(3):
+            direction = np.zeros(6)
+            direction[block] = to_base[axis]
+            influences = [
+                block.gaps.jacobian @ (covariance @ direction) * block.weights / block.gaps.variances
+                for block in blocks
+            ]
+            variances = np.concatenate(
+                [own**2 * block.gaps.variances for own, block in zip(influences, blocks, strict=True)]
+            )
+            number = variances.sum() ** 2 / np.sum(variances**2) / blocks[0].grids
+            if number < MIN_SUPPORT:
+                sentences.append(
+                    Finding(
+                        "little_support",
+                        f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}",
+                        MORE_SURFACES,
+                    )
+                )
+    return sentences
+
+
+def wrong_minimum(views: Consistency) -> list[Finding]:
+    """Return what speaks against the transform being the right one at all; views that hardly meet do not."""
+    hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
+    if credible(views) or hardly_meet:
+        return []
+    return [
+        Finding(
+            "contradicting_views",
+            f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree (at least "
+            f"{100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % lie where the other lidar looked through (at "
+            f"most {100.0 * CREDIBLE_CONTRADICT:.0f} %); a wrong first guess, or something moved between the lidars' scans",
+            "check the description's poses and which lidar is left",
+        )
+    ]
+
+
+def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
+    """Return what tells that robot or scene did not stand still.
+
+    Too few patches, as under a wrong transform, say nothing of motion.
+    """
+    found = []
+    moved = motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION
+    if moved and used >= MIN_PATCHES:
+        by = f"{1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg"
+        found.append(
+            Finding("moved", f"the robot moved by {by} while the frames were taken", "keep it still and repeat")
+        )
+    if disturbed > MAX_DISTURBED:
+        share = f"{100.0 * disturbed:.0f} %"
+        found.append(
+            Finding(
+                "moving_scene", f"{share} of the directions saw something else for a while", "repeat when nothing moves"
+            )
+        )
+    return found
+
+
+def misfit(scale: float, rmse: float) -> list[Finding]:
+    """Return whether the gaps that remain are larger than the noise of the data allows."""
+    if scale <= MAX_SCALE or rmse <= MAX_GAP:
+        return []
+    return [
+        Finding(
+            "large_residuals",
+            f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {scale:.1f} times as much as their noise explains; a "
+            "range bias between the lidars, or something moved",
+            "give the sensor that recorded the clouds; keep the scene still",
+        )
+    ]
+
+
+def disturbance(disturbed: float) -> list[Finding]:
+    """Return whether something moved through so little of the view that it could be left out."""
+    if not WARN_DISTURBED < disturbed <= MAX_DISTURBED:
+        return []
+    return [Finding("moving_scene", f"something moved through {100.0 * disturbed:.0f} % of the view; it was left out")]
+
+
+def model_warnings(initial: np.ndarray | None, estimate: np.ndarray, settings: AlignmentSettings) -> list[Finding]:
+    """Return what is odd about `estimate` when held against the description's `initial` transform (4, 4)."""
+    if initial is None:
+        return []
+    distance, angle = error(initial, estimate)
+    if distance <= settings.max_model_translation and angle <= settings.max_model_rotation:
+        return []
+    said = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
+    swapped_distance, swapped_angle = error(inverse(initial), estimate)
+    if swapped_angle < angle and swapped_distance < settings.max_model_translation:
+        sentence = f"{said}; near its inverse, so the left and the right cloud seem to be swapped"
+        return [Finding("swapped", sentence, "exchange left and right")]
+    return [Finding("far_from_description", said, "check the model, the mounts and whether left and right are swapped")]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """The right lidar's floor against the left one's: `step` (height in m, tilt about x, tilt about y in rad) and its
+    `covariance` (3, 3) by noise and by the alignment."""
+
+    step: np.ndarray
+    covariance: np.ndarray
+
+    @property
+    def height(self) -> float:
+        """How far apart (m) the two floors are below the robot."""
+        return float(abs(self.step[0]))
+
+    @property
+    def tilt(self) -> float:
+        """The angle (rad) between the two floors."""
+        return float(np.linalg.norm(self.step[1:]))
+
+
+@dataclass
+class Findings:
+    """What the checks of a floor found: `refusals` forbid the use of the result."""
+
+    warnings: list[Finding] = field(default_factory=list)
+    refusals: list[Finding] = field(default_factory=list)
+
+    def warn(self, *finding: str) -> None:
+        """Add a finding (code, sentence, perhaps remedy) that does not forbid the use of the result."""
+        self.warnings.append(Finding(*finding))
+
+    def refuse(self, *finding: str) -> None:
+        """Add a finding (code, sentence, perhaps remedy) that forbids it."""
+        self.refusals.append(Finding(*finding))
+
+
+def judge_support(
+    findings: Findings, support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings
+) -> None:
+    """Is there enough floor, on all sides, on one plane, and is the result (covariance (3, 3)) sure enough?"""
+    if support.area < settings.min_area:
+        findings.refuse(
+            "little_floor",
+            f"only {support.area:.2f} m2 of floor support the plane, {settings.min_area:g} m2 are needed",
+            "make room around the robot",
+        )
+    if support.gap > settings.max_gap:
+        findings.refuse(
+            "floor_on_one_side",
+            f"the floor is seen on one side only: none over {np.degrees(support.gap):.0f} deg "
+            f"{direction_in_words(support.gap_bearing)} (at most {np.degrees(settings.max_gap):.0f} deg)",
+            "move the robot to where floor is free around it",
+        )
+    if support.level_share < settings.min_level_share:
+        findings.refuse(
+            "floor_not_plane",
+            f"the floor is not a plane: only {100 * support.level_share:.0f} % of it within "
+            f"{settings.flatness_radius:g} m lie on one" + (f"; it is {worst_place}" if worst_place else ""),
+            FLAT_PART,
+        )
+    elif worst_place:
+        off = 100 * (1 - support.level_share)
+        findings.warn(
+            "floor_partly_level", f"{off:.0f} % of the floor around the robot is off the plane: {worst_place}"
+        )
+    height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
+    if height > settings.max_std_height:
+        findings.refuse(
+            "uncertain_floor",
+            f"the height is not sure enough: standard deviation {height * 1e3:.2f} mm, "
+            f"at most {settings.max_std_height * 1e3:.2f} mm",
+            MORE_PAIRS,
+        )
+    if tilt > settings.max_std_tilt:
+        findings.refuse(
+            "uncertain_floor",
+            f"the tilt is not sure enough: standard deviation {np.degrees(tilt):.3f} deg, "
+            f"at most {np.degrees(settings.max_std_tilt):.3f} deg",
+            MORE_PAIRS,
+        )
+
+
+def judge_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> None:
+    """How does the floor differ from a plane, and what of that do the lidars' ranges explain?"""
+    if fit.step_in_floor is not None:
+        judge_step(findings, fit.step_in_floor)
+    xx, xy, yy = fit.bend
+    radius = settings.flatness_radius
+    bent = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * radius**2 / 2
+    sentence = f"bends by {bent * 1e3:.1f} mm within {radius:g} m of the robot"
+    if bent > settings.flatness:
+        findings.refuse("floor_not_plane", f"the floor is not a plane: it {sentence}", FLAT_PART)
+    elif bent > WORTH_TELLING:
+        findings.warn("floor_curved", f"the floor {sentence}; the plane touches it there")
+    if fit.unevenness > WORTH_TELLING:
+        findings.warn(
+            "floor_uneven",
+            f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane",
+        )
+
+
+def judge_step(findings: Findings, step: Step) -> None:
+    """Does the robot stand on one side of the step?"""
+    where = f"{step.distance:.1f} m {direction_in_words(step.bearing)}"
+    side = "higher" if step.height > 0 else "lower"
+    sentence = f"a step runs through the floor {where}: beyond it lies {abs(step.height) * 1e3:.1f} mm {side}"
+    if step.distance < FOOTPRINT_RADIUS:
+        findings.refuse("floor_step", f"{sentence}, and the robot seems to stand astride", "move it to one side")
+    else:
+        findings.warn("floor_step", f"{sentence}; the plane is the one that the robot stands on")
+
+
+def judge_disagreement(findings: Findings, both: Disagreement | None, settings: FloorSettings) -> None:
+    """Do the two lidars see one floor, as far as the alignment lets them?"""
+    if both is None:
+        findings.warn("floor_of_one_lidar", "only one lidar sees enough floor for a comparison of the two")
+        return
+    sentence = (
+        f"the right lidar sees the floor {both.height * 1e3:.2f} mm and {np.degrees(both.tilt):.3f} deg "
+        "off the left one's"
+    )
+    if both.height > settings.max_disagreement_height or both.tilt > settings.max_disagreement_tilt:
+        findings.refuse("lidars_disagree", sentence, "align the lidars first")
+    elif both.step @ np.linalg.solve(both.covariance, both.step) > UNLIKELY:
+        more = ", more than the alignment's own uncertainty explains"
+        findings.warn("lidars_disagree", sentence + more, "align the lidars again")
+
+
+def judge_motion(findings: Findings, motion: FloorMotion | None, num_frames: int, settings: FloorSettings) -> None:
+    """Is the floor another one from some frame on? Then the robot moved, or something moved it."""
+    if motion is None:
+        return
+    sentence = (
+        f"the robot moved against the floor: after frame {motion.after} of {num_frames} it lies "
+        f"{motion.height * 1e3:.2f} mm and {np.degrees(motion.tilt):.3f} deg off"
+    )
+    if motion.height > settings.max_motion_height or motion.tilt > settings.max_motion_tilt:
+        findings.refuse("moved", sentence, "record again with the robot at rest")
+    else:
+        findings.warn("moved", sentence)
+
+
+def mount_warnings(
+    found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], misfits: Sequence[LinkMisfit],
+    residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
+) -> list[Finding]:  # fmt: skip
+    """Return what the user should know before believing the result."""
+    told = [
+        Finding(
+            "uncertain_mounts",
+            f"{side} lidar: these poses do not determine {direction.name} well: standard deviation {_said(direction)}",
+        )
+        for side in SIDES for direction in found[side] if not direction.observed
+    ]  # fmt: skip
+    told += [
+        Finding(
+            "joint_zero_unobserved", f"the zero of {joint.joint} is not separable from the mounts with these poses",
+            "leave it out, or add poses in which it differs",
+        )
+        for joint in joints if not joint.separable and asked
+    ]  # fmt: skip
+    told += [
+        Finding(
+            "joint_zero_off",
+            f"the zero of {joint.joint} seems to be off by {_offset_said(joint)}: home the robot, or say --with-joint-offsets",
+        )
+        for joint in joints if not asked
+    ]  # fmt: skip
+    told += [
+        Finding(
+            "link_misplaced",
+            f"{misfit.link}, with what it holds, seems to be {1e3 * np.linalg.norm(misfit.motion[:3]):.1f} mm and "
+            f"{np.degrees(np.linalg.norm(misfit.motion[3:])):.2f} deg from where the model has it",
+        )
+        for misfit in misfits if misfit.stands_out or misfit.sigmas > MISPLACED
+    ]  # fmt: skip
+    told += [
+        Finding(
+            "payload",
+            f"{100 * share:.0f} % of the returns on {link} lie in front of it: a payload, or something in the way; left out",
+        )
+        for link, share in unexplained(residuals, links)
+    ]
+    if alignment is not None:
+        difference = log(as_right_to_left(poses) @ inverse(alignment.result))
+        sigmas = float(np.sqrt(difference @ alignment.of_the_transform().information @ difference))
+        if sigmas > ALIGNMENT_SIGMAS:
+            sentence = f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma"
+            told.append(Finding("alignment_contradicted", sentence))
+    return told
+
+
+def mount_refusals(
+    counts: Mapping[str, int], found: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
+    nominal: Mapping[str, np.ndarray], min_points: int, settings: MountSettings,
+) -> list[Finding]:  # fmt: skip
+    """Return why the result must not be used."""
+    told = []
+    for side in SIDES:
+        if counts[side] < min_points:
+            sentence = f"{side} lidar: only {counts[side]} returns from the robot, at least {min_points} are needed"
+            told.append(Finding("few_returns", sentence))
+            continue
+        told += [
+            Finding(
+                "unobserved",
+                f"{side} lidar: these poses do not determine {direction.name}: standard deviation {_said(direction)}",
+            )
+            for direction in found[side] if direction.standard_deviation > settings.refuse_factor * direction.bound
+        ]  # fmt: skip
+        distance, angle = error(nominal[side], poses[side])
+        if distance > FARTHEST or angle > FARTHEST_ANGLE:
+            told.append(
+                Finding(
+                    "far_from_description",
+                    f"{side} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from where the description "
+                    "has it, which is more than this method finds; are the lidars swapped, or the description another "
+                    "robot's?",
+                )
+            )
+    return told
+
+
+def _said(direction: Direction) -> str:
+    if direction.name.startswith("turning"):
+        return f"{np.degrees(direction.standard_deviation):.2f} deg"
+    return f"{1e3 * direction.standard_deviation:.1f} mm"
+
+
+def _offset_said(offset: JointOffset) -> str:
+    return f"{np.degrees(offset.value):+.2f} deg" if "yaw" in offset.joint else f"{1e3 * offset.value:+.1f} mm"
+
+
+def left_off(found: MountsResult, described: np.ndarray) -> list[Finding]:
+    """Return by how much the left lidar is off its described pose (4, 4), if that is beyond doubt and large enough to matter."""
+    pose = found.base_from_lidar["left"]
+    twist, (distance, angle) = log(pose @ inverse(described)), error(described, pose)
+    beyond_chance = twist @ np.linalg.solve(found.covariance_of("left"), twist) > BEYOND_CHANCE
+    if not beyond_chance or (distance < WORTH_DISTANCE and angle < WORTH_ANGLE):
+        return []
+    deviations = found.spread_of("left")
+    return [
+        Finding(
+            "left_lidar_off",
+            f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from where "
+            f"the description has it (standard deviation {1e3 * deviations[0]:.0f} mm, {np.rad2deg(deviations[1]):.1f} deg); "
+            "floor and body will be off by as much",
+            "find the mounts with ros_calibrate_lidar_mounts",
+        )
+    ]
+
+
+def unexplained(residuals: Residuals, links: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the links, with the share of their returns, in front of which many returns lie that are not of them."""
+    front = residuals.distances > FRONT
+    counts = np.bincount(residuals.links, minlength=len(links))
+    fronts = np.bincount(residuals.links[front], minlength=len(links))
+    shares = fronts / np.maximum(counts, 1)
+    return [(links[i], float(shares[i])) for i in np.argsort(-shares) if shares[i] > 0.15 and fronts[i] >= 50]

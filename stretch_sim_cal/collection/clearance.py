@@ -1,0 +1,108 @@
+"""Whether the room is clear around everything that the arm is going to sweep over. Free of ROS.
+
+Points near the robot as it stands now are taken to be the robot, or something bolted to it. Any other point that comes
+closer than the clearance to the robot's model on its planned paths is an obstacle. What the lidars do not see (behind
+the robot, below a table top) is not found.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.collection.plan import Pose, samples_between
+from stretch_sim_cal.recording.dataset import JOINTS
+from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
+from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
+
+# Distance in m from the robot as it stands within which points belong to it.
+ROBOT_WITHIN = 0.25
+# Lower points are floor: the arm never comes that low (its plan keeps off the floor).
+FLOOR_WITHIN = 0.08
+SPACING = 0.03
+# So many points are no noise.
+ENOUGH = 5
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """How many points are in the arm's way, and the one (3,) of them, in the footprint's frame, that is nearest to it."""
+
+    count: int
+    nearest: np.ndarray
+
+
+class Sweep:
+    """The robot's surfaces, as points, in every pose of a tour."""
+
+    def __init__(self, model: RobotModel):
+        self._model = model
+        moving = _moving_links(model)
+        surfaces = robot_surfaces(model)
+        self._points = {link: surface_points(surface, SPACING) for link, surface in surfaces.items()}
+        self._moving = [link for link in self._points if link in moving]
+
+    def at(self, pose: Pose, joints: Mapping[str, float], links: Iterable[str] | None = None) -> np.ndarray:
+        """Return points (N, 3) on the surfaces of `links` (default: all) in a pose, other joints at `joints`."""
+        links = list(self._points if links is None else links)
+        commanded = {COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
+        positions = dict(joints) | stretch.joint_positions(self._model, commanded)
+        transforms = link_transforms(self._model, positions, links)
+        return np.concatenate(
+            [self._points[link] @ transforms[link][:3, :3].T + transforms[link][:3, 3] for link in links]
+        )
+
+    def obstacle(
+        self, points: np.ndarray, tour: list[Pose], joints: Mapping[str, float], clearance: float
+    ) -> Obstacle | None:
+        """Return what of `points` (N, 3), seen with the arm at the tour's first pose, is in the way of the tour."""
+        points = points[points[:, 2] > FLOOR_WITHIN]
+        foreign = points[
+            cKDTree(self.at(tour[0], joints)).query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf
+        ]
+        if not len(foreign):
+            return None
+        tree = cKDTree(foreign)
+        in_way: dict[int, float] = {}
+        for pose in _dense(tour, clearance):
+            distances, indices = tree.query(self.at(pose, joints, self._moving), distance_upper_bound=clearance)
+            for index, distance in zip(indices[distances < clearance], distances[distances < clearance]):
+                in_way[index] = min(distance, in_way.get(index, np.inf))
+        if len(in_way) < ENOUGH:
+            return None
+        return Obstacle(len(in_way), foreign[min(in_way, key=in_way.get)])
+
+
+def surface_points(surface: Surface, spacing: float) -> np.ndarray:
+    """Return points (N, 3) on a surface, none of whose places is much further than `spacing` from one of them."""
+    triangles = surface.triangles
+    sides = np.linalg.norm(triangles - np.roll(triangles, 1, axis=1), axis=2).max(axis=1)
+    counts = np.maximum(1, np.ceil(sides / spacing).astype(int))
+    points = [surface.vertices]
+    for count in np.unique(counts[counts > 1]):
+        rows, columns = np.nonzero(np.add.outer(np.arange(count + 1), np.arange(count + 1)) <= count)
+        weights = np.stack([rows, columns, count - rows - columns], axis=1) / count
+        points.append(np.einsum("wc,tcx->twx", weights, triangles[counts == count]).reshape(-1, 3))
+    found = np.concatenate(points)
+    cells = np.floor(found / (0.5 * spacing)).astype(np.int64)
+    return found[np.unique(cells, axis=0, return_index=True)[1]]
+
+
+def _dense(tour: list[Pose], clearance: float) -> Iterable[Pose]:
+    seen: set[Pose] = set()
+    for a, b in zip(tour, tour[1:]):
+        for pose in (a, *samples_between(a, b, max(clearance, 0.05)), b):
+            rounded = tuple(round(value, 3) for value in pose)
+            if rounded not in seen:
+                seen.add(rounded)
+                yield pose
+
+
+def _moving_links(model: RobotModel) -> set[str]:
+    """Return the links that any joint of the arm moves."""
+    driven = set(stretch.joint_positions(model, {name: 0.0 for name in COMMANDED_NAMES.values()}))
+    return {link for link in model.order if any(joint.name in driven for joint in model.chain(link))}

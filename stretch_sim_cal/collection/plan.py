@@ -1,0 +1,263 @@
+"""Which arm poses a collection visits, in which order and on which paths, so that nothing touches anything.
+
+Free of ROS. A pose is (lift, arm, wrist_yaw, wrist_pitch, wrist_roll) in m and rad, the joints of a dataset. The robot
+moves one joint at a time: where it is on the way then does not depend on how its joints' speeds compare, and what was
+checked is what is driven.
+
+The grid's free poses are the nodes of a graph, moves of one joint between neighbours its edges. Poses that are not
+free, or that no free path leads to, are skipped and listed. The tour goes from pose to the nearest one not yet visited.
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.recording.dataset import JOINTS
+
+Pose = tuple[float, ...]
+IsFree = Callable[[Pose], bool]
+
+# No part of wrist or tool is further from the wrist's axes; it turns an angle into how far parts move.
+REACH = 0.5
+PRISMATIC = tuple(joint in ("lift", "arm") for joint in JOINTS)
+# Entries into the grid that are tried from where the robot stands, nearest first.
+ENTRIES = 24
+LATENCY = 0.15
+"""Seconds that a move takes beside moving: command, arrival noticed."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A pose to capture and the way there: `path` are the poses where one joint has done its move, the last is `pose`."""
+
+    pose: Pose
+    path: tuple[Pose, ...]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A pose of the grid that is left out, and why."""
+
+    pose: Pose
+    reason: str
+
+
+@dataclass
+class Plan:
+    """The whole tour: `visits` in order, the way back to where the robot stood, and what was skipped."""
+
+    start: Pose
+    visits: list[Visit] = field(default_factory=list)
+    way_back: tuple[Pose, ...] = ()
+    skipped: list[Skipped] = field(default_factory=list)
+
+    @property
+    def tour(self) -> list[Pose]:
+        """All poses from the start to the end, one joint moving from each to the next."""
+        return [self.start, *itertools.chain.from_iterable(visit.path for visit in self.visits), *self.way_back]
+
+    def moving_time(self, speeds: Sequence[float]) -> float:
+        """Return the seconds of simulated or real time that the moves take at these speeds (per joint, m/s or rad/s)."""
+        return sum(travel_time(a, b, speeds) + LATENCY for a, b in itertools.pairwise(self.tour))
+
+    def after(self, number: int) -> "Plan":
+        """Return what is left of the plan after its first `number` visits."""
+        return Plan(self.visits[number - 1].pose, self.visits[number:], self.way_back)
+
+
+def travel_time(a: Pose, b: Pose, speeds: Sequence[float]) -> float:
+    """Return the seconds that a move takes in which the joints go from `a` to `b` one after the other."""
+    return sum(abs(y - x) / speed for x, y, speed in zip(a, b, speeds))
+
+
+def plan_collection(
+    start: Pose,
+    grids: Sequence[Sequence[float]],
+    speeds: Sequence[float],
+    is_free: IsFree,
+    explain: Callable[[Pose], str],
+    margin: float,
+    done: Callable[[Pose], bool] = lambda pose: False,
+    is_touching: IsFree = lambda pose: False,
+) -> Plan:
+    """Return the tour over a grid (values per joint) from the pose where the robot stands.
+
+    `is_free` tells whether nothing is nearer than `margin` (m) to anything in a pose, `explain` what is where it is
+    not, `done` which poses are captured already, `is_touching` whether parts touch outright: a robot that stands with
+    parts nearer than the margin (stowed, say) may leave that pose without it.
+    Raises `Refused` if the present pose touches, or no pose of the grid can be reached from it.
+    """
+    cramped = not is_free(start)
+    if cramped and is_touching(start):
+        raise Refused(
+            f"the robot's model says that parts touch where the arm is now ({describe(start)}): {explain(start)}; "
+            "move the arm to a free pose (for example /home_the_robot) and try again"
+        )
+    graph = _Graph(grids, speeds, _cached(is_free), margin)
+    plan = Plan(start)
+    wanted = set()
+    for node in graph.nodes():
+        pose = graph.pose(node)
+        if done(pose):
+            continue
+        if graph.is_free(node):
+            wanted.add(node)
+        else:
+            plan.skipped.append(Skipped(pose, explain(pose)))
+    if not wanted:
+        return plan
+    leaving = _cached(lambda pose: not is_touching(pose)) if cramped else graph.pose_is_free
+    entry = _entry(start, graph, leaving)
+    if entry is None:
+        raise Refused(
+            f"no path free of collisions leads from where the arm is now ({describe(start)}) to a pose of the plan; "
+            "move the arm to a roomier pose (for example /home_the_robot) and try again"
+        )
+    approach, node = entry
+    way_in = approach
+    while wanted:
+        path = graph.path_to_nearest(node, wanted)
+        if path is None:
+            break
+        node = path[-1]
+        wanted.discard(node)
+        poses = _merged([plan.visits[-1].pose if plan.visits else start, *way_in, *(graph.pose(n) for n in path[1:])])
+        way_in = ()
+        plan.visits.append(Visit(graph.pose(node), tuple(poses[1:]) or (graph.pose(node),)))
+    plan.skipped += [Skipped(graph.pose(node), "no path free of collisions leads there") for node in sorted(wanted)]
+    back = graph.path_to_nearest(node, {entry[1]})
+    plan.way_back = tuple(
+        _merged([*(graph.pose(n) for n in back), *reversed(approach[:-1]), start])[1:] if back else ()
+    )
+    return plan
+
+
+def describe(pose: Pose) -> str:
+    """Return a pose in words."""
+    return ", ".join(f"{joint} {value:.3g}" for joint, value in zip(JOINTS, pose))
+
+
+def samples_between(a: Pose, b: Pose, margin: float) -> Iterator[Pose]:
+    """Yield poses strictly between `a` and `b`, so close that no part moves further than `margin` from the nearest one.
+
+    What is free with that margin in all of them (and in `a` and `b`) cannot touch anything in between.
+    """
+    moved = sum(abs(y - x) * (1.0 if prismatic else REACH) for x, y, prismatic in zip(a, b, PRISMATIC))
+    count = math.ceil(moved / (2.0 * max(margin, 0.005)))
+    for index in range(1, count):
+        share = index / count
+        yield tuple(x + share * (y - x) for x, y in zip(a, b))
+
+
+class _Graph:
+    """Free poses of a grid and the free moves of one joint between neighbours; both are found out when asked for."""
+
+    def __init__(self, grids: Sequence[Sequence[float]], speeds: Sequence[float], is_free: IsFree, margin: float):
+        self._grids = grids
+        self.speeds = speeds
+        self.pose_is_free = is_free
+        self._margin = margin
+        self._edges: dict[tuple, bool] = {}
+
+    def nodes(self) -> Iterator[tuple[int, ...]]:
+        return itertools.product(*(range(len(values)) for values in self._grids))
+
+    def pose(self, node: tuple[int, ...]) -> Pose:
+        return tuple(values[index] for values, index in zip(self._grids, node))
+
+    def is_free(self, node: tuple[int, ...]) -> bool:
+        return self.pose_is_free(self.pose(node))
+
+    def move_is_free(self, a: Pose, b: Pose, is_free: IsFree) -> bool:
+        return is_free(b) and all(is_free(pose) for pose in samples_between(a, b, self._margin))
+
+    def _neighbours(self, node: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], float]]:
+        for joint, step in itertools.product(range(len(node)), (-1, 1)):
+            index = node[joint] + step
+            if not 0 <= index < len(self._grids[joint]):
+                continue
+            other = (*node[:joint], index, *node[joint + 1 :])
+            if self._edge_is_free(node, other):
+                yield other, travel_time(self.pose(node), self.pose(other), self.speeds)
+
+    def _edge_is_free(self, a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+        key = (min(a, b), max(a, b))
+        if key not in self._edges:
+            self._edges[key] = self.is_free(a) and self.move_is_free(self.pose(a), self.pose(b), self.pose_is_free)
+        return self._edges[key]
+
+    def path_to_nearest(self, start: tuple[int, ...], targets: set) -> list[tuple[int, ...]] | None:
+        """Return the quickest path (nodes, `start` first) to whichever target is nearest; None if none is reached."""
+        best = {start: 0.0}
+        came_from: dict = {start: None}
+        queue = [(0.0, start)]
+        while queue:
+            time, node = heapq.heappop(queue)
+            if time > best[node]:
+                continue
+            if node in targets:
+                path = [node]
+                while came_from[path[-1]] is not None:
+                    path.append(came_from[path[-1]])
+                return path[::-1]
+            for other, cost in self._neighbours(node):
+                if time + cost < best.get(other, math.inf):
+                    best[other] = time + cost
+                    came_from[other] = node
+                    heapq.heappush(queue, (time + cost, other))
+        return None
+
+
+def _entry(start: Pose, graph: _Graph, is_free: IsFree) -> tuple[tuple[Pose, ...], tuple[int, ...]] | None:
+    """Return a free way (poses, the start left out) from `start` to a free node of the grid, and that node."""
+    nodes = sorted(graph.nodes(), key=lambda node: travel_time(start, graph.pose(node), graph.speeds))
+    free = (node for node in nodes if graph.is_free(node))
+    for node in itertools.islice(free, ENTRIES):
+        target = graph.pose(node)
+        moving = [joint for joint in range(len(start)) if start[joint] != target[joint]]
+        for order in itertools.permutations(moving):
+            way = _one_by_one(start, target, order)
+            if all(graph.move_is_free(a, b, is_free) for a, b in itertools.pairwise([start, *way])):
+                return tuple(way), node
+    return None
+
+
+def _one_by_one(start: Pose, target: Pose, order: Sequence[int]) -> list[Pose]:
+    poses, pose = [], list(start)
+    for joint in order:
+        pose[joint] = target[joint]
+        poses.append(tuple(pose))
+    return poses
+
+
+def _merged(poses: Sequence[Pose]) -> list[Pose]:
+    """Return the poses without those that only pass through: the same joint moves on in the same direction."""
+    result: list[Pose] = []
+    for pose in poses:
+        if result and pose == result[-1]:
+            continue
+        if len(result) >= 2 and _same_direction(result[-2], result[-1], pose):
+            result.pop()
+        result.append(pose)
+    return result
+
+
+def _same_direction(a: Pose, b: Pose, c: Pose) -> bool:
+    first, second = np.sign(np.subtract(b, a)), np.sign(np.subtract(c, b))
+    return bool(np.array_equal(first, second) and np.count_nonzero(first) == 1)
+
+
+def _cached(is_free: IsFree) -> IsFree:
+    known: dict[Pose, bool] = {}
+
+    def answer(pose: Pose) -> bool:
+        if pose not in known:
+            known[pose] = is_free(pose)
+        return known[pose]
+
+    return answer

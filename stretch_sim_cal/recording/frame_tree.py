@@ -1,0 +1,146 @@
+"""The tree of frames that /tf, /tf_static or a description speak of, and what is odd about the frame of a cloud.
+
+The latest transform of each frame is kept and no history: every chain the calibration asks for is rigid (both lidars
+sit on the head, which is fixed to the base), so there is nothing to interpolate in time.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, inverse
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.stretch import LIDAR_LINKS, OLDER_LIDAR_LINKS
+
+# The same frames under the names of newer and older firmware.
+OTHER_NAME = dict(zip(LIDAR_LINKS + OLDER_LIDAR_LINKS, OLDER_LIDAR_LINKS + LIDAR_LINKS, strict=True))
+NAMES_SHOWN = 12
+
+
+def complaint_about_frame(
+    side: str, topic: str, frame: str, expected: Mapping[str, str], options: Mapping[str, str]
+) -> str:
+    """Return what is odd about the frame that clouds of a lidar come in, or "".
+
+    `expected` holds the frames by side, `options` what the user calls the two "topics" and the "frame" of this side.
+    Raises `InputError` if it is the other lidar's.
+    """
+    frame, own = frame.lstrip("/"), expected[side]
+    other = "right" if side == "left" else "left"
+    if frame in (own, OTHER_NAME.get(own)):
+        return ""
+    if frame in (expected[other], OTHER_NAME.get(expected[other])):
+        raise InputError(
+            f"{topic} holds clouds of the {other} lidar (frame '{frame}', '{own}' was expected):"
+            f" {options['topics']} are swapped"
+        )
+    return (
+        f"{topic} comes in frame '{frame}', '{own}' was expected and is used; "
+        f"set {options['frame']} if '{frame}' is the lidar's frame"
+    )
+
+
+class FrameTree:
+    """Frames by name, each with its parent and `parent_from_child`. `source` says in messages where they come from."""
+
+    def __init__(self, source: str = "TF"):
+        self.source = source
+        self._edges: dict[str, tuple[str, np.ndarray]] = {}
+
+    @property
+    def frames(self) -> list[str]:
+        """The names of all frames, sorted."""
+        return sorted(set(self._edges) | {parent for parent, _ in self._edges.values()})
+
+    def parent(self, frame: str) -> str | None:
+        """Return the parent of a frame, None for a root or an unknown one."""
+        return self._edges[frame][0] if frame in self._edges else None
+
+    def connect(self, parent: str, child: str, parent_from_child: np.ndarray) -> str | None:
+        """Hang `child` below `parent`; return its former parent where that was another one."""
+        parent, child = parent.lstrip("/"), child.lstrip("/")
+        former = self.parent(child)
+        self._edges[child] = (parent, parent_from_child)
+        return former if former not in (None, parent) else None
+
+    def known(self, frame: str) -> bool:
+        """Whether the tree has `frame`, be it under its older or newer name."""
+        names = self._names()
+        return frame.lstrip("/") in names or OTHER_NAME.get(frame.lstrip("/")) in names
+
+    def resolve(self, frame: str) -> str:
+        """Return the name under which the tree has `frame`. Raises `InputError` that says what there is instead."""
+        frame = frame.lstrip("/")
+        names = self._names()
+        for name in (frame, OTHER_NAME.get(frame)):
+            if name in names:
+                return name
+        raise InputError(f"frame '{frame}' is unknown; {self.source} has {_shown(frame, names)}")
+
+    def lookup(self, target: str, source: str) -> np.ndarray:
+        """Return `target_from_source` (4, 4).
+
+        Raises `InputError` if a frame is unknown, the two are not connected (naming the missing link), or the
+        tree has a loop.
+        """
+        target, source = self.resolve(target), self.resolve(source)
+        to_root = self._chain(target)
+        from_source = self._chain(source)
+        above_target = [name for name, _ in to_root]
+        common = next((name for name, _ in from_source if name in above_target), None)
+        if common is None:
+            raise InputError(
+                f"{self.source} does not connect '{source}' with '{target}': '{source}' hangs below"
+                f" '{from_source[-1][0]}', '{target}' below '{above_target[-1]}'; the link between those two is missing"
+            )
+        common_from_source = next(transform for name, transform in from_source if name == common)
+        common_from_target = next(transform for name, transform in to_root if name == common)
+        return inverse(common_from_target) @ common_from_source
+
+    def _names(self) -> set[str]:
+        return set(self._edges) | {parent for parent, _ in self._edges.values()}
+
+    def _chain(self, frame: str) -> list[tuple[str, np.ndarray]]:
+        """Return (ancestor, ancestor_from_frame) from the frame itself up to its root."""
+        chain = [(frame, np.eye(4))]
+        seen = {frame}
+        while frame in self._edges:
+            parent, parent_from_child = self._edges[frame]
+            chain.append((parent, parent_from_child @ chain[-1][1]))
+            if parent in seen:
+                loop = [name for name, _ in chain]
+                raise InputError(f"{self.source} has a loop: {' -> '.join(loop[loop.index(parent) :])}")
+            seen.add(parent)
+            frame = parent
+        return chain
+
+
+def _shown(frame: str, names: set[str]) -> str:
+    if not names:
+        return "no frames at all"
+    near = difflib.get_close_matches(frame, names, NAMES_SHOWN, cutoff=0.0)
+    more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+    return ", ".join(near) + more
+
+
+def tree_of_description(text: str) -> FrameTree:
+    """Return the frames of a robot description (URDF text), joints at zero. Raises `InputError` for a broken one."""
+    model = parse_urdf(text, source="/robot_description")
+    root_from_link = link_transforms(model, {})
+    tree = FrameTree("/robot_description")
+    for joint in model.joints.values():
+        tree.connect(joint.parent, joint.child, inverse(root_from_link[joint.parent]) @ root_from_link[joint.child])
+    return tree
+
+
+def transform_of_message(message) -> np.ndarray:
+    """Return the 4x4 of a geometry_msgs/Transform. Raises `InputError` if it is not finite or has no rotation."""
+    t, q = message.translation, message.rotation
+    numbers = (t.x, t.y, t.z, q.x, q.y, q.z, q.w)
+    if not all(map(math.isfinite, numbers)) or math.hypot(*numbers[3:]) < 1e-6:
+        raise InputError("is not a transform (not finite, or a quaternion of zeros)")
+    return from_xyz_quaternion(numbers[:3], numbers[3:])

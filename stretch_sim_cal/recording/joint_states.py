@@ -1,0 +1,174 @@
+"""The joints of /joint_states, and the arm poses in a recording: the stretches of time in which all joints stand still,
+and the returns scanned within them.
+
+Joint states and clouds are compared by the stamps in their headers, as on the robot.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording import JOINTS
+from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.pairing import RESTART, stamp_of
+from stretch_sim_cal.recording.rosbag import Recording
+from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedPairs
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.stretch import (
+    ARM_JOINT,
+    ARM_SEGMENTS,
+    COMMANDED_NAMES,
+    commanded_limits,
+    commanded_positions,
+    joint_positions,
+)
+
+# Changes up to this (m or rad) are noise of an encoder, not motion.
+STILL_WITHIN = {joint: 0.001 if joint in ("lift", "arm") else 0.01 for joint in JOINTS}
+JOINT_STATE_TYPE = "sensor_msgs/msg/JointState"
+SETTLE_TIME = 300_000_000  # ns that all joints stand still before a scan counts, as when poses are collected
+TOLERANCES = {COMMANDED_NAMES[joint]: within for joint, within in STILL_WITHIN.items()}
+
+
+def commanded_joints(positions: dict[str, float]) -> dict[str, float]:
+    """Return the values (m, rad) of the joints that the positions (by the description's names) determine.
+
+    The arm's extension is that of `arm_joint` if a driver publishes it, else the sum of the four segments. Older
+    drivers put the word joint in front.
+    """
+    result = {}
+    for joint in JOINTS:
+        for name in (f"{joint}_joint", f"joint_{joint}"):
+            if name in positions:
+                result[joint] = positions[name]
+    if ARM_JOINT not in positions and all(name in positions for name in ARM_SEGMENTS):
+        result["arm"] = sum(positions[name] for name in ARM_SEGMENTS)
+    return result
+
+
+@dataclass(frozen=True)
+class StillPose:
+    """A stretch of time, `begin` to `end` (ns, stamps), in which no joint moves; `joints` are the mean positions (m, rad)
+    by the description's names."""
+
+    begin: int
+    end: int
+    joints: dict[str, float]
+
+
+@dataclass(frozen=True)
+class SeenPose:
+    """A pose with the returns (N, 3 or 5) of its frames, each in its own lidar's frame, float64."""
+
+    pose: StillPose
+    num_frames: int
+    left: np.ndarray
+    right: np.ndarray
+
+
+@dataclass
+class _Stretch:
+    """The stretch that goes on: where each joint stood at its beginning, and the sum of what was said since it settled."""
+
+    begin: int
+    end: int
+    sums: dict[str, np.ndarray] = field(default_factory=dict)  # sum, count
+
+    def take(self, stamp: int, positions: Mapping[str, float]) -> None:
+        self.end = max(self.end, stamp)
+        if stamp >= self.begin + SETTLE_TIME:
+            for name, value in positions.items():
+                self.sums[name] = self.sums.get(name, np.zeros(2)) + (value, 1.0)
+
+    def pose(self, latest: Mapping[str, float]) -> StillPose | None:
+        if not self.sums:
+            return None
+        means = {name: float(total / count) for name, (total, count) in self.sums.items()}
+        return StillPose(self.begin + SETTLE_TIME, self.end, {**latest, **means})
+
+
+def still_poses(recording: Recording, model: RobotModel) -> list[StillPose]:
+    """Return the stretches in which all joints stand still, without the time in which they settle.
+
+    Changes up to `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states, these
+    lack a joint of the arm or stamps, or if there is no such stretch.
+    """
+    recording.require(JOINT_STATES, JOINT_STATE_TYPE)
+    needed = set(COMMANDED_NAMES.values()) & set(commanded_limits(model))
+    found: list[StillPose | None] = []
+    latest: dict[str, float] = {}
+    still_at: dict[str, float] = {}
+    stretch: _Stretch | None = None
+    before = 0
+    for _, message in recording.messages([JOINT_STATES]):
+        stamp = stamp_of(message)
+        if stamp < before - RESTART:
+            raise _unusable(recording, "jump back")
+        before = max(before, stamp)
+        positions = dict(zip(message.name, map(float, message.position), strict=False))
+        known = commanded_positions(model, latest | positions)
+        moved = {
+            name: value for name, value in known.items()
+            if not abs(value - still_at.get(name, np.inf)) <= TOLERANCES.get(name, max(TOLERANCES.values()))
+        }  # fmt: skip
+        if moved or stretch is None:
+            if stretch is not None:
+                found.append(stretch.pose(latest))
+            still_at |= moved
+            stretch = _Stretch(stamp, stamp)
+        latest |= positions
+        stretch.take(stamp, positions)
+    if not before:
+        raise _unusable(recording, "are zero")
+    if missing := sorted(needed - still_at.keys()):
+        raise InputError(f"{recording.path}: {JOINT_STATES} has no {', '.join(missing)}")
+    found.append(stretch.pose(latest))
+    poses = [pose for pose in found if pose is not None and needed <= commanded_positions(model, pose.joints).keys()]
+    if not poses:
+        raise InputError(
+            f"{recording.path}: the joints never stand still for more than {1e-9 * SETTLE_TIME:.1f} s; hold each arm pose for "
+            "some seconds"
+        )
+    return [StillPose(pose.begin, pose.end, joint_positions(model, pose.joints)) for pose in poses]
+
+
+def _unusable(recording: Recording, fault: str) -> InputError:
+    return InputError(
+        f"{recording.path}: stamps on {JOINT_STATES} {fault}: it cannot be told which clouds were scanned in which pose; record "
+        "the robot's own messages, once"
+    )
+
+
+def seen_poses(
+    pairs: RecordedPairs, poses: Sequence[StillPose], num_frames: int, period: float, reach: float
+) -> list[SeenPose]:
+    """Return the poses with the returns of up to `num_frames` pairs of clouds that were scanned wholly within each.
+
+    `period` (s) is how long a scan takes; returns further than `reach` (m) from their lidar are left out. Poses without a
+    pair are left out. Raises `InputError` if none is left.
+    """
+    clouds: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in poses]
+    for pair in pairs.messages():
+        first, last = min(pair.stamp, pair.stamp + pair.gap), max(pair.stamp, pair.stamp + pair.gap)
+        for pose, own in zip(poses, clouds, strict=True):
+            if pose.begin <= first and last + round(period * 1e9) <= pose.end and len(own) < num_frames:
+                own.append(tuple(_near(returns_from_message(getattr(pair, side)), reach) for side in SIDES))
+        if all(len(own) == num_frames for own in clouds):
+            break
+    seen = [
+        SeenPose(pose, len(own), *(np.concatenate(side) for side in zip(*own, strict=True)))
+        for pose, own in zip(poses, clouds, strict=True) if own
+    ]  # fmt: skip
+    if not seen:
+        raise InputError(
+            f"{pairs.path}: no pair of clouds was scanned while the joints stood still ({pairs.counts.sentence()}); hold each "
+            "arm pose for some seconds, with the clocks of lidars and robot synchronised"
+        )
+    return seen
+
+
+def _near(cloud: np.ndarray, reach: float) -> np.ndarray:
+    return cloud[np.linalg.norm(cloud[:, :3], axis=1) < reach].astype(float)

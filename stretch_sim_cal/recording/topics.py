@@ -1,0 +1,195 @@
+"""What the nodes take from topics, taken from a recording: frames, the description, and pairs of clouds. Needs no ROS."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording.clouds import returns_from_message, scan_from_message
+from stretch_sim_cal.recording.frame_tree import (
+    FrameTree,
+    complaint_about_frame,
+    transform_of_message,
+    tree_of_description,
+)
+from stretch_sim_cal.recording.pairing import Pair, PairingCounts, StampPairing, stamp_of
+from stretch_sim_cal.recording.rosbag import Recording
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
+
+CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
+TF_TYPE = "tf2_msgs/msg/TFMessage"
+DESCRIPTION_TOPIC = "/robot_description"
+JOINT_STATES = "/joint_states"
+JOINT_MESSAGES = 20  # several nodes may share the topic, each with joints of its own
+
+
+@dataclass(frozen=True)
+class RecordedFrames:
+    """First guesses (4x4): base_from_left, right_to_left and footprint_from_base; `source` says where they come from."""
+
+    base_from_left: np.ndarray
+    right_to_left: np.ndarray
+    footprint_from_base: np.ndarray | None
+    source: str
+
+
+def recorded_frames(
+    recording: Recording, base: str, left: str, right: str, footprint: str, description: str | None = None
+) -> RecordedFrames:
+    """Return the lidars' poses as the recording has them: its /robot_description, else its /tf_static, else `description`.
+
+    `description` is the text of a URDF. Raises `InputError` that says what was looked for and what is there.
+    """
+    problems = []
+    for tree in _trees(recording, description):
+        try:
+            found = RecordedFrames(tree.lookup(base, left), tree.lookup(left, right), None, tree.source)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        try:
+            return RecordedFrames(found.base_from_left, found.right_to_left, tree.lookup(footprint, base), found.source)
+        except InputError:  # older descriptions begin at base_link
+            return found
+    raise InputError(
+        f"{recording.path}: says nowhere where the lidars are; give the robot's URDF with --model"
+        + (f" ({'; '.join(problems)})" if problems else "")
+    )
+
+
+def recorded_description(recording: Recording) -> str | None:
+    """Return the text of the first /robot_description, None if there is none."""
+    if recording.topics.get(DESCRIPTION_TOPIC) != "std_msgs/msg/String":
+        return None
+    return next((message.data for _, message in recording.messages([DESCRIPTION_TOPIC])), None)
+
+
+def recorded_joints(recording: Recording) -> dict[str, float]:
+    """Return the first position (m, rad) of every joint on /joint_states, by its name; empty if there is none."""
+    positions: dict[str, float] = {}
+    if recording.topics.get(JOINT_STATES) == "sensor_msgs/msg/JointState":
+        for _, message in itertools.islice(recording.messages([JOINT_STATES]), JOINT_MESSAGES):
+            positions = dict(zip(message.name, map(float, message.position), strict=False)) | positions
+    return positions
+
+
+def _trees(recording: Recording, description: str | None) -> Iterator[FrameTree]:
+    if (recorded := recorded_description(recording)) is not None:
+        yield tree_of_description(recorded)
+    static = FrameTree("/tf_static")
+    for topic in ("/tf_static", "/tf"):
+        if recording.topics.get(topic) == TF_TYPE:
+            for _, message in recording.messages([topic]):
+                for stamped in message.transforms:
+                    static.connect(
+                        stamped.header.frame_id, stamped.child_frame_id, transform_of_message(stamped.transform)
+                    )
+                if topic == "/tf":
+                    break
+    if static.frames:
+        yield static
+    if description is not None:
+        tree = tree_of_description(description)
+        tree.source = "--model"
+        yield tree
+
+
+def recorded_signatures(
+    recording: Recording, topics: dict[str, str], scans: int, candidates: Sequence[Sensor]
+) -> dict[str, Signature | InputError]:
+    """Return what the first scans of each lidar say of sensor and driver, or why they say nothing.
+
+    Raises `InputError` if a topic is missing.
+    """
+    for side in SIDES:
+        recording.require(topics[side], CLOUD_TYPE)
+    side_of, observers = {topic: side for side, topic in topics.items()}, {side: Observer() for side in SIDES}
+    for topic, message in recording.messages(list(side_of)):
+        observer = observers[side_of[topic]]
+        if observer.num_scans < scans:
+            observer.add(scan_from_message(message), 1e-9 * stamp_of(message))
+        elif all(other.num_scans >= scans for other in observers.values()):
+            break
+    found: dict[str, Signature | InputError] = {}
+    for side, observer in observers.items():
+        try:
+            found[side] = observer.signature(candidates)
+        except InputError as error:
+            found[side] = error
+    return found
+
+
+def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
+    """Return a line for each thing that both lidars' points say of sensor and driver, with what to do."""
+    lines = []
+    for side in SIDES:
+        seen = found[side]
+        lines += [f"{side} lidar: {line}" for line in ([str(seen)] if isinstance(seen, InputError) else seen.lines)]
+    if all(isinstance(seen, Signature) for seen in found.values()):
+        lines.append(sync_line(found["left"], found["right"])[1])
+    return lines
+
+
+class RecordedPairs:
+    """Pairs of clouds in a recording, in order; iterating yields (left, right), (N, 5) each (x, y, z, ring, intensity;
+    (N, 3) if a cloud has no more), without empty ones.
+
+    `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of others.
+    `bound` (s) is how far apart the stamps of a pair may be, `limit`
+    the most pairs to yield, `read` what makes a cloud of a message. Raises `InputError` if a topic is missing, holds the
+    other lidar's clouds, or no pair is found at all. `messages` gives all pairs as messages with their stamps.
+    """
+
+    def __init__(
+        self, recording: Recording, topics: dict[str, str], frames: dict[str, str], bound: float, limit: int,
+        warn: Callable[[str], None], read: Callable[[Any], np.ndarray] = returns_from_message,
+    ):  # fmt: skip
+        if not 0 <= bound < 10:
+            raise InputError(f"--max-time-difference: {bound} s; give a number from 0 to 10")
+        for side in SIDES:
+            recording.require(topics[side], CLOUD_TYPE)
+        self.path = recording.path
+        self._recording, self._frames, self._warn = recording, frames, warn
+        self._side_of = {topic: side for side, topic in topics.items()}
+        self._bound, self._limit, self._read = bound, limit, read
+        self.counts = PairingCounts()
+        self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        given = 0
+        for pair in self.messages():
+            left, right = self._read(pair.left), self._read(pair.right)
+            if len(left) and len(right):
+                yield left, right
+                given += 1
+            if given == self._limit:
+                return
+        if not given:
+            miss = self.counts.closest_miss
+            why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
+            raise InputError(
+                f"{self.path}: no pair of clouds within {1e3 * self._bound:.0f} ms: {why}; "
+                "raise --max-time-difference if the lidars' clocks are known to differ"
+            )
+
+    def messages(self) -> Iterator[Pair]:
+        """Yield all pairs of messages, stamps and gaps in ns, in order."""
+        pairing: StampPairing = StampPairing(self._bound)
+        self.counts = pairing.counts
+        complaints = {""}
+        for topic, message in self._recording.messages(list(self._side_of)):
+            complaint = self._complaint(topic, message.header.frame_id)
+            if complaint not in complaints:
+                complaints.add(complaint)
+                self._warn(complaint)
+            yield from pairing.add(self._side_of[topic], stamp_of(message), message)
+
+    def _complaint(self, topic: str, frame: str) -> str:
+        side = self._side_of[topic]
+        options = {"topics": "--left-topic and --right-topic", "frame": f"--{side}-frame"}
+        return complaint_about_frame(side, topic, frame, self._frames, options)

@@ -1,0 +1,197 @@
+"""Where the arm is, and moving it through the driver's action /follow_joint_trajectory, one joint at a time, with a stop
+that is confirmed."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stretch_sim_cal.collection.plan import Pose, describe
+from stretch_sim_cal.errors import Refused, RunFailure
+from stretch_sim_cal.recording.dataset import JOINTS
+from stretch_sim_cal.recording.joint_states import STILL_WITHIN
+from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
+from stretch_sim_cal.ros.subscription import JointListener
+
+ACTION = "/follow_joint_trajectory"
+STOP_SERVICE = "/stop_the_robot"
+# How near (m or rad) to its target a joint has to be to have arrived.
+ARRIVED_WITHIN = {joint: 0.005 if joint in ("lift", "arm") else 0.03 for joint in JOINTS}
+# Simulated or real time beyond what a move needs at its speed, before the joint counts as stuck.
+PATIENCE = 5.0
+# Wall time in which the driver has to answer at all, and to confirm a stop.
+ANSWER = 10.0
+STOPPING = 3.0
+
+
+class ArmState(JointListener):
+    """The arm's joints, and since when they stand still. The watchdog is ticked by whoever waits."""
+
+    def __init__(self, context: Any, model: RobotModel, watchdog: Any):
+        self._context = context
+        self._model = model
+        self.stamp = 0
+        self._still_at: dict[str, float] = {}
+        self._still_since: dict[str, int] = {}
+        super().__init__(context, watchdog)
+
+    @property
+    def arm(self) -> dict[str, float]:
+        """The values (m, rad) of the joints of a dataset that have been heard of."""
+        commanded = stretch.commanded_positions(self._model, self.positions)
+        return {joint: float(commanded[name]) for joint, name in COMMANDED_NAMES.items() if name in commanded}
+
+    @property
+    def still_since(self) -> int:
+        """The stamp (ns) from which on no joint of the arm has moved."""
+        return max(self._still_since.values(), default=self.stamp)
+
+    def wait_until_known(self) -> None:
+        """Wait for all joints of a dataset. Raises `RunFailure` (watchdog) if nothing comes."""
+        while len(self.arm) < len(JOINTS):
+            self._context.spin_once()
+            self._watchdog.tick()
+
+    def _take(self, message: Any) -> None:
+        super()._take(message)
+        self.stamp = stamp_of(message) or self._context.node.get_clock().now().nanoseconds  # some drivers do not stamp
+        for joint, value in self.arm.items():
+            if abs(value - self._still_at.get(joint, float("inf"))) > STILL_WITHIN[joint]:
+                self._still_at[joint] = value
+                self._still_since[joint] = self.stamp
+
+
+class ArmMotion:
+    """Moves the arm; `speeds` are by joint of a dataset, in m/s or rad/s. `watchdog` is ticked while waiting."""
+
+    def __init__(self, context: Any, state: ArmState, watchdog: Any, speeds: Mapping[str, float]):
+        from control_msgs.action import FollowJointTrajectory
+        from rclpy.action import ActionClient
+        from std_srvs.srv import Trigger
+
+        self._context = context
+        self._state = state
+        self._watchdog = watchdog
+        self._speeds = speeds
+        self._action = FollowJointTrajectory
+        self._client = ActionClient(context.node, FollowJointTrajectory, ACTION)
+        self._stop = context.node.create_client(Trigger, STOP_SERVICE)
+        self._sent: Any = None
+        self._handle: Any = None
+
+    def wait_for_driver(self) -> None:
+        """Wait for the action's server. Raises `RunFailure` if there is none."""
+        if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
+            raise RunFailure(f"nobody offers the action {ACTION}; does the robot's driver run?")
+
+    @contextlib.contextmanager
+    def stopping(self) -> Iterator[None]:
+        """A context out of which no exception, nor Ctrl-C, leads while the arm still moves."""
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            raise
+
+    def move(self, target: Pose) -> None:
+        """Move to `target` and return when /joint_states says that the arm is there.
+
+        Raises `Refused` if the driver rejects the move, and `RunFailure` if it gives up, a joint does not
+        arrive, or nothing is heard.
+        """
+        goal, needed = self._goal(target)
+        if goal is None:
+            return
+        self._sent = self._client.send_goal_async(goal)
+        self._wait(self._sent.done, f"the driver did not answer a goal for {ACTION}", wall=ANSWER)
+        self._handle = self._sent.result()
+        if not self._handle.accepted:
+            self._handle = self._sent = None
+            raise Refused(
+                f"the driver rejected the move to {describe(target)}; its own output says why (mode, runstop?)"
+            )
+        result = self._handle.get_result_async()
+        self._wait(
+            result.done, f"the driver did not finish the move to {describe(target)}", ros=2.0 * needed + PATIENCE
+        )
+        self._handle = self._sent = None
+        outcome = result.result().result
+        if outcome.error_code != self._action.Result.SUCCESSFUL:
+            raise RunFailure(
+                f"the driver gave up the move to {describe(target)}: {outcome.error_string or outcome.error_code}"
+            )
+        self._wait(lambda: not self._missing(target), lambda: self._not_there(target), ros=PATIENCE)
+
+    def stop(self) -> None:
+        """Cancel what is under way and wait for the driver's word that it is; else call its stop service.
+
+        Works also after a signal, when the node's own spinning has ended.
+        """
+        if self._sent is None:
+            return
+        deadline = time.monotonic() + STOPPING
+        self._spin_until(self._sent.done, deadline)
+        handle = self._handle or (self._sent.result() if self._sent.done() else None)
+        stopped = False
+        if handle is not None and handle.accepted:
+            canceled, ended = handle.cancel_goal_async(), handle.get_result_async()
+            stopped = self._spin_until(lambda: canceled.done() and ended.done(), deadline)
+        if not stopped and self._stop.service_is_ready():
+            called = self._stop.call_async(self._stop.srv_type.Request())
+            stopped = self._spin_until(called.done, time.monotonic() + STOPPING)
+        self._sent = self._handle = None
+        self._context.log.warning(
+            "the arm was stopped" if stopped else "the driver did not confirm that the arm stopped"
+        )
+
+    def _goal(self, target: Pose) -> tuple[Any, float]:
+        """Return the goal for the joints that have to move (None for none), and the seconds it needs."""
+        from builtin_interfaces.msg import Duration
+        from trajectory_msgs.msg import JointTrajectoryPoint
+
+        here = self._state.arm
+        wanted = dict(zip(JOINTS, target))
+        # Joints that stand where they should are left alone; the tolerance is far below what counts as arrived.
+        moving = [joint for joint in JOINTS if abs(wanted[joint] - here[joint]) > 0.1 * ARRIVED_WITHIN[joint]]
+        if not moving:
+            return None, 0.0
+        needed = max(abs(wanted[joint] - here[joint]) / self._speeds[joint] for joint in moving)
+        goal = self._action.Goal()
+        goal.trajectory.joint_names = [COMMANDED_NAMES[joint] for joint in moving]
+        point = JointTrajectoryPoint()
+        point.positions = [float(wanted[joint]) for joint in moving]
+        point.velocities = [float(self._speeds[joint]) for joint in moving]
+        point.time_from_start = Duration(sec=int(needed), nanosec=int(needed % 1.0 * 1e9))
+        goal.trajectory.points = [point]
+        return goal, needed
+
+    def _missing(self, target: Pose) -> dict[str, float]:
+        here = self._state.arm
+        gaps = {joint: value - here[joint] for joint, value in zip(JOINTS, target)}
+        return {joint: gap for joint, gap in gaps.items() if abs(gap) > ARRIVED_WITHIN[joint]}
+
+    def _not_there(self, target: Pose) -> str:
+        missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
+        return f"the driver says that the arm arrived at {describe(target)}, /joint_states does not: {missing}"
+
+    def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
+        """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time.
+
+        Both, since simulated time may run many times faster than messages travel.
+        """
+        clock = self._context.node.get_clock()
+        ros_start, wall_start = clock.now().nanoseconds, time.monotonic()
+        while not condition():
+            self._context.spin_once(timeout=0.05)
+            self._watchdog.tick()
+            in_time = clock.now().nanoseconds - ros_start <= ros * 1e9
+            if not in_time and time.monotonic() - wall_start > wall:
+                raise RunFailure(complaint() if callable(complaint) else complaint)
+
+    def _spin_until(self, condition, deadline: float) -> bool:
+        while not condition() and time.monotonic() < deadline:
+            self._context.executor.spin_once(timeout_sec=0.05)
+        return condition()

@@ -1,0 +1,141 @@
+"""The calibration as running nodes use it: the file, read again if it changes, and both lidars' clouds placed by it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
+from stretch_sim_cal.calibration.mounts.file import left_pose
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.recording.clouds import fields_from_message
+from stretch_sim_cal.ros.cloud_pairs import CloudPair
+from stretch_sim_cal.ros.frame_listener import FrameListener
+
+LOOK_EVERY = 1.0
+CALIBRATE = "run ros_align_dual_lidar, then ros_find_floor_calibration"
+# Wall time in s in which the broadcaster's frame should have been heard.
+BROADCAST_GRACE = 3.0
+DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("lidar", "<f4")])
+
+
+def usable_calibration(path: str | Path) -> CalibrationFile:
+    """Read a calibration file that can be put to use.
+
+    Raises `InputError` if it is missing, broken, contradicts itself or holds no calibration.
+    """
+    if not Path(path).exists():
+        raise InputError(f"{path}: there is no calibration yet; {CALIBRATE}")
+    file = CalibrationFile.load(path)
+    if file.contradictions:
+        raise InputError(f"{path}: contradicts itself: {'; '.join(file.contradictions)}; calibrate again or roll back")
+    if file.right_to_left is None and file.footprint_from_base is None:
+        raise InputError(f"{path}: holds no calibration; {CALIBRATE}")
+    return file
+
+
+class CalibrationWatch:
+    """Keeps `file` up to date; `changed` is called after each change. A change for the worse is a warning, once."""
+
+    def __init__(self, context, changed: Callable[[], None] = lambda: None):
+        self.path = Path(context.options.calibration_file or default_path()).expanduser()
+        self._log = context.log
+        self._changed = changed
+        self._version = self._look()
+        self.file = usable_calibration(self.path)
+        self._warn_of_gaps()
+        context.every(LOOK_EVERY, self._refresh)
+
+    def _look(self) -> tuple | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    def _refresh(self) -> None:
+        version = self._look()
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            self.file = usable_calibration(self.path)
+        except InputError as error:
+            self._log.warning(f"{error}; what was read before stays in use")
+            return
+        self._log.info(f"{self.path} has changed and is read again")
+        self._warn_of_gaps()
+        self._changed()
+
+    def _warn_of_gaps(self) -> None:
+        if self.file.right_to_left is None:
+            self._log.warning(f"{self.path} holds no alignment of the lidars; run ros_align_dual_lidar")
+        if self.file.footprint_from_base is None:
+            self._log.warning(f"{self.path} holds no floor; run ros_find_floor_calibration")
+        ours = default_robot_id()
+        others = {entry.robot_id for entry in self.file.entries.values()} - {ours, None, "unknown"}
+        if others and ours != "unknown":
+            self._log.warning(f"{self.path} was made for {', '.join(sorted(others))}, this robot is {ours}")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where each lidar's points go: `footprint_from_left`, `footprint_from_right` (4, 4); `frame` is its name in TF."""
+
+    frame: str
+    footprint_from_left: np.ndarray
+    footprint_from_right: np.ndarray
+
+    def combined(self, pair: CloudPair) -> np.ndarray:
+        """Return the returns of both lidars as records of `DISPLAY_DTYPE` (N,); `lidar` is 0 left, 1 right."""
+        parts = []
+        for number, (points, message, footprint_from_lidar) in enumerate(
+            (
+                (pair.left, pair.left_message, self.footprint_from_left),
+                (pair.right, pair.right_message, self.footprint_from_right),
+            )
+        ):
+            records = np.zeros(len(points), DISPLAY_DTYPE)
+            records["x"], records["y"], records["z"] = apply(footprint_from_lidar, points[:, :3]).T
+            records["intensity"] = points[:, 4] if points.shape[1] > 4 else _intensity(message)
+            records["lidar"] = number
+            parts.append(records)
+        return np.concatenate(parts)
+
+
+def _intensity(message) -> np.ndarray | float:
+    if any(field.name == "intensity" for field in message.fields):
+        return fields_from_message(message, ["intensity"], returns_only=True)["intensity"]
+    return 0.0
+
+
+def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> Placement:
+    """Return where the clouds belong by the calibration file, with TF in place of what the file does not hold.
+
+    Without a floor in the file the frame is the described footprint, else `floor_frame`. Raises `InputError` if a
+    frame is unknown, or the file's mounts cannot be this robot's.
+    """
+    file = calibration.file
+    base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
+    right_to_left = file.right_to_left
+    if right_to_left is None:
+        right_to_left = frames.lookup(options.left_lidar_frame, options.right_lidar_frame)
+    frame, footprint_from_base = options.floor_frame, file.footprint_from_base
+    if footprint_from_base is None:
+        frame = options.footprint_frame
+        footprint_from_base = frames.lookup(frame, options.base_link_frame)
+    footprint_from_left = footprint_from_base @ base_from_left
+    return Placement(frame, footprint_from_left, footprint_from_left @ right_to_left)
+
+
+def xyz(records: np.ndarray) -> np.ndarray:
+    """Return the points (N, 3) of records."""
+    return np.stack([records["x"], records["y"], records["z"]], axis=1)
+
+
+def warn_without_broadcast(context, frames: FrameListener, frame: str) -> None:
+    """Warn if TF does not have `frame` a while after the start: RViz would show nothing."""
+    if not context.spin_until(lambda: frames.tree.known(frame), timeout=BROADCAST_GRACE):
+        context.log.warning(f"frame '{frame}' is not in TF, so RViz shows nothing; run ros_broadcast_calibration")

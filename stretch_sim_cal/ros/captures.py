@@ -1,0 +1,241 @@
+"""What a collection needs beside motion: the checks before anything moves, and captures of what the lidars see.
+
+A capture is a few pairs of clouds of one arm pose, cropped around the robot and thinned.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.collection.settings import CollectionSettings
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.geometry.points import voxel_keys
+from stretch_sim_cal.geometry.transforms import SIDES, apply
+from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
+from stretch_sim_cal.ros.arm_motion import ACTION, ArmState
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
+
+BELOW_FLOOR = 0.5
+# Heights (m) up to which a point is floor, well below where an outline begins to count (0.06 m).
+FLOOR_WITHIN = 0.04
+# Pairs scanned before the arm stood still, one after the other, that are no mere latency any more.
+STALE_PAIRS = 30
+MOVING_MODES = ("position", "navigation")
+# Wall time that a status topic, which some driver publishes, and a parameter get.
+ANSWER = 3.0
+
+
+@dataclass(frozen=True)
+class CalibratedPoses:
+    """Where base_link and both lidars are by the calibration, in the calibrated footprint: 4x4 each; and what the alignment
+    observed, which knows the lidars' own errors."""
+
+    footprint_from_base: np.ndarray
+    footprint_from_left: np.ndarray
+    footprint_from_right: np.ndarray
+    observations: Observations | None = None
+
+    def points(self, side: int, cloud: np.ndarray) -> np.ndarray:
+        """Return the points (N, 3) of a lidar's returns (N, 3 or 5) in the calibrated footprint, with the lidar's own errors
+        taken out as far as the calibration knows them."""
+        own = cloud[:, :3] if self.observations is None else self.observations.corrected(side, cloud)
+        return apply((self.footprint_from_left, self.footprint_from_right)[side], own)
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What was seen: `points` (N, 3) in the calibrated footprint, and as `left` and `right` (N, 3 or 5), with
+    ring and intensity, in their lidar's own frame.
+
+    All are float32 and hold the same returns, `points` the left ones first. `actual` are the arm's joints at that
+    time, `joints` all of the description's.
+    """
+
+    points: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    actual: dict[str, float]
+    joints: dict[str, float]
+
+
+class Captures:
+    """Takes captures; listens to the lidars only while it does, since clouds are expensive to send and to simulate."""
+
+    def __init__(self, context: Any, options: Any, state: ArmState, watchdog: Any, settings: CollectionSettings):
+        self._context = context
+        self._options = options
+        self._state = state
+        self._watchdog = watchdog
+        self._settings = settings
+
+    def take(self, poses: CalibratedPoses) -> Capture:
+        """Wait until the arm stands still, and capture. Raises `RunFailure` (watchdog) if no clouds come."""
+        self._wait_until_settled()
+        pairs: list[CloudPair] = []
+        clouds = CloudPairs(self._context, self._options, self._watchdog, on_pair=pairs.append)
+        try:
+            return self._capture(pairs, poses)
+        finally:
+            clouds.close()
+
+    def _capture(self, pairs: list[CloudPair], poses: CalibratedPoses) -> Capture:
+        """Return the capture from the first pairs that were scanned after the arm had settled."""
+        settled = self._settled_at
+        positions: list[dict[str, float]] = []
+        used: list[CloudPair] = []
+        stale = 0
+        while len(used) < self._settings.frames:
+            self._context.spin_once(timeout=0.05)
+            self._watchdog.tick()
+            if self._settled_at != settled:  # it moved after all: what was scanned meanwhile is not of one pose
+                settled = self._settled_at
+                used.clear()
+                positions.clear()
+            fresh = [pair for pair in pairs if pair.stamp >= settled]
+            stale = 0 if fresh else stale + len(pairs)
+            if stale > STALE_PAIRS:
+                behind = 1e-9 * (self._state.stamp - pairs[-1].stamp)
+                raise RunFailure(
+                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: it cannot be told which were "
+                    "scanned after the arm stood still; synchronise the lidars' clocks with the robot's"
+                )
+            pairs.clear()
+            used += fresh
+            positions += [dict(self._state.positions) for _ in fresh]
+        left, right = (np.concatenate([getattr(pair, side) for pair in used]) for side in SIDES)
+        left = cropped(left, poses.footprint_from_left, self._settings)
+        right = cropped(right, poses.footprint_from_right, self._settings)
+        points = np.concatenate([poses.points(side, cloud) for side, cloud in enumerate((left, right))])
+        joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
+        return Capture(points, left, right, self._state.arm, joints)
+
+    @property
+    def _settled_at(self) -> int:
+        return self._state.still_since + round(self._settings.settle_time * 1e9)
+
+    def _wait_until_settled(self) -> None:
+        while self._state.stamp < self._settled_at:
+            self._context.spin_once(timeout=0.05)
+            self._watchdog.tick()
+
+
+def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:
+    """Return what of a lidar's returns (N, 3 or 5) lies around the robot, in the lidar's frame still, thinned.
+
+    Points are kept or left out, never moved: one in every cube of edge `cell`, of the floor, which is most of what is
+    seen and none of the outline, one in every cube of edge `floor_cell`.
+    """
+    seen = apply(footprint_from_lidar, points[:, :3])
+    near = np.hypot(seen[:, 0], seen[:, 1]) <= settings.crop_radius
+    near &= (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)
+    points, height = points[near], seen[near, 2]
+    floor = np.abs(height) < FLOOR_WITHIN
+    kept = [_one_per_cell(points[floor], settings.floor_cell), _one_per_cell(points[~floor], settings.cell)]
+    return np.concatenate(kept)
+
+
+def _one_per_cell(points: np.ndarray, cell: float) -> np.ndarray:
+    _, first = np.unique(voxel_keys(points[:, :3], cell), return_index=True)
+    return points[np.sort(first)]
+
+
+def calibrated_poses(options: Any, frames: FrameListener, watchdog: Any) -> CalibratedPoses:
+    """Return where the calibration in TF has the lidars, the left one by its mount if that was found.
+
+    Raises `Refused` if nobody broadcasts a calibration.
+    """
+    frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+    try:
+        footprint_from_base, base_from_left, left_from_right = frames.wait_for(
+            (options.floor_frame, options.base_link_frame),
+            (options.base_link_frame, options.left_lidar_frame),
+            (options.left_lidar_frame, options.right_calibrated_frame),
+            watchdog=watchdog,
+        )
+    except InputError as error:
+        raise Refused(f"the calibration is not in TF ({error}); run ros_broadcast_calibration beside this") from error
+    if frames.tree.known(options.left_calibrated_frame):  # broadcast together with the frames above
+        base_from_left = frames.lookup(options.base_link_frame, options.left_calibrated_frame)
+    footprint_from_left = footprint_from_base @ base_from_left
+    path = getattr(options, "calibration_file", "") or default_path()
+    file = CalibrationFile.load_or_empty(path)
+    return CalibratedPoses(
+        footprint_from_base, footprint_from_left, footprint_from_left @ left_from_right,
+        load_beside(path, file.right_to_left),
+    )  # fmt: skip
+
+
+def robot_description(context: Any, frames: FrameListener, watchdog: Any) -> str:
+    """Return the URDF text on /robot_description. Raises `RunFailure` (watchdog) if there is none."""
+    silence = f"no message on {DESCRIPTION_TOPIC}"
+    watchdog.watch(silence, lambda: "the poses are planned on it; does the robot's driver run?")
+    while frames.description is None:
+        context.spin_once()
+        watchdog.tick()
+    watchdog.forget(silence)
+    return frames.description
+
+
+def check_driver(context: Any) -> None:
+    """Raise `Refused` if the driver would not, or should not, move. What it does not tell is a warning."""
+    mode = _driver_mode(context)
+    if mode is None:
+        context.log.warning("the driver does not tell its mode; position or navigation is needed")
+    elif mode not in MOVING_MODES:
+        raise Refused(
+            f"the driver's mode is '{mode}', it has to be {' or '.join(MOVING_MODES)}; "
+            f"for example: ros2 param set {_driver_name(context)} mode position"
+        )
+    runstopped = _flag(context, "/is_runstopped")
+    if runstopped:
+        raise Refused("the runstop is on; release it (ros2 service call /runstop std_srvs/srv/SetBool '{data: false}')")
+    homed = _flag(context, "/is_homed")
+    if homed is False:
+        raise Refused("the robot has not been homed; call /home_the_robot (std_srvs/srv/Trigger) first")
+    for topic, value in (("/is_runstopped", runstopped), ("/is_homed", homed)):
+        if value is None:
+            context.log.warning(f"the driver does not say {topic}; look yourself")
+
+
+def _driver_name(context: Any) -> str | None:
+    """Return the full name of the node that offers the action, None if there is none."""
+    infos = context.node.get_publishers_info_by_topic(f"{ACTION}/_action/feedback")
+    return next((f"{info.node_namespace.rstrip('/')}/{info.node_name}" for info in infos), None)
+
+
+def _driver_mode(context: Any) -> str | None:
+    from rcl_interfaces.srv import GetParameters
+
+    name = _driver_name(context)
+    if name is None:
+        return None
+    client = context.node.create_client(GetParameters, f"{name}/get_parameters")
+    try:
+        if not context.spin_until(client.service_is_ready, timeout=ANSWER):
+            return None
+        asked = client.call_async(GetParameters.Request(names=["mode"]))
+        if not context.spin_until(asked.done, timeout=ANSWER):
+            return None
+        values = asked.result().values
+        return values[0].string_value or None if values else None
+    finally:
+        context.node.destroy_client(client)
+
+
+def _flag(context: Any, topic: str) -> bool | None:
+    """Return what the driver says on a status topic; None if it has none, or says nothing."""
+    from std_msgs.msg import Bool
+
+    if not context.node.get_publishers_info_by_topic(topic):
+        return None
+    heard: list[bool] = []
+    subscription = context.node.create_subscription(Bool, topic, lambda message: heard.append(message.data), 1)
+    try:
+        context.spin_until(lambda: bool(heard), timeout=ANSWER)
+    finally:
+        context.node.destroy_subscription(subscription)
+    return heard[-1] if heard else None

@@ -1,0 +1,147 @@
+"""The stream of cloud pairs of both lidars, with all that can be wrong with it said in words."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.frame_tree import complaint_about_frame
+from stretch_sim_cal.recording.pairing import MILLISECOND, Pair, StampPairing, stamp_of
+from stretch_sim_cal.ros.subscription import MatchedSubscription
+from stretch_sim_cal.ros.watchdog import Progress, Watchdog
+
+
+@dataclass(frozen=True)
+class CloudPair:
+    """Two clouds taken at about the same time; `stamp` (ns) is the left one's."""
+
+    left_message: Any
+    right_message: Any
+    stamp: int
+
+    @cached_property
+    def left(self) -> np.ndarray:
+        """The left lidar's returns (N, 5) float32 in its own frame: x, y, z, ring, intensity; (N, 3) if it sends no more."""
+        return returns_from_message(self.left_message)
+
+    @cached_property
+    def right(self) -> np.ndarray:
+        """The right lidar's returns, as `left`."""
+        return returns_from_message(self.right_message)
+
+
+class CloudPairs:
+    """Subscribes to both lidars and pairs what they send. `options` are those of `CLOUD_OPTIONS`.
+
+    Clouds without a single return are skipped and counted. While a pair is being worked on, up to `depth` clouds per
+    topic wait in the middleware; beyond that the oldest are lost, which costs pairs but never breaks one.
+    """
+
+    def __init__(self, context, options, watchdog: Watchdog | None = None, depth: int = 5,
+                 on_pair: Callable[[CloudPair], None] | None = None):  # fmt: skip
+        from sensor_msgs.msg import PointCloud2
+
+        self._context = context
+        self._watchdog = watchdog
+        self._pairing: StampPairing = StampPairing(options.max_time_difference)
+        self._pairs: deque[CloudPair] = deque()
+        self._on_pair = on_pair or self._pairs.append
+        self._frames = {"left": options.left_lidar_frame, "right": options.right_lidar_frame}
+        self._complained: set[str] = set()
+        self.empty = dict.fromkeys(SIDES, 0)
+        self.topics = {"left": options.left_lidar_topic, "right": options.right_lidar_topic}
+        if self.topics["left"] == self.topics["right"]:
+            raise InputError(f"left_lidar_topic and right_lidar_topic are both {self.topics['left']}")
+        context.log.info(f"listening to {self.topics['left']} and {self.topics['right']}", once=True)
+        self._subscriptions = []
+        for side in SIDES:
+            subscription = MatchedSubscription(
+                context, PointCloud2, self.topics[side], lambda message, side=side: self._take(side, message), depth
+            )
+            self._subscriptions.append(subscription)
+            if watchdog:
+                watchdog.watch(self._silence(side), subscription.diagnose)
+
+    def close(self) -> None:
+        """Stop listening to the lidars, and watching for their silence."""
+        for subscription in self._subscriptions:
+            subscription.close()
+        if self._watchdog:
+            for name in (*map(self._silence, SIDES), self._no_pairs):
+                self._watchdog.forget(name)
+
+    @property
+    def counts(self):
+        return self._pairing.counts
+
+    def take(self, count: int, label: str) -> Iterator[CloudPair]:
+        """Yield `count` pairs as they arrive, showing progress. Raises `RunFailure` (watchdog) if none come."""
+        with Progress(label, count) as progress:
+            while progress.count < count:
+                self._context.spin_until(self._has_pair)
+                yield self._pairs.popleft()
+                progress.advance()
+
+    def summary(self) -> str:
+        """Return what arrived and what of it was of use, as one line."""
+        empty = f", empty: {self.empty['left']} left, {self.empty['right']} right" if any(self.empty.values()) else ""
+        return self._pairing.counts.sentence() + empty
+
+    def _has_pair(self) -> bool:
+        if self._watchdog:
+            self._watchdog.tick()
+        return bool(self._pairs)
+
+    def _silence(self, side: str) -> str:
+        return f"no messages on {self.topics[side]}"
+
+    @property
+    def _no_pairs(self) -> str:
+        return f"no pair of clouds from {self.topics['left']} and {self.topics['right']}"
+
+    def _take(self, side: str, message) -> None:
+        if self._watchdog:
+            self._watchdog.seen(self._silence(side))
+            if all(self._pairing.counts.received.values()):
+                self._watchdog.watch(self._no_pairs, self._why_no_pairs)
+        self._check_frame(side, message.header.frame_id)
+        for pair in self._pairing.add(side, stamp_of(message), message):
+            self._offer(pair)
+
+    def _offer(self, pair: Pair) -> None:
+        clouds = CloudPair(pair.left, pair.right, pair.stamp)
+        counts = {"left": len(clouds.left), "right": len(clouds.right)}
+        if not all(counts.values()):
+            for side in SIDES:
+                self.empty[side] += not counts[side]
+            return
+        if self._watchdog:
+            self._watchdog.seen(self._no_pairs)
+        self._on_pair(clouds)
+
+    def _check_frame(self, side: str, frame: str) -> None:
+        options = {"topics": "left_lidar_topic and right_lidar_topic", "frame": f"{side}_lidar_frame"}
+        complaint = complaint_about_frame(side, self.topics[side], frame, self._frames, options)
+        if complaint and complaint not in self._complained:
+            self._complained.add(complaint)
+            self._context.log.warning(complaint)
+
+    def _why_no_pairs(self) -> str:
+        counts = self._pairing.counts
+        if any(self.empty.values()):
+            return f"{self.empty['left']} left and {self.empty['right']} right clouds held no return at all"
+        if counts.duplicates or counts.out_of_order:
+            return f"{counts.duplicates} clouds repeat the stamp of the one before and {counts.out_of_order} are older"
+        if counts.closest_miss is not None:
+            return (
+                f"both topics send, but their stamps are never closer than {counts.closest_miss / MILLISECOND:.0f} ms; "
+                f"{self._pairing.bound / MILLISECOND:.0f} ms are allowed (max_time_difference); are the clocks of both "
+                "lidars synchronised?"
+            )
+        return "too few clouds came since the last one"

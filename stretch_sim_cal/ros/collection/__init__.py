@@ -1,1 +1,0 @@
-"""Collecting body-shape data: planned, checked, moved, captured, resumed."""

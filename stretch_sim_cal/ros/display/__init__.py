@@ -1,1 +1,0 @@
-"""What goes out for RViz: calibrated clouds and markers."""

@@ -1,0 +1,191 @@
+"""What the simulated robot's drivers publish: description, joints and frames, and both lidars' clouds, to DDS and into a
+recording."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rclpy.event_handler import PublisherEventCallbacks
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import JointState, PointCloud2
+from std_msgs.msg import String
+from tf2_msgs.msg import TFMessage
+
+from stretch_sim_cal.geometry.transforms import SIDES, from_rotation_translation
+from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import local_motion
+from stretch_sim_cal.robot.model import Joint
+from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
+from stretch_sim_cal.ros.subscription import type_name
+from stretch_sim_cal.simulation.faults import Faults
+
+STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
+
+
+class Publisher:
+    """Publishes one topic and, if there is a recording, writes it there as well.
+
+    Not more than `rate` messages per second of wall time are sent, however fast simulated time passes: every message
+    that a node written in Python takes costs it up to a millisecond. A recording gets all of them.
+    """
+
+    def __init__(
+        self, node: Node, kind: type, topic: str, depth: int, latched: bool, rate: float,
+        recording: RecordingWriter | None,
+    ):  # fmt: skip
+        durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+        profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
+        self._publisher = node.create_publisher(
+            kind, topic, profile, event_callbacks=PublisherEventCallbacks(use_default_callbacks=False)
+        )  # without QoS events: each would be looked at whenever the node looks for callbacks
+        self._topic = self._publisher.topic_name
+        self._interval = 1.0 / rate
+        self._sent = -math.inf
+        self._recording = recording
+        if recording is not None:
+            recording.add_topic(self._topic, type_name(kind), latched)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody, a subscriber or the recording, takes what is published."""
+        return self._recording is not None or self._publisher.get_subscription_count() > 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a message would be taken now."""
+        return self.is_heard and (self._recording is not None or self._may_send)
+
+    @property
+    def _may_send(self) -> bool:
+        return time.monotonic() - self._sent >= self._interval
+
+    def publish(self, message: Any, stamp: int) -> None:
+        """Publish a message at simulated time `stamp`, in ns, unless the last one was too short a while ago."""
+        if self._may_send:
+            self._sent = time.monotonic()
+            self._publisher.publish(message)
+        if self._recording is not None:
+            self._recording.write_message(self._topic, stamp, message, serialize_message(message))
+
+
+class Publishers:
+    """Makes publishers on one node, all with or without a recording."""
+
+    def __init__(self, node: Node, recording: RecordingWriter | None = None):
+        self._node = node
+        self._recording = recording
+
+    def create(
+        self, kind: type, topic: str, depth: int = 10, latched: bool = False, recorded: bool = True,
+        rate: float = math.inf,
+    ) -> Publisher:  # fmt: skip
+        """Return a reliable publisher; a `latched` one (transient local) also serves those who subscribe later."""
+        recording = self._recording if recorded else None
+        return Publisher(self._node, kind, topic, depth, latched, rate, recording)
+
+
+class RobotState:
+    """Publishes /robot_description and /tf_static once, /joint_states and /tf whenever `publish` is called.
+
+    `description` is the URDF text that the robot believes in, with the lidars where it says.
+    """
+
+    def __init__(self, publishers: Publishers, description: str):
+        self._description = String(data=description)
+        self._model = parse_urdf(description)
+        self._description_publisher = publishers.create(String, "/robot_description", depth=1, latched=True)
+        self._static = publishers.create(TFMessage, "/tf_static", depth=1, latched=True)
+        self._moving = publishers.create(TFMessage, "/tf", depth=100, rate=STATE_RATE)
+        self._joint_states = publishers.create(JointState, "/joint_states", rate=STATE_RATE)
+
+    def publish_once(self, stamp: int) -> None:
+        """Publish what never changes, at simulated time `stamp` in ns."""
+        fixed = [joint for joint in self._model.joints.values() if joint.variables == 0]
+        transforms = {(joint.parent, joint.child): joint.parent_from_joint for joint in fixed}
+        self._description_publisher.publish(self._description, stamp)
+        self._static.publish(transforms_message(transforms, stamp), stamp)
+
+    def publish(self, positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int) -> None:
+        """Publish joint positions and velocities (by the description's joint names) and the frames they move."""
+        if self._joint_states.is_due:
+            self._joint_states.publish(joint_state_message(positions, velocities, stamp), stamp)
+        if self._moving.is_due:
+            moving = [joint for joint in self._model.joints.values() if joint.variables == 1]
+            transforms = {(joint.parent, joint.child): self._parent_from_child(joint, positions) for joint in moving}
+            self._moving.publish(transforms_message(transforms, stamp), stamp)
+
+    def _parent_from_child(self, joint: Joint, positions: Mapping[str, float]) -> np.ndarray:
+        position = np.asarray(self._position(joint, positions))
+        return joint.parent_from_joint @ from_rotation_translation(*local_motion(joint, position))
+
+    def _position(self, joint: Joint, positions: Mapping[str, float]) -> float:
+        if joint.mimic is None:
+            return positions.get(joint.name, 0.0)
+        followed = self._position(self._model.joints[joint.mimic.joint], positions)
+        return joint.mimic.multiplier * followed + joint.mimic.offset
+
+
+@dataclass
+class _Driver:
+    side: str
+    publisher: Publisher
+    tick: int = 0
+    published: int = 0
+
+
+class LidarDrivers:
+    """Publishes /lidar_points_left and /lidar_points_right. Scans that nobody takes are not cast.
+
+    Scan `tick` is the same whether earlier ones were cast or not, so a run's data does not depend on who listened.
+    """
+
+    # Enough for a consumer that is busy for half a second; older clouds make place for newer ones.
+    DEPTH = 5
+
+    def __init__(self, publishers: Publishers, simulation: Any, frames: dict[str, str], faults: Faults):
+        self._simulation = simulation
+        self._frames = frames
+        self._faults = faults
+        self._drivers = [
+            _Driver(side, publishers.create(PointCloud2, f"/lidar_points_{side}", self.DEPTH)) for side in SIDES
+        ]
+
+    @property
+    def are_heard(self) -> bool:
+        """Whether anybody takes clouds of at least one lidar."""
+        return any(driver.publisher.is_heard for driver in self._drivers)
+
+    def listen(self) -> None:
+        """Let the simulation know whether anybody takes what it casts from now on."""
+        self._simulation.listen(self.are_heard)
+
+    @property
+    def published(self) -> dict[str, int]:
+        """How many clouds each lidar has published."""
+        return {driver.side: driver.published for driver in self._drivers}
+
+    def step(self, now: float) -> None:
+        """Publish every scan that has been completed by simulated time `now`, in s."""
+        for driver in self._drivers:
+            while self._simulation.start_time(driver.side, driver.tick) + self._simulation.period <= now:
+                if driver.publisher.is_heard and self._faults.publishes(driver.side, driver.tick):
+                    self._publish(driver)
+                driver.tick += 1
+
+    def _publish(self, driver: _Driver) -> None:
+        start = self._simulation.start_time(driver.side, driver.tick)
+        offset = self._faults.clock_offset(driver.side)
+        scan = self._simulation.scan(driver.side, driver.tick)
+        if scan is None:
+            return
+        if offset:
+            scan["timestamp"] += offset
+        message = cloud_message(scan, self._frames[driver.side], round((start + offset) * 1e9))
+        driver.publisher.publish(message, round((start + self._simulation.period) * 1e9))
+        driver.published += 1

@@ -1,0 +1,336 @@
+"""The simulated robot: commanded as the robot's driver is, by the action /follow_joint_trajectory, services and the `mode`
+parameter, and put together with what its drivers publish."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from control_msgs.action import FollowJointTrajectory
+from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
+from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.task import Future
+from rosgraph_msgs.msg import Clock
+from std_msgs.msg import Bool, String
+from std_srvs.srv import SetBool, Trigger
+
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
+from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.ros.messages import time_message
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publishers, RobotState
+from stretch_sim_cal.simulation.faults import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
+from stretch_sim_cal.simulation.joints import Joints
+from stretch_sim_cal.simulation.trajectory import (
+    GOAL_TOLERANCE_VIOLATED,
+    INVALID_GOAL,
+    PATH_TOLERANCE_VIOLATED,
+    SUCCESSFUL,
+    Arrival,
+    Following,
+    GoalRefused,
+    Waypoint,
+    read_waypoints,
+)
+
+STEP = 25_000_000  # ns: joints, frames and /clock at 40 Hz, four steps to a scan
+STATUS_EVERY = 1_000_000_000  # ns
+# "As fast as possible" is bounded, because messages beyond what a consumer written in Python can take are lost work:
+# with clouds (paired, decoded, used), and while joints move (states, frames and clock only). While nobody waits for
+# anything but time, more than the simulation's `idle_factor` would only take the processor from those who compute.
+BOUND_WITH_CLOUDS = 3.0
+BOUND_MOVING = 20.0
+CLOCK_RATE = 100.0  # per second of wall time, at most
+ACTION = "/follow_joint_trajectory"
+FEEDBACK_EVERY = 0.05  # s of wall time: however fast simulated time passes, somebody has to take it
+MOVING_MODES = ("position", "navigation")
+# Modes that the robot's driver has and in which it takes no positions.
+OTHER_MODES = ("trajectory", "velocity")
+
+
+@dataclass
+class _Active:
+    """What moves the joints at present: a goal, or (without handle) a pose that a service goes to."""
+
+    following: Following
+    done: Future
+    handle: ServerGoalHandle | None = None
+    next_feedback: float = -math.inf
+
+
+class TrajectoryServer:
+    """Takes goals, and moves the joints step by step with simulated time; a new goal takes the place of a running one.
+
+    `refusal` says why nothing may move at present (wrong mode, runstop, not homed), or returns None. Everything runs
+    in the thread that calls `step` and spins the node.
+    """
+
+    def __init__(self, node: Node, joints: Joints, refusal: Callable[[], str | None]):
+        self._log = node.get_logger()
+        self._joints = joints
+        self._refusal = refusal
+        self._now = 0.0
+        self._active: _Active | None = None
+        self._server = ActionServer(
+            node,
+            FollowJointTrajectory,
+            ACTION,
+            execute_callback=self._execute,
+            goal_callback=self._consider,
+            cancel_callback=lambda handle: CancelResponse.ACCEPT,
+        )
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a goal is being followed."""
+        return self._active is not None
+
+    def step(self, now: float) -> None:
+        """Go on to simulated time `now`, in s, after the joints have moved to it."""
+        self._now = now
+        active = self._active
+        if active is None:
+            return
+        if active.handle is not None and active.handle.is_cancel_requested:
+            self._joints.hold()
+            self._finish("canceled", SUCCESSFUL, "canceled")
+            return
+        progress = active.following.update(now)
+        if active.handle is not None and time.monotonic() >= active.next_feedback:
+            active.next_feedback = time.monotonic() + FEEDBACK_EVERY
+            active.handle.publish_feedback(self._feedback(active.following))
+        if progress is Arrival.ARRIVED:
+            self._finish("succeed", SUCCESSFUL, "")
+        elif progress is Arrival.LATE:
+            missing = ", ".join(f"{name} by {gap:+.4f}" for name, gap in active.following.missing().items())
+            self._joints.hold()
+            self._finish("abort", GOAL_TOLERANCE_VIOLATED, f"did not arrive: {missing}")
+
+    def abort(self, reason: str) -> None:
+        """Stop the joints where they are and end what was moving them, for an outside reason (runstop, stop service)."""
+        self._joints.hold()
+        if self._active is not None:
+            self._finish("abort", PATH_TOLERANCE_VIOLATED, reason)
+
+    async def go_to(self, poses: Sequence[Mapping[str, float]]) -> FollowJointTrajectory.Result:
+        """Move through `poses` (values by commanded joint) in place of any goal, and return how that ended."""
+        return await self._begin([Waypoint(dict(pose), {}, 0.0) for pose in poses], None)
+
+    def _consider(self, request: FollowJointTrajectory.Goal) -> GoalResponse:
+        try:
+            reason = self._refusal()
+            if reason:
+                raise GoalRefused(INVALID_GOAL, reason)
+            if request.multi_dof_trajectory.points:
+                raise GoalRefused(INVALID_GOAL, "multi_dof_trajectory is not supported")
+            read_waypoints(request.trajectory, self._joints.ranges)
+        except GoalRefused as refused:
+            self._log.error(f"{ACTION}: goal rejected: {refused}")
+            return GoalResponse.REJECT
+        return GoalResponse.ACCEPT
+
+    async def _execute(self, handle: ServerGoalHandle) -> FollowJointTrajectory.Result:
+        return await self._begin(read_waypoints(handle.request.trajectory, self._joints.ranges), handle)
+
+    def _begin(self, waypoints: Sequence[Waypoint], handle: ServerGoalHandle | None) -> Future:
+        if self._active is not None:
+            self._finish("abort", INVALID_GOAL, "a newer command took its place")
+        following = Following(self._joints, waypoints, self._now)
+        self._active = _Active(following, Future(), handle)
+        return self._active.done
+
+    def _finish(self, end: str, code: int, text: str) -> None:
+        active, self._active = self._active, None
+        if active.handle is not None:
+            getattr(active.handle, end)()
+        active.done.set_result(FollowJointTrajectory.Result(error_code=code, error_string=text))
+
+    def _feedback(self, following: Following) -> FollowJointTrajectory.Feedback:
+        feedback = FollowJointTrajectory.Feedback()
+        feedback.header.stamp = time_message(round(self._now * 1e9))
+        desired = following.waypoint.positions
+        feedback.joint_names = list(desired)
+        feedback.desired.positions = list(desired.values())
+        feedback.actual.positions = [float(self._joints.positions[name]) for name in desired]
+        feedback.error.positions = [d - a for d, a in zip(feedback.desired.positions, feedback.actual.positions)]
+        return feedback
+
+
+class DriverState:
+    """What decides whether the robot may move: the driver's mode, the runstop, and whether it has been homed."""
+
+    def __init__(self, mode: str = "position", homed: bool = True):
+        self.mode = mode
+        self.runstopped = False
+        self.homed = homed
+
+    def refusal(self) -> str | None:
+        """Return why the robot may not move, None if it may."""
+        if self.runstopped:
+            return "the runstop is on; switch it off with /runstop"
+        if not self.homed:
+            return "the robot has not been homed; call /home_the_robot"
+        if self.mode not in MOVING_MODES:
+            return f"the driver's mode is '{self.mode}'; set its parameter mode to {' or '.join(MOVING_MODES)}"
+        return None
+
+
+class DriverServices:
+    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and says /mode, /is_homed, /is_runstopped.
+
+    `stow` and `home` are the poses (values by commanded joint, one after another) that the services go to.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        state: DriverState,
+        trajectories: TrajectoryServer,
+        publishers: Publishers,
+        stow: Sequence[Mapping[str, float]],
+        home: Sequence[Mapping[str, float]],
+    ):
+        self._state = state
+        self._trajectories = trajectories
+        self._poses = {"stow": stow, "home": home}
+        self._mode = publishers.create(String, "/mode", depth=1)
+        self._homed = publishers.create(Bool, "/is_homed", depth=1)
+        self._runstopped = publishers.create(Bool, "/is_runstopped", depth=1)
+        node.create_service(Trigger, "/stow_the_robot", self._stow)
+        node.create_service(Trigger, "/home_the_robot", self._home)
+        node.create_service(Trigger, "/stop_the_robot", self._stop)
+        node.create_service(SetBool, "/runstop", self._runstop)
+        description = ParameterDescriptor(description=f"driver mode: {', '.join(MOVING_MODES + OTHER_MODES)}")
+        if not node.has_parameter("mode"):
+            node.declare_parameter("mode", state.mode, description)
+        node.add_on_set_parameters_callback(self._set_mode)
+
+    def publish(self, stamp: int) -> None:
+        """Say mode, homed and runstop at simulated time `stamp`, in ns."""
+        self._mode.publish(String(data=self._state.mode), stamp)
+        self._homed.publish(Bool(data=self._state.homed), stamp)
+        self._runstopped.publish(Bool(data=self._state.runstopped), stamp)
+
+    async def _stow(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        return await self._go_to("stow", response)
+
+    async def _home(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        if not self._state.runstopped:
+            self._state.homed = True
+        return await self._go_to("home", response)
+
+    async def _go_to(self, pose: str, response: Trigger.Response) -> Trigger.Response:
+        reason = self._state.refusal()
+        if reason:
+            response.success, response.message = False, reason
+            return response
+        result = await self._trajectories.go_to(self._poses[pose])
+        response.success = result.error_code == SUCCESSFUL
+        response.message = result.error_string or f"{pose} done"
+        return response
+
+    def _stop(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._trajectories.abort("stopped by /stop_the_robot")
+        response.success, response.message = True, "stopped"
+        return response
+
+    def _runstop(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
+        self._state.runstopped = request.data
+        if request.data:
+            self._trajectories.abort("the runstop was switched on")
+        response.success, response.message = True, f"runstop {'on' if request.data else 'off'}"
+        return response
+
+    def _set_mode(self, parameters: Sequence[Parameter]) -> SetParametersResult:
+        for parameter in parameters:
+            if parameter.name != "mode":
+                continue
+            if parameter.value not in MOVING_MODES + OTHER_MODES:
+                return SetParametersResult(
+                    successful=False,
+                    reason=f"mode '{parameter.value}' is not one of {', '.join(MOVING_MODES + OTHER_MODES)}",
+                )
+            self._state.mode = parameter.value
+            if parameter.value not in MOVING_MODES:
+                self._trajectories.abort(f"the driver's mode was set to '{parameter.value}'")
+        return SetParametersResult(successful=True)
+
+
+class SimulatedRobot:
+    """The robot's drivers over a simulation: every `step` lets `STEP` ns of simulated time pass and publishes it."""
+
+    def __init__(self, context: NodeContext, simulation: Any, faults: Faults, recording: RecordingWriter | None):
+        node = context.node
+        publishers = Publishers(node, recording)
+        self._simulation = simulation
+        self._faults = faults
+        self._state = DriverState(context.options.mode, homed=not faults.not_homed)
+        self._truth = publishers.create(String, "~/ground_truth", depth=1, latched=True, recorded=False)
+        self._truth.publish(String(data=json.dumps(simulation.ground_truth())), 0)
+        self._clock = publishers.create(Clock, "/clock", recorded=False, rate=CLOCK_RATE)
+        self._robot = RobotState(publishers, simulation.nominal_description)
+        frames = dict(zip(SIDES, stretch.LIDAR_LINKS))
+        self.lidars = LidarDrivers(publishers, simulation, frames, faults)
+        self._trajectories = TrajectoryServer(node, simulation.joints, self._state.refusal)
+        known = simulation.joints.ranges
+        poses = {
+            name: [{joint: value for joint, value in pose.items() if joint in known} for pose in way]
+            for name, way in (("stow", _stowing(stretch.STOW)), ("home", [stretch.HOME]))
+        }
+        self._services = DriverServices(node, self._state, self._trajectories, publishers, **poses)
+        simulation.joints.stick(faults.stuck)
+        self._pushed = False
+        self._now = 0
+        self._robot.publish_once(self._now)
+        self._publish()
+
+    @property
+    def now(self) -> float:
+        """Simulated time in s."""
+        return self._now * 1e-9
+
+    @property
+    def bound(self) -> float:
+        """How fast simulated time may pass at present if no factor is asked for."""
+        if self.lidars.are_heard:
+            return BOUND_WITH_CLOUDS
+        return BOUND_MOVING if self._trajectories.is_moving else self._simulation.idle_factor
+
+    def step(self) -> None:
+        """Let one step of simulated time pass."""
+        self._now += STEP
+        if self._faults.crash is not None and self.now >= self._faults.crash:
+            os._exit(CRASH_EXIT_CODE)
+        if self._faults.push is not None and not self._pushed:
+            self._push_when_due(self._faults.push)
+        self.lidars.listen()
+        self._simulation.joints.step(STEP * 1e-9)
+        self._trajectories.step(self.now)
+        self._publish()
+        self.lidars.step(self.now)
+
+    def _push_when_due(self, tick: int) -> None:
+        if self.now >= self._simulation.start_time("left", tick):
+            self._simulation.move_base(from_xyz_rpy((PUSH_DISTANCE, 0.0, 0.0), (0.0, 0.0, PUSH_ANGLE)))
+            self._pushed = True
+
+    def _publish(self) -> None:
+        self._clock.publish(Clock(clock=time_message(self._now)), self._now)
+        joints = self._simulation.joints
+        self._robot.publish(joints.joint_positions, joints.joint_velocities, self._now)
+        if self._now % STATUS_EVERY == 0:
+            self._services.publish(self._now)
+
+
+def _stowing(stow: Mapping[str, float]) -> list[dict[str, float]]:
+    """Return the way to the stowed pose: the arm in first, then the hand over the base, then down."""
+    first = {stretch.ARM_JOINT: stow[stretch.ARM_JOINT]}
+    last = {"lift_joint": stow["lift_joint"]}
+    return [first, {name: value for name, value in stow.items() if name not in first | last}, last]

@@ -1,0 +1,100 @@
+"""Says which topic is silent, and gives up after a while; and shows progress while data is collected.
+
+Liveness is measured with the steady clock: it must work also if /clock stands still.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TextIO
+
+from tqdm import tqdm
+
+from stretch_sim_cal.errors import RunFailure
+
+WARN_AFTER = 5.0
+# Between two ticks a node may be busy computing; that time is not the topic's silence.
+LONGEST_TICK = 0.5
+
+
+@dataclass
+class _Watched:
+    diagnose: Callable[[], str]
+    silent: float = 0.0
+    warned: bool = False
+
+
+class Watchdog:
+    """Counts the seconds that each watched thing has been silent, while the node was listening.
+
+    A silence is named by what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after
+    `WARN_AFTER` s, `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the
+    silence's own `diagnose` finds. `now` is the steady clock (replaced in tests).
+    """
+
+    def __init__(self, timeout: float, warn: Callable[[str], object], now: Callable[[], float] = time.monotonic):
+        self.timeout = timeout
+        self._warn = warn
+        self._now = now
+        self._last_tick = now()
+        self._watched: dict[str, _Watched] = {}
+
+    def watch(self, name: str, diagnose: Callable[[], str]) -> None:
+        """Begin to watch for the silence `name`; `diagnose` returns, when asked, why it may be (part of a sentence)."""
+        self._watched.setdefault(name, _Watched(diagnose))
+
+    def forget(self, name: str) -> None:
+        """Stop to watch for `name`: all that is needed has been heard."""
+        self._watched.pop(name, None)
+
+    def seen(self, name: str) -> None:
+        """Note that the silence `name` has just been broken."""
+        if name in self._watched:
+            self._watched[name].silent = 0.0
+            self._watched[name].warned = False
+
+    def tick(self) -> None:
+        """Count the time since the last tick, up to `LONGEST_TICK`. Raises `RunFailure` if a silence is too long."""
+        now = self._now()
+        elapsed = min(now - self._last_tick, LONGEST_TICK)
+        self._last_tick = now
+        for name, watched in self._watched.items():
+            watched.silent += elapsed
+            if watched.silent >= self.timeout:
+                raise RunFailure(f"{name} for {watched.silent:.0f} s, giving up: {watched.diagnose()}")
+            if watched.silent >= min(WARN_AFTER, self.timeout / 2) and not watched.warned:
+                watched.warned = True
+                end = "" if math.isinf(self.timeout) else f" (giving up after {self.timeout:.0f} s)"
+                self._warn(f"{name} for {watched.silent:.0f} s: {watched.diagnose()}{end}")
+
+
+class Progress:
+    """A progress bar on a terminal; elsewhere a line every few seconds."""
+
+    LINE_EVERY = 5.0
+
+    def __init__(self, label: str, total: int, stream: TextIO | None = None):
+        self.label, self.total, self.count = label, total, 0
+        self._stream = stream or sys.stderr
+        self._bar = None
+        if self._stream.isatty():
+            self._bar = tqdm(total=total, desc=label, file=self._stream, leave=False)
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self) -> None:
+        """Count one more."""
+        self.count += 1
+        if self._bar is not None:
+            self._bar.update()
+        elif time.monotonic() - self._last_line >= self.LINE_EVERY:
+            self._last_line = time.monotonic()
+            print(f"{self.label}: {self.count} of {self.total}", file=self._stream, flush=True)

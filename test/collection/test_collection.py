@@ -1,0 +1,230 @@
+"""Planning a collection: every pose that can be reached without a collision, once; the others listed with a reason."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.collection.clearance import Sweep
+from stretch_sim_cal.collection.plan import plan_collection, samples_between
+from stretch_sim_cal.collection.settings import load_settings
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+from stretch_sim_cal.recording.dataset import JOINTS
+from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.robot.collision import SelfCollision
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.ros.captures import cropped
+
+SPEEDS = (0.1, 0.15, 0.8, 0.8, 0.8)
+MARGIN = 0.01
+START = (0.2, 0.0, 0.0, 0.0, 0.0)
+GRIDS = ((0.4, 0.8), (0.0, 0.25, 0.5), (-1.0, 0.0, 1.0), (0.0,), (0.0,))
+
+
+def everywhere(_pose):
+    return True
+
+
+def plan_of(is_free=everywhere, start=START, grids=GRIDS, **options):
+    return plan_collection(start, grids, SPEEDS, is_free, lambda pose: "a wall", MARGIN, **options)
+
+
+def finely(tour):
+    """Yield poses along a tour, far denser than the planner looks."""
+    for a, b in itertools.pairwise(tour):
+        for share in np.linspace(0.0, 1.0, 400):
+            yield tuple(np.add(a, share * np.subtract(b, a)))
+
+
+def test_every_pose_is_visited_once_and_one_joint_moves_at_a_time():
+    plan = plan_of()
+    assert sorted(visit.pose for visit in plan.visits) == sorted(itertools.product(*GRIDS))
+    assert plan.skipped == []
+    assert all(np.count_nonzero(np.subtract(a, b)) == 1 for a, b in itertools.pairwise(plan.tour))
+    assert plan.tour[0] == plan.tour[-1] == START
+    assert all(visit.path[-1] == visit.pose for visit in plan.visits)
+
+
+def test_the_tour_goes_around_what_is_not_free():
+    def is_free(pose):  # a post that the extended arm may pass only when it is high
+        lift, arm, yaw, *_ = pose
+        return not (abs(yaw - 0.5) < 0.2 and arm > 0.1 and lift < 0.7)
+
+    plan = plan_of(is_free)
+    assert len(plan.visits) == 18
+    assert all(is_free(pose) for pose in finely(plan.tour))
+
+
+def test_poses_that_collide_or_cannot_be_reached_are_listed():
+    def is_free(pose):
+        _, arm, yaw, *_ = pose
+        return not 0.3 < yaw < 0.9 and not (arm > 0.4 and yaw < -0.5)
+
+    plan = plan_of(is_free)
+    assert {visit.pose[2] for visit in plan.visits} == {-1.0, 0.0}
+    reasons = {skipped.pose[1:3]: skipped.reason for skipped in plan.skipped}
+    assert reasons[(0.5, -1.0)] == "a wall"
+    assert "no path" in reasons[(0.0, 1.0)]
+    assert len(plan.visits) + len(plan.skipped) == 18
+
+
+def test_poses_that_are_there_already_are_passed_through_and_not_taken():
+    taken = {pose for pose in itertools.product(*GRIDS) if pose[1] == 0.25}
+    plan = plan_of(done=lambda pose: pose in taken)
+    assert len(plan.visits) == 12
+    assert not taken & {visit.pose for visit in plan.visits}
+    assert plan_of(done=lambda pose: True).visits == []
+
+
+def test_a_robot_that_stands_within_the_margin_may_leave():
+    def is_free(pose):
+        return pose[0] > 0.25
+
+    plan = plan_of(is_free, is_touching=lambda pose: pose[0] < 0.1)
+    assert len(plan.visits) == 18
+
+
+def test_a_robot_that_touches_or_is_shut_in_is_not_moved():
+    with pytest.raises(Refused, match="parts touch where the arm is now"):
+        plan_of(lambda pose: pose[0] > 0.25, is_touching=lambda pose: True)
+    with pytest.raises(Refused, match="no path free of collisions"):
+        plan_of(lambda pose: not 0.25 < pose[0] < 0.35)
+
+
+def test_samples_leave_no_gap_wider_than_the_margin_covers():
+    a, b = (0.0,) * 5, (0.0, 0.0, 1.0, 0.0, 0.0)
+    poses = [a, *samples_between(a, b, 0.01), b]
+    assert np.diff([pose[2] for pose in poses]).max() * 0.5 <= 2 * 0.01 + 1e-9
+
+
+def test_less_is_left_after_each_visit():
+    plan = plan_of()
+    times = [plan.after(number).moving_time(SPEEDS) for number in range(1, len(plan.visits) + 1)]
+    assert all(later < earlier for earlier, later in itertools.pairwise([plan.moving_time(SPEEDS), *times]))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return parse_urdf(stretch.nominal_description())
+
+
+def settings_of(model, plan="demo", grids=(), **options):
+    return load_settings("body_shape", plan, dict(grids), 1.0, stretch.commanded_limits(model), **options)
+
+
+def test_the_demo_plan_of_the_real_robot_has_16_free_poses(model):
+    settings = settings_of(model)
+    checker = SelfCollision(model, settings.margin, 0.0)
+    touching = SelfCollision(model, 0.0, 0.0)
+
+    def positions(pose):
+        return stretch.joint_positions(
+            model, {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
+        )
+
+    plan = plan_collection(
+        tuple(stretch.STOW[stretch.COMMANDED_NAMES[joint]] for joint in JOINTS),
+        [settings.grids[joint] for joint in JOINTS],
+        [settings.speeds[joint] for joint in JOINTS],
+        lambda pose: checker.is_free(positions(pose)),
+        lambda pose: "",
+        settings.margin,
+        is_touching=lambda pose: not touching.is_free(positions(pose)),
+    )
+    assert (len(plan.visits), plan.skipped) == (16, [])
+    on_the_way = list(finely(plan.tour))[::37]
+    assert all(touching.is_free(positions(pose)) for pose in on_the_way)
+
+
+def test_grids_come_from_the_models_limits_and_from_the_command_line(model):
+    limits = stretch.commanded_limits(model)
+    full = settings_of(model, "full")
+    for joint in JOINTS:
+        limit = limits[stretch.COMMANDED_NAMES[joint]]
+        assert (full.grids[joint][0], full.grids[joint][-1]) == pytest.approx((limit.lower, limit.upper), abs=1e-8)
+    mine = settings_of(model, grids={"arm": "count:3,from:0.1,to:0.3", "lift": "0.9, 0.3"}, frames=7)
+    assert mine.grids["arm"] == pytest.approx((0.1, 0.2, 0.3))
+    assert mine.grids["lift"] == (0.3, 0.9)
+    assert mine.frames == 7
+
+
+@pytest.mark.parametrize(
+    ("plan", "grids", "says"),
+    [
+        ("dance", {}, "has no plan 'dance'; there is demo,"),
+        ("demo", {"lift": "2.0"}, "--lift: 2 is outside the joint's limits 0 .. 1.2"),
+        ("demo", {"wrist_yaw": "much"}, "--wrist-yaw 'much': values like"),
+        ("demo", {"arm": "step:3"}, "--arm: unknown key 'step'"),
+        ("demo", {"arm": "from:0.1"}, "--arm: count: is None"),
+    ],
+)
+def test_plans_that_cannot_be_used_are_named(model, plan, grids, says):
+    with pytest.raises(InputError, match=says):
+        settings_of(model, plan, grids)
+
+
+def test_a_settings_file_is_checked(model, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("plans: {demo: {lift: [0.5]}}\nspeeds: {lift: 0.1}\n")
+    with pytest.raises(InputError, match=r"mine.yaml: plans: demo: arm: a list of values or a mapping"):
+        load_settings(file, "demo", {}, 1.0, stretch.commanded_limits(model))
+
+
+def test_the_robots_own_settings_go_before_the_packages_and_hold_fit_and_zones_too(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
+    monkeypatch.setenv("HELLO_FLEET_ID", "se4-1")
+    shipped = settings_of(model)
+    own = tmp_path / "se4-1" / "calibration_dual_lidar" / "body_shape.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(shipped.path.read_text().replace("settle_time: 0.3", "settle_time: 1.5"))
+    assert (settings_of(model).settle_time, settings_of(model).path) == (1.5, own)
+    assert load_settings("mounts", "quick", {}, 1.0, stretch.commanded_limits(model)).settle_time == 0.3
+    own.write_text(own.read_text().replace("settle_time", "settling_time"))
+    with pytest.raises(InputError, match="body_shape.yaml: unknown key 'settling_time'"):
+        settings_of(model)
+
+
+def test_thinning_keeps_real_points_and_more_of_the_robot_than_of_the_floor(model):
+    settings = settings_of(model)
+    rng = np.random.default_rng(2)
+    footprint_from_lidar = from_xyz_rpy((0.04, 0.12, 1.5), (2.4, 0.3, 0.2))
+    floor = np.column_stack([rng.uniform(-2, 2, (60_000, 2)), rng.normal(0, 0.01, 60_000)])
+    arm = rng.uniform((0.2, -0.05, 0.5), (0.8, 0.05, 0.6), (5_000, 3))
+    points = apply(inverse(footprint_from_lidar), np.concatenate([floor, arm])).astype(np.float32)
+    kept = cropped(points, footprint_from_lidar, settings)
+    assert {tuple(point) for point in kept} <= {tuple(point) for point in points}
+    seen = apply(footprint_from_lidar, kept)
+    assert np.hypot(seen[:, 0], seen[:, 1]).max() <= settings.crop_radius + 1e-4
+    assert np.count_nonzero(seen[:, 2] > 0.3) > 4_000
+    assert np.count_nonzero(seen[:, 2] < 0.3) < 30_000
+
+
+@pytest.fixture(scope="module")
+def sweep(model):
+    return Sweep(model)
+
+
+TOUR = [(0.5, 0.0, 3.0, 0.0, 0.0), (0.5, 0.5, 3.0, 0.0, 0.0), (0.5, 0.5, 0.0, 0.0, 0.0)]
+
+
+def block(centre, size=0.1):
+    return np.add(centre, np.random.default_rng(1).uniform(-size / 2, size / 2, (200, 3)))
+
+
+@pytest.mark.parametrize(
+    ("centre", "in_the_way"),
+    [
+        ((0.95, -0.09, 0.68), True),  # where the hand comes to
+        ((0.95, -0.09, 1.2), False),  # well above it
+        ((1.4, 0.0, 0.68), False),  # out of reach
+        ((0.6, 0.0, 0.0), False),  # on the floor
+        ((0.3, 0.05, 0.7), False),  # bolted to the robot as it stands
+    ],
+)
+def test_what_the_arm_would_hit_is_found(sweep, centre, in_the_way):
+    robot = sweep.at(TOUR[0], {})
+    found = sweep.obstacle(np.concatenate([robot, block(centre)]), TOUR, {}, 0.05)
+    assert (found is not None) == in_the_way
+    if found:
+        assert np.linalg.norm(found.nearest - centre) < 0.1

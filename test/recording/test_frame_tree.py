@@ -1,0 +1,76 @@
+"""The tree of frames: chains through it, and words for everything that can be missing."""
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import Transform
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message
+
+HEAD = from_xyz_rpy((0.1, 0.0, 1.4), (0.0, 0.1, 0.3))
+LEFT = from_xyz_rpy((0.0, 0.12, 0.1), (2.0, 0.5, -0.3))
+RIGHT = from_xyz_rpy((0.0, -0.12, 0.1), (-2.0, 0.5, 0.3))
+
+
+def stretch(left: str = "lidar_left_link", right: str = "lidar_right_link") -> FrameTree:
+    tree = FrameTree()
+    tree.connect("base_link", "head_link", HEAD)
+    tree.connect("head_link", left, LEFT)
+    tree.connect("/head_link", "/" + right, RIGHT)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "expected"),
+    [
+        ("base_link", "lidar_left_link", HEAD @ LEFT),
+        ("lidar_left_link", "base_link", inverse(HEAD @ LEFT)),
+        ("lidar_left_link", "lidar_right_link", inverse(LEFT) @ RIGHT),
+        ("/head_link", "head_link", np.eye(4)),
+    ],
+)
+def test_transforms_chain_up_and_down(target, source, expected):
+    assert np.allclose(stretch().lookup(target, source), expected)
+
+
+def test_older_and_newer_names_of_the_lidars_mean_the_same():
+    for tree in (stretch(), stretch("link_lidar_left", "link_lidar_right")):
+        for left, right in (("lidar_left_link", "lidar_right_link"), ("link_lidar_left", "link_lidar_right")):
+            assert np.allclose(tree.lookup(left, right), inverse(LEFT) @ RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda tree: tree.connect("base", "imu", LEFT), ["'imu' with 'base_link'", "below 'base'", "missing"]),
+        (lambda tree: tree.connect("lidar_left_link", "base_link", LEFT), ["loop", "base_link -> "]),
+        (lambda tree: None, ["'imu' is unknown", "head_link"]),
+    ],
+)
+def test_what_is_missing_is_named(change, named):
+    tree = stretch()
+    change(tree)
+    with pytest.raises(InputError) as raised:
+        tree.lookup("base_link", "imu" if "loop" not in named else "head_link")
+    assert all(words in str(raised.value) for words in named), raised.value
+
+
+def test_an_empty_tree_says_so():
+    with pytest.raises(InputError, match="no frames at all"):
+        FrameTree().lookup("a", "b")
+
+
+def test_a_second_parent_is_noticed_and_the_latest_counts():
+    tree = stretch()
+    assert tree.connect("base_link", "lidar_left_link", LEFT) == "head_link"
+    assert np.allclose(tree.lookup("base_link", "lidar_left_link"), LEFT)
+
+
+@pytest.mark.parametrize("bad", [{"w": 0.0}, {"x": float("nan")}])
+def test_a_transform_without_a_rotation_is_refused(bad):
+    message = Transform()
+    for name, value in bad.items():
+        setattr(message.rotation, name, value)
+    with pytest.raises(InputError):
+        transform_of_message(message)

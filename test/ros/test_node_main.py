@@ -1,0 +1,45 @@
+"""Parameters take what people and launch files write, and name what cannot be meant."""
+
+import pytest
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.ros.node_main import Option, split_arguments
+
+COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
+MARGIN = Option("margin", 0.05, "in m", minimum=0.0)
+FLAG = Option("flag", False, "whether")
+MODE = Option("mode", "slow", "how", choices=("slow", "fast"))
+SIZE = Option("size", None, "voxels", kind=float)
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "value"),
+    [
+        (COUNT, "7", 7), (COUNT, 7.0, 7), (COUNT, "1e2", 100), (MARGIN, 1, 1.0), (MARGIN, "0.1", 0.1),
+        (FLAG, "True", True), (FLAG, False, False), (MODE, "fast", "fast"), (SIZE, "2", 2.0),
+    ],
+)  # fmt: skip
+def test_values_are_understood(option, given, value):
+    result = option.value(given)
+    assert result == value and isinstance(result, option.type)
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "named"),
+    [
+        (COUNT, "seven", "whole number"), (COUNT, 7.5, "whole number"), (COUNT, 0, "1 .. 100"), (COUNT, True, "whole"),
+        (COUNT, "inf", "whole number"), (MARGIN, "nan", "a number"), (MARGIN, -1.0, "0 and above"),
+        (MARGIN, [1.0], "a number"), (FLAG, "maybe", "true or false"), (MODE, "medium", "slow, fast"),
+    ],
+)  # fmt: skip
+def test_other_values_are_named_with_the_parameter(option, given, named):
+    with pytest.raises(InputError, match=f"parameter {option.name}: .*{named}"):
+        option.value(given)
+
+
+def test_arguments_for_ros_are_told_from_our_own():
+    own, for_ros = split_arguments(
+        ["FILE", "--num_samples=3", "--ros-args", "-p", "a_b:=1", "--", "--json", "--ros-args", "-r", "__node:=x"]
+    )
+    assert own == ["FILE", "--num-samples=3", "--json"]
+    assert for_ros == ["--ros-args", "-p", "a_b:=1", "--", "--ros-args", "-r", "__node:=x"]

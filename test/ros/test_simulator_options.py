@@ -1,0 +1,99 @@
+"""The simulator's options, and the pace of its time."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.ros.node_commands import SIMULATOR
+from stretch_sim_cal.ros.simulator_node import FactorMeter, Pace, simulation_setup
+
+
+class Wall:
+    def __init__(self):
+        self.time = 100.0
+
+    def __call__(self):
+        return self.time
+
+
+def test_simulated_time_waits_for_the_wall():
+    wall = Wall()
+    pace = Pace(wall)
+    assert pace.wait(0.0, 2.0) == 0.0
+    assert pace.wait(1.0, 2.0) == pytest.approx(0.5)
+    wall.time += 0.5
+    assert pace.wait(1.0, 2.0) == 0.0
+
+
+def test_a_change_of_factor_counts_from_then_on():
+    wall = Wall()
+    pace = Pace(wall)
+    pace.wait(0.0, 1.0)
+    wall.time += 1.0
+    pace.wait(1.0, 1.0)
+    assert pace.wait(2.0, 10.0) == pytest.approx(0.1)
+
+
+def test_lost_time_is_not_caught_up_in_a_burst():
+    wall = Wall()
+    pace = Pace(wall)
+    pace.wait(0.0, 1.0)
+    wall.time += 30.0
+    assert pace.wait(0.1, 1.0) == 0.0
+    assert pace.wait(0.2, 1.0) == pytest.approx(0.1)
+
+
+def test_the_factor_is_measured_over_all_and_since_the_last_look():
+    wall = Wall()
+    meter = FactorMeter(now=wall)
+    wall.time += 10.0
+    assert meter.since_last_look(20.0) == pytest.approx(2.0)
+    wall.time += 10.0
+    assert meter.since_last_look(30.0) == pytest.approx(1.0)
+    assert meter.overall(30.0) == pytest.approx(1.5)
+
+
+def setup_of(*arguments):
+    parsed = SIMULATOR.parser().parse_args(arguments)
+    given = {option.name: getattr(parsed, option.name) for option in SIMULATOR.options}
+    values = {
+        option.name: option.default if given[option.name] is None else option.value(given[option.name])
+        for option in SIMULATOR.options
+    }
+    return simulation_setup(SimpleNamespace(**values))
+
+
+def test_options_replace_what_the_scenario_says(tmp_path):
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("simulation: {world: tables, seed: 4, base_error: {height: 0.01}}")
+    setup = setup_of("--scenario", str(scenario), "--seed", "9", "--lidar-left-error", "0.01,0,0,1,2,3")
+    assert (setup.world, setup.seed, setup.base_error.height) == ("tables", 9, 0.01)
+    assert setup.lidar_left_error.xyz == (0.01, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--lidar-left-error", "1,2,3"], "--lidar-left-error '1,2,3': 6 numbers"),
+        (["--base-error", "a,b,c"], "3 numbers"),
+        (["--scenario", "nowhere"], "'nowhere' is not known in scenarios/"),
+    ],
+)
+def test_options_that_cannot_be_used_are_named(arguments, says):
+    with pytest.raises(InputError, match=says):
+        setup_of(*arguments)
+
+
+def test_units_and_driver_of_the_command_line_take_the_place_of_the_scenario_s_one_by_one(tmp_path):
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(
+        "simulation: {sensor: jt128, units: {left: left.yaml, right: right.yaml}, driver: {firing_time_correction: true}}"
+    )
+    setup = setup_of(
+        *("--scenario", str(scenario), "--left-unit", "mine.yaml", "--unit-seed", "3", "--distance-correction", "true")
+    )
+    assert setup.units == {"left": "mine.yaml", "right": "right.yaml"} and setup.unit_seed == 3
+    assert setup.driver == {"firing_time_correction": True, "distance_correction": True}
+    with pytest.raises(InputError, match="distance_correction: 'yes' is not one of true, false"):
+        setup_of("--distance-correction", "yes")
