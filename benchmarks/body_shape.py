@@ -25,7 +25,7 @@ import effects
 import numpy as np
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
+from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.published import published_capsule
 from stretch_sim_cal.commands.fit_body_shape import main as fit_body_shape_model

@@ -12,7 +12,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.recording.clouds import fields_from_message
-from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.rosbag import Recording
 
 CLOUD = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2")])
 POINT_CLOUD = "sensor_msgs/msg/PointCloud2"

@@ -1,7 +1,7 @@
 """The calibration nodes on the robot: `ros2 launch stretch_sim_cal robot.launch.py`. Its own drivers have to run."""
 
 from launch import LaunchDescription
-from stretch_sim_cal.harness.launched_calibration import calibration_description
+from stretch_sim_cal.harness.launched import calibration_description
 
 
 def generate_launch_description() -> LaunchDescription:

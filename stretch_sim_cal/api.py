@@ -31,7 +31,7 @@ from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers, floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse
-from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import near

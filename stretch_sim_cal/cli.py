@@ -24,7 +24,9 @@ COMMANDS = {
     "lint": "Say where a robot description departs from a convention: the Stretch's, REP 199's or the iCub's.",
     "normalize": "Bring a robot description into the form of a convention, and prove that its mechanism stays the same.",
 }
-"""Every sub-command with its help; each is a module of `commands/`, imported when it is called."""
+"""Every sub-command with its help."""
+MODULES = {"demo": "run", "sim": "run"}
+"""The modules of `commands/`, imported when called, of sub-commands that have none of their own name."""
 
 
 class _SubParser(argparse.ArgumentParser):
@@ -36,9 +38,13 @@ class _SubParser(argparse.ArgumentParser):
         """Parse as `ArgumentParser` does."""
         if self.module is not None:
             module, self.module = importlib.import_module(self.module), None
-            self.epilog = f"example: {module.EXAMPLE}"
-            module.add_arguments(self)
-            self.set_defaults(run=module.run)
+            if hasattr(module, "COMMANDS"):
+                example, add_arguments, run = module.COMMANDS[self.prog.split()[-1]]
+            else:
+                example, add_arguments, run = module.EXAMPLE, module.add_arguments, module.run
+            self.epilog = f"example: {example}"
+            add_arguments(self)
+            self.set_defaults(run=run)
         return super().parse_known_args(args, namespace)
 
 
@@ -55,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
         subparser = subparsers.add_parser(
             name, help=text, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        subparser.module = f"stretch_sim_cal.commands.{name}"
+        subparser.module = f"stretch_sim_cal.commands.{MODULES.get(name, name)}"
     return parser
 
 

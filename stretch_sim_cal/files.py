@@ -35,7 +35,7 @@ def share_directory() -> Path:
 def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
     """Return the file that a user means by `name`: a path, or the name of a file in the share folder `folder`.
 
-    Raises `InputError` that lists the known names where there is no such file.
+    Raises `InputError` that lists the known names if there is no such file.
     """
     path = Path(name).expanduser()
     if path.suffix == suffix or len(path.parts) > 1:
@@ -93,7 +93,7 @@ def write_atomic(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
     """Replace `path` by what `write` puts into the binary stream it is given; on any failure the old file stays.
 
     The new content is on disk before it takes the old one's place. Parent folders are made.
-    Raises `InputError` where the folder cannot be written.
+    Raises `InputError` if the folder cannot be written.
     """
     path = Path(path)
     try:

@@ -18,6 +18,13 @@ def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:
     return value
 
 
+def entries(value: Any, where: str) -> dict[str, Any]:
+    """Return `value`. Raises `InputError` unless it is a mapping, of any keys, that is not empty."""
+    if not isinstance(value, dict) or not value:
+        raise InputError(f"{where}: a mapping was expected")
+    return value
+
+
 def number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
     """Return `value` as a float. Raises `InputError` unless it is a finite number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):

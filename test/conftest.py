@@ -5,7 +5,7 @@ import os
 import hypothesis
 import pytest
 
-from stretch_sim_cal.harness.domain import isolated_environment, own_domain
+from stretch_sim_cal.harness.processes import isolated_environment, own_domain
 from stretch_sim_cal.programs import THREADS
 
 os.environ["MPLBACKEND"] = "Agg"

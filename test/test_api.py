@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup

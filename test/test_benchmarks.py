@@ -11,7 +11,7 @@ import yaml
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_rpy
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import SimulationSetup
 

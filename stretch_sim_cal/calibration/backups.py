@@ -21,9 +21,9 @@ def backups_of(path: str | Path) -> list[Path]:
 
 
 def keep_backup(path: str | Path) -> Path | None:
-    """Copy `path` to its newest backup and return that, or None where there is no file yet.
+    """Copy `path` to its newest backup and return that, or None if there is no file yet.
 
-    The last `KEPT` backups stay. Raises `InputError` where the file cannot be read or the folder not written.
+    The last `KEPT` backups stay. Raises `InputError` if the file cannot be read or the folder not written.
     """
     path = Path(path)
     if not path.exists():
@@ -43,7 +43,7 @@ def keep_backup(path: str | Path) -> Path | None:
 def rollback(path: str | Path) -> Path:
     """Bring back what `path` held before its last save; return the backup it came from (used up by this).
 
-    What is replaced is kept as `<name>.rolled_back`. Raises `InputError` where there is no backup.
+    What is replaced is kept as `<name>.rolled_back`. Raises `InputError` if there is no backup.
     """
     path = Path(path)
     existing = backups_of(path)

@@ -42,7 +42,7 @@ AGREEMENT_RAD = 1e-4
 
 @dataclass(frozen=True)
 class Entry:
-    """What an entry says about itself besides its data; None where it does not say."""
+    """What an entry says about itself besides its data; None if it does not say."""
 
     robot_id: str | None = None
     timestamp: datetime.datetime | None = None
@@ -61,7 +61,7 @@ def _data(data: dict[str, Any], key: str, path) -> Any:
 
 
 def transform_of(data: dict[str, Any], key: str, path) -> np.ndarray | None:
-    """Return the transform (4, 4) of an entry, None where there is none."""
+    """Return the transform (4, 4) of an entry, None if there is none."""
     if key not in data:
         return None
     value = _data(data, key, path)

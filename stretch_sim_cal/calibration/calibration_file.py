@@ -65,7 +65,7 @@ class CalibrationFile:
 
     `right_to_left` (4, 4) maps the right lidar's frame into the left's, `footprint_from_base` (4, 4) maps base_link
     into base_footprint, `floor_plane` is the floor in base_link with `normal . p + offset = 0` and its normal up. Each
-    is None where the file has no such entry. `contradictions` are one-line sentences; a file with any is not to be
+    is None if the file has no such entry. `contradictions` are one-line sentences; a file with any is not to be
     used. `data` is the whole mapping as it stands in the file.
     """
 
@@ -106,7 +106,7 @@ class CalibrationFile:
         return cls(right_to_left, footprint, plane, tuple(contradictions), entries, data, Path(path))
 
     def with_alignment(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
-        """Return a copy that holds an `AlignmentResult`. Raises `Refused` where the result carries refusals."""
+        """Return a copy that holds an `AlignmentResult`. Raises `Refused` if the result carries refusals."""
         _check_accepted(result, "alignment")
         described = _description(result, robot_id, timestamp)
         entry = {"data": _rows(result.right_to_left), **described, "convention": RIGHT_TO_LEFT_CONVENTION}
@@ -118,7 +118,7 @@ class CalibrationFile:
     ) -> "CalibrationFile":  # fmt: skip
         """Return a copy that holds a `FloorResult`, found with the left lidar at `base_from_left` (4, 4).
 
-        Raises `Refused` where the result carries refusals.
+        Raises `Refused` if the result carries refusals.
         """
         _check_accepted(result, "floor")
         plane = result.plane.facing(np.array([0.0, 0.0, 1.0]))
@@ -140,9 +140,9 @@ class CalibrationFile:
         return self.updated(update)
 
     def save(self, path: str | Path | None = None) -> Path | None:
-        """Write the file atomically, keeping what it replaces as a backup; return that backup, None where none was.
+        """Write the file atomically, keeping what it replaces as a backup; return that backup, None if none was.
 
-        `path` defaults to where it was loaded from. Raises `InputError` where it cannot be written.
+        `path` defaults to where it was loaded from. Raises `InputError` if it cannot be written.
         """
         target = Path(path or self.path or default_path())
         backup = backups.keep_backup(target)

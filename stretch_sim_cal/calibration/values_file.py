@@ -51,7 +51,7 @@ class JointOrigin:
 
 def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
     """Return where the robot keeps its values: `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/`, with `~/stretch_user` as the path
-    where that is unset. Raises `InputError` where `HELLO_FLEET_ID` is not set."""
+    where that is unset. Raises `InputError` if `HELLO_FLEET_ID` is not set."""
     environment = os.environ if environment is None else environment
     fleet_id = environment.get("HELLO_FLEET_ID")
     if not fleet_id:
@@ -164,7 +164,7 @@ def _existing(path: Path) -> dict[str, Any]:
 
 
 def _recorder(old: dict[str, Any], path: Path):
-    """Return the vendor's function that records a joint, or ours for format 2 where it is not installed."""
+    """Return the vendor's function that records a joint, or ours for format 2 if it is not installed."""
     try:
         from stretch4_urdf.utils.calibration_utils import record_joint_calibration
     except ImportError as error:

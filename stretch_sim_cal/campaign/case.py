@@ -165,7 +165,7 @@ def _pose_error(random: np.random.Generator, distance: float, angle: float) -> P
 
 def draw_case(campaign: Campaign, index: int, folder: Path) -> list[Path]:
     """Write the pictures of a case into `folder` and return their paths: both clouds as described and as calibrated."""
-    from stretch_sim_cal.harness.plots import clouds_before_and_after
+    from stretch_sim_cal.harness.report import clouds_before_and_after
 
     case = SimulatedCase(campaign, campaign.numbers(index), (campaign.seed, index), folder)
     left, right = (case.simulator.base_from_lidar(device, nominal=True) for device in SIDES)

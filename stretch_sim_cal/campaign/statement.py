@@ -23,7 +23,7 @@ from scipy.stats import beta, binom, binomtest, chi2, norm, spearmanr, wilcoxon
 from stretch_sim_cal.campaign.plan import QUANTITIES, Campaign
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.harness.page import image, write_page
+from stretch_sim_cal.harness.report import image, write_page
 
 FREEDOM = {"alignment": 6, "floor": 3}
 # An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard deviations

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.settings_file import find_settings, mapping, number, read_settings
+from stretch_sim_cal.calibration.body.settings import find_settings, read_settings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.model import Limit
 from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
+from stretch_sim_cal.validate import entries, number
 
 MAX_VALUES = 200
 LIMIT_TOLERANCE = 1e-9
@@ -51,14 +52,14 @@ def load_settings(
     """
     path = find_settings(name)
     data = read_settings(path)
-    plans = mapping(data.get("plans"), f"{path}: plans")
+    plans = entries(data.get("plans"), f"{path}: plans")
     if plan not in plans:
         raise InputError(f"{path}: has no plan '{plan}'; there is {', '.join(map(str, plans))}")
-    written = mapping(plans[plan], f"{path}: plans: {plan}")
+    written = entries(plans[plan], f"{path}: plans: {plan}")
     for key in written:
         if key not in JOINTS:
             raise InputError(f"{path}: plans: {plan}: unknown joint '{key}'; known are {', '.join(JOINTS)}")
-    speeds = mapping(data.get("speeds"), f"{path}: speeds")
+    speeds = entries(data.get("speeds"), f"{path}: speeds")
     missing = [name for name in COMMANDED_NAMES.values() if name not in limits]
     if missing:
         raise InputError(f"the robot's description has no limits for {', '.join(missing)}; is it a Stretch?")

@@ -116,7 +116,7 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
 
 
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
-    """Return where each lidar is on the robot and how sure that is, None where the file does not say."""
+    """Return where each lidar is on the robot and how sure that is, None if the file does not say."""
     mounts = stored_mounts(calibration)
     if mounts is None:
         return None

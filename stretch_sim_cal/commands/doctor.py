@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is there. The exit code is 0 where the embedded simulator and the nodes can run, else 1."""
+    """Print what is there. The exit code is 0 if the embedded simulator and the nodes can run, else 1."""
     findings = {
         "python": platform.python_version(),
         "ros": os.environ.get("ROS_DISTRO") or ("rclpy from the package index" if _has("rclpy") else "none"),
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _lidars(args: argparse.Namespace) -> list[str]:
     from stretch_sim_cal.commands.calibrate import recorded_sensor_lines
-    from stretch_sim_cal.recording.reader import Recording
+    from stretch_sim_cal.recording.rosbag import Recording
 
     with Recording(args.recording) as recording:
         return recorded_sensor_lines(recording, args)
@@ -84,7 +84,7 @@ def _version(distribution: str) -> str:
 
 
 def _gazebo() -> str:
-    from stretch_sim_cal.simulation.gazebo.installation import find_gazebo
+    from stretch_sim_cal.simulation.gazebo.processes import find_gazebo
 
     try:
         found = find_gazebo()

@@ -13,7 +13,7 @@ from stretch_sim_cal.calibration.body import EVIDENCE, FIT_METHODS, SETTINGS_NAM
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `fit_body_shape_model` and return its exit code."""
     args = build_parser().parse_args(arguments)
-    return command.run(lambda: importlib.import_module("stretch_sim_cal.commands.body_shape_fit").run(args))
+    return command.run(lambda: importlib.import_module("stretch_sim_cal.commands.body_shape").run(args))
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,25 +1,29 @@
-"""`stretch-sim-cal run SCENARIO...`: scenarios to verdicts."""
+"""`stretch-sim-cal run`, `demo` and `sim`: scenarios to verdicts, one of them as the demo, and the simulator alone."""
 
 import argparse
 import json
 import math
+import shutil
 import sys
+import time
 from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.simulation.gazebo.installation import LIDARS
+from stretch_sim_cal.ros.node_commands import SIMULATOR
+from stretch_sim_cal.ros.node_main import add_to_parser, run_node
+from stretch_sim_cal.simulation.gazebo.processes import LIDARS
 
-EXAMPLE = "stretch-sim-cal run furnished_room long_corridor"
+DEMO = "furnished_room"
+RESULTS = ("accepted", "wrote", "refused:", "error:")
+"""How the line begins with which a process says what came of it."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
+def _add_scenarios(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenarios", nargs="+", metavar="SCENARIO", help="a name in scenarios/, or a YAML file")
-    add_run_arguments(parser)
+    _add_run_arguments(parser)
 
 
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that every command which runs scenarios has."""
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)"
     )
@@ -27,7 +31,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lidar",
         choices=LIDARS,
-        help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu where it is there)",
+        help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)",
     )
     parser.add_argument("--seed", type=int, help="another seed than the scenario's")
     parser.add_argument(
@@ -36,10 +40,10 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
-    parser.add_argument("--verbose", action="store_true", help="show the output of every process")
+    parser.add_argument("--verbose", action="store_true", help="show all output of every process")
 
 
-def run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Run every scenario; the exit code is 0 if all met their expectation, else the worst one's."""
     from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 
@@ -63,16 +67,17 @@ def run(args: argparse.Namespace) -> int:
 def run_one(scenario, folder: Path, args: argparse.Namespace):
     """Run one scenario, write `result.json` and `report.html`, print the verdict, and return it."""
     from stretch_sim_cal.files import write_text
+    from stretch_sim_cal.harness.processes import RunFiles
     from stretch_sim_cal.harness.report import write_report
     from stretch_sim_cal.harness.run import run_scenario
 
     stream = sys.stderr if args.json else sys.stdout
     print(f"{scenario.name}: {scenario.description}", file=stream, flush=True)
+    options = ("--lidar", args.lidar) if args.lidar else ()
     verdict = run_scenario(
-        scenario, folder, args.simulator, ("--lidar", args.lidar) if args.lidar else (),
-        echo=lambda name, line: _show(name, line, args.verbose, stream),
-    )  # fmt: skip
-    write_text(folder / "result.json", json.dumps(verdict.as_json(), indent=1) + "\n")
+        scenario, folder, args.simulator, options, echo=Progress(folder.resolve(), args.verbose, stream)
+    )
+    write_text(RunFiles(folder).result, json.dumps(verdict.as_json(), indent=1) + "\n")
     report = write_report(verdict, folder)
     for stage in verdict.stages.values():
         for quantity in stage.quantities:
@@ -81,7 +86,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
         print(f"  because: {reason}", file=stream)
     for note in verdict.notes:
         print(f"  note: {note}", file=stream)
-    print(f"report: {report}", file=stream)
+    print(f"report: {report} (all output of the processes: {RunFiles(folder).logs})", file=stream)
     print(summary(verdict), file=stream, flush=True)
     return verdict
 
@@ -93,7 +98,85 @@ def summary(verdict) -> str:
     return f"{outcome}: {verdict.scenario.name} in {verdict.seconds['total']:.0f} s {how}".rstrip()
 
 
-def _show(name: str, line: str, verbose: bool, stream) -> None:
-    telling = line.lower().startswith(("error:", "refused:", "warning:"))
-    if verbose or telling or name != "simulator":
-        print(f"  [{name}] {line}", file=stream, flush=True)
+class Progress:
+    """Shows a run as it goes: a line for every process with its time and result, and its warnings and errors below it.
+
+    On a terminal the line of the present process shows its last output; with `verbose` all output is shown as it comes.
+    Paths are relative to the run's `folder`.
+    """
+
+    def __init__(self, folder: Path, verbose: bool, stream):
+        self._folder = f"{folder}/"
+        self._verbose = verbose
+        self._stream = stream
+        self._begun = time.monotonic()
+        self._output: dict[str, list[str]] = {}
+
+    def __call__(self, process, line: str | None) -> None:
+        """Take a line of output of a process; None when it is ready or has ended."""
+        lines = self._output.setdefault(process.name, [])
+        if line is not None:
+            lines.append(_plain(line).replace(self._folder, ""))
+        if self._verbose:
+            if line is not None:
+                print(f"  [{process.name}] {line}", file=self._stream, flush=True)
+        elif line is None:
+            self._show_result(process, lines)
+        elif self._stream.isatty() and lines[-1]:
+            width = shutil.get_terminal_size().columns - 1
+            print(
+                f"\r{f'  {process.name:<10} ... {lines[-1].strip()}'[:width]}\x1b[K",
+                end="",
+                file=self._stream,
+                flush=True,
+            )
+
+    def _show_result(self, process, lines: list[str]) -> None:
+        if process.ready_line is not None:
+            results = [line for line in lines if process.ready_line in line]
+        else:
+            results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
+        seconds, self._begun = time.monotonic() - self._begun, time.monotonic()
+        clear = "\r\x1b[K" if self._stream.isatty() else ""
+        print(
+            f"{clear}  {process.name:<10} {seconds:5.1f} s  {results[-1] if results else ''}".rstrip(),
+            file=self._stream,
+        )
+        for line in lines:
+            if line.startswith(("warning:", "error:", "refused:")) and line != results[-1]:
+                print(f"             {line}", file=self._stream)
+        self._stream.flush()
+
+
+def _plain(line: str) -> str:
+    """Return a line without the marks of ROS's log: warnings and errors begin as those of commands do."""
+    for mark, word in (("[INFO] ", ""), ("[WARN] ", "warning: "), ("[ERROR] ", "error: "), ("[FATAL] ", "error: ")):
+        line = word + line.removeprefix(mark) if line.startswith(mark) else line
+    return line
+
+
+def _run_demo(args: argparse.Namespace) -> int:
+    args.scenarios = [DEMO]
+    return _run(args)
+
+
+def _add_simulator(parser: argparse.ArgumentParser) -> None:
+    add_to_parser(parser, SIMULATOR.options)
+
+
+def _simulate(args: argparse.Namespace) -> int:
+    from stretch_sim_cal.ros.simulator_node import simulate
+
+    given = {option.name: getattr(args, option.name) for option in SIMULATOR.options}
+    return run_node(SIMULATOR, simulate, [f"--{name}={value}" for name, value in given.items() if value is not None])
+
+
+COMMANDS = {
+    "run": ("stretch-sim-cal run furnished_room long_corridor", _add_scenarios, _run),
+    "demo": ("stretch-sim-cal demo --seed 7 --mount-errors 20 2", _add_run_arguments, _run_demo),
+    "sim": (
+        "stretch-sim-cal sim --world furnished_room --real-time-factor 1 --record my_bag --duration 20",
+        _add_simulator,
+        _simulate,
+    ),
+}

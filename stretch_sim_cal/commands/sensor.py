@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     it; nothing is written then."""
     from stretch_sim_cal.calibration.identification import MIN_FRAMES, identify
     from stretch_sim_cal.geometry.transforms import SIDES
-    from stretch_sim_cal.harness.sensor_page import found_lines, found_numbers, write_sensor_page
+    from stretch_sim_cal.harness.sensor_report import found_lines, found_numbers, write_sensor_report
     from stretch_sim_cal.sensor.sensor import load_sensor
     from stretch_sim_cal.sensor.signature import known_sensors, sync_line
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     files = [args.out / f"unit_{device}.yaml" for device in SIDES]
     for side, file in enumerate(files):
         result.save(file, side)
-    page = write_sensor_page(args.out / "report.html", result, sync, [path.name for path in args.recording])
+    page = write_sensor_report(args.out / "report.html", result, sync, [path.name for path in args.recording])
     if args.json:
         print(json.dumps(found_numbers(result) | {"sync": sync, "files": [*map(str, files), str(page)]}))
     else:
@@ -75,7 +75,7 @@ def _standing(path: Path, args: argparse.Namespace, candidates):
     from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
     from stretch_sim_cal.calibration.identification import Standing
     from stretch_sim_cal.recording.clouds import scan_from_message
-    from stretch_sim_cal.recording.reader import Recording
+    from stretch_sim_cal.recording.rosbag import Recording
     from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
 
     topics = {"left": args.left_topic, "right": args.right_topic}

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the verdict. The exit code is 0 where the calibration holds, 1 where it drifted or that cannot be told."""
+    """Print the verdict. The exit code is 0 if the calibration holds, 1 if it drifted or that cannot be told."""
     from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
     from stretch_sim_cal.sensor.sensor import sensor_called
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _recorded(args: argparse.Namespace):
-    from stretch_sim_cal.recording.reader import Recording
+    from stretch_sim_cal.recording.rosbag import Recording
 
     with Recording(args.recording) as recording:
         source = open_source(args, recording)

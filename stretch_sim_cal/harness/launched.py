@@ -3,27 +3,45 @@
 `launch` here is ROS 2's; the package index has an unrelated package of that name.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from launch.actions import EmitEvent, ExecuteProcess, LogInfo, RegisterEventHandler
+from launch.actions import (
+    DeclareLaunchArgument,
+    EmitEvent,
+    ExecuteProcess,
+    LogInfo,
+    OpaqueFunction,
+    RegisterEventHandler,
+)
+from launch.conditions import IfCondition
 from launch.event_handlers import OnProcessExit, OnProcessIO
 from launch.events import Shutdown
 from launch.events.process import ProcessExited, ProcessIO
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
 
-from launch import Action, LaunchContext
-from stretch_sim_cal.harness.processes import Process
-from stretch_sim_cal.harness.runner import Finished
+from launch import Action, LaunchContext, LaunchDescription
+from stretch_sim_cal.files import share_directory
+from stretch_sim_cal.harness.processes import (
+    Process,
+    ProcessSequence,
+    RunFiles,
+    broadcast_process,
+    calibration_nodes,
+    visualize_process,
+)
+from stretch_sim_cal.harness.scenario import STAGE_OPTIONS, STAGES
 
 PATIENCE_AT_SHUTDOWN = "10"  # s until SIGTERM, and as many again until SIGKILL
 
 
 class LaunchedSequence:
-    """Processes that start one after the other, by the rules of `Process`: a step has to end well before the next one
-    starts, a process with a ready line has to become ready, and to live on until the last step has ended.
+    """Processes that ROS's launch starts one after the other, as `sequence` (a `ProcessSequence`) says.
 
-    Where one of them does not, `failure` says why, nothing more is started, and the launch is shut down unless
-    `stay_after_failure`. `on_end` is called once, when all steps have ended or one has failed. `exit_codes` are those
-    of the processes that have ended, by name, and `output` what all of them have printed so far.
+    If one fails, nothing more is started, and the launch is shut down unless `stay_after_failure`. `on_end` is called
+    once, when all steps have ended or one has failed.
     """
 
     def __init__(
@@ -35,76 +53,57 @@ class LaunchedSequence:
         stay_after_failure: bool = False,
         on_end: Callable[[], None] = lambda: None,
     ):
-        self._processes = list(processes)
+        self.sequence = ProcessSequence(processes)
         self._after_ready = after_ready or {}
         self._shutdown_at_end = shutdown_at_end
         self._stay_after_failure = stay_after_failure
         self._on_end = on_end
-        self._ready: set[str] = set()
-        self._ended = False
-        self.failure = ""
-        self.exit_codes: dict[str, int] = {}
-        self.output: dict[str, str] = {process.name: "" for process in self._processes}
-        self.actions = {process.name: _execution(process, environment or {}) for process in self._processes}
+        self._actions = {process.name: _execution(process, environment or {}) for process in processes}
 
     def start(self) -> list[Action]:
         """Return the actions that start the first process and lead on to the others."""
         handlers: list[Action] = []
-        for process in self._processes:
-            action = self.actions[process.name]
+        for process in self.sequence.processes:
+            action = self._actions[process.name]
             handlers.append(
                 RegisterEventHandler(OnProcessIO(
                     target_action=action, on_stdout=self._reader(process), on_stderr=self._reader(process)
                 ))
             )  # fmt: skip
             handlers.append(RegisterEventHandler(OnProcessExit(target_action=action, on_exit=self._at_exit(process))))
-        return [*handlers, self.actions[self._processes[0].name]]
+        return [*handlers, *self._next()]
 
     def _reader(self, process: Process) -> Callable[[ProcessIO], list[Action] | None]:
         def read(event: ProcessIO) -> list[Action] | None:
-            self.output[process.name] += event.text.decode(errors="replace")
-            awaited = process.ready_line is not None and process.name not in self._ready
-            if not awaited or process.ready_line not in self.output[process.name]:
-                return None
-            self._ready.add(process.name)
-            return [*self._after_ready.get(process.name, ()), *self._next(process)]
+            if self.sequence.printed(process, event.text.decode(errors="replace")):
+                return [*self._after_ready.get(process.name, ()), *self._next()]
+            return None
 
         return read
 
     def _at_exit(self, process: Process) -> Callable[[ProcessExited, LaunchContext], list[Action] | None]:
         def ended(event: ProcessExited, context: LaunchContext) -> list[Action] | None:
-            self.exit_codes[process.name] = event.returncode
-            if self._ended or context.is_shutdown:
-                return None
-            if process.ready_line is None and event.returncode == 0:
-                return self._next(process)
-            last_line = Finished(process, event.returncode, 0.0, self.output[process.name]).last_line
-            needed = "" if process.ready_line is None else " while it was needed"
-            return self._end(
-                f"{process.name} ({process.executable}) ended with exit code {event.returncode}{needed}: {last_line}"
-            )
+            if context.is_shutdown or self.sequence.over:
+                self.sequence.exit_codes[process.name] = event.returncode
+            elif self.sequence.ended(process, event.returncode):
+                return self._next()
+            elif self.sequence.failure is not None:
+                self._on_end()
+                shutdown = EmitEvent(event=Shutdown(reason=self.sequence.failure.sentence))
+                return [] if self._stay_after_failure else [shutdown]
+            return None
 
         return ended
 
-    def _next(self, process: Process) -> list[Action]:
-        index = self._processes.index(process) + 1
-        if index < len(self._processes):
-            return [self.actions[self._processes[index].name]]
-        return self._end("")
-
-    def _end(self, failure: str) -> list[Action]:
-        self._ended = True
-        self.failure = failure
+    def _next(self) -> list[Action]:
+        process = self.sequence.next()
+        if process is not None:
+            return [self._actions[process.name]]
         self._on_end()
-        if failure:
-            return [] if self._stay_after_failure else [EmitEvent(event=Shutdown(reason=failure))]
         if self._shutdown_at_end:
             return [EmitEvent(event=Shutdown(reason="all steps have ended well"))]
-        return [LogInfo(msg="all steps have ended well")] if self._has_steps else []
-
-    @property
-    def _has_steps(self) -> bool:
-        return any(process.ready_line is None for process in self._processes)
+        has_steps = any(process.ready_line is None for process in self.sequence.processes)
+        return [LogInfo(msg="all steps have ended well")] if has_steps else []
 
 
 def _execution(process: Process, environment: Mapping[str, str]) -> ExecuteProcess:
@@ -116,3 +115,78 @@ def _execution(process: Process, environment: Mapping[str, str]) -> ExecuteProce
         sigterm_timeout=PATIENCE_AT_SHUTDOWN,
         sigkill_timeout=PATIENCE_AT_SHUTDOWN,
     )
+
+
+BOOLEAN = ["true", "false"]
+
+
+def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
+    """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other.
+
+    `motion_warning` is added to the description of every argument that makes the arm move.
+    """
+    alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES)
+    rviz = Node(
+        package="rviz2",
+        executable="rviz2",
+        arguments=["-d", str(share_directory() / "rviz" / "dual_lidar_calibration.rviz")],
+        parameters=[{"use_sim_time": use_sim_time}],
+        condition=IfCondition(LaunchConfiguration("rviz")),
+    )
+    return LaunchDescription([
+        DeclareLaunchArgument(
+            "alignment_samples", default_value=str(alignment["num_samples"]),
+            description="pairs of clouds for the transform between the lidars",
+        ),
+        DeclareLaunchArgument(
+            "floor_samples", default_value=str(floor["num_samples"]), description="pairs of clouds for the floor"
+        ),
+        DeclareLaunchArgument(
+            "alignment_method", default_value="", description="of the alignment; by default the node's own"
+        ),
+        DeclareLaunchArgument("floor_method", default_value="", description="of the floor; by default the node's own"),
+        DeclareLaunchArgument(
+            "mounts", default_value="false", choices=BOOLEAN,
+            description="calibrate where each lidar is on the robot as well" + motion_warning,
+        ),
+        DeclareLaunchArgument("mounts_plan", default_value=mounts["plan"], description="of the poses for the mounts"),
+        DeclareLaunchArgument(
+            "body_shape", default_value="false", choices=BOOLEAN,
+            description="collect body-shape data and fit the model as well" + motion_warning,
+        ),
+        DeclareLaunchArgument("plan", default_value=body_shape["plan"], description="of the body-shape collection"),
+        DeclareLaunchArgument(
+            "fit_method", default_value=body_shape["fit_method"], description="kind of shape that is fitted to the body"
+        ),
+        DeclareLaunchArgument(
+            "data", default_value=os.path.join("out", "launched"), description="folder for the data of mounts and body shape"
+        ),
+        DeclareLaunchArgument(
+            "stay", default_value="true", choices=BOOLEAN,
+            description="go on broadcasting the calibrated frames when all steps have ended",
+        ),
+        DeclareLaunchArgument("rviz", default_value="false", choices=BOOLEAN, description="open RViz as well"),
+        OpaqueFunction(function=lambda context: _calibration(context, use_sim_time)),
+        rviz,
+    ])  # fmt: skip
+
+
+def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
+    def given(name: str) -> str:
+        return LaunchConfiguration(name).perform(context)
+
+    stages: dict[str, dict] = {
+        stage: {"num_samples": given(f"{stage}_samples"), "method": given(f"{stage}_method") or None}
+        for stage in ("alignment", "floor")
+    }
+    if given("mounts") == "true":
+        stages["mounts"] = {"plan": given("mounts_plan")}
+    if given("body_shape") == "true":
+        stages["body_shape"] = {"plan": given("plan"), "fit_method": given("fit_method")}
+    nodes = calibration_nodes(stages, RunFiles(Path(given("data")).expanduser().resolve()), use_sim_time)
+    if not {"mounts", "body_shape"} & set(stages):
+        nodes.append(broadcast_process(use_sim_time))
+    after_ready = {}
+    if given("rviz") == "true":
+        after_ready["broadcast"] = LaunchedSequence([visualize_process(use_sim_time)]).start()
+    return LaunchedSequence(nodes, after_ready=after_ready, shutdown_at_end=given("stay") == "false").start()

@@ -1,15 +1,61 @@
-"""The processes of a run, written once: the runner, the launch files and the launch tests are all built from this list."""
+"""The processes of a run: the list from which runner, launch files and launch tests are built, and the runner.
 
+The runner starts them in order of readiness, keeps their output, and stops every one of them on any end.
+"""
+
+import contextlib
+import ctypes
+import fcntl
 import os
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.files import PACKAGE
 from stretch_sim_cal.harness.scenario import Scenario
+
+# Domains above 101 reach into the ports that Linux hands out to others.
+DOMAINS = range(101, 0, -1)
+
+
+@contextlib.contextmanager
+def own_domain() -> Iterator[int]:
+    """Hold a ROS domain that no other run of this package on this machine holds. Raises `RunFailure` without a free one."""
+    for domain in DOMAINS:
+        try:
+            lock = open(Path(tempfile.gettempdir()) / f"stretch_sim_cal_domain_{domain}.lock", "a")
+        except PermissionError:  # another user's
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            continue
+        with lock:
+            yield domain
+        return
+    raise RunFailure(f"all ROS domains ({DOMAINS[-1]} to {DOMAINS[0]}) are taken by other runs on this machine")
+
+
+def isolated_environment(domain: int) -> dict[str, str]:
+    """Return the environment variables that keep a run's ROS graph to itself on this machine."""
+    return {
+        "ROS_DOMAIN_ID": str(domain),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        "FASTDDS_BUILTIN_TRANSPORTS": "LARGE_DATA",
+        "PYTHONUNBUFFERED": "1",
+        "RCUTILS_CONSOLE_OUTPUT_FORMAT": "[{severity}] {message}",
+    }
+
 
 SIMULATOR_READY = "simulator ready"
 BROADCAST_READY = "broadcasting"
@@ -47,60 +93,24 @@ def _script(name: str) -> str:
     return shutil.which(name) or name
 
 
-@dataclass(frozen=True)
 class RunFiles:
     """Where the files of a run lie, below its folder `out/<name>/`."""
 
-    folder: Path
-    fleet_id: str = "stretch-se4-simulated"
-
-    @property
-    def scenario(self) -> Path:
-        return self.folder / "scenario.yaml"
-
-    @property
-    def truth(self) -> Path:
-        return self.folder / "truth.json"
-
-    @property
-    def clouds(self) -> Path:
-        return self.folder / "clouds.npz"
-
-    @property
-    def fleet(self) -> Path:
-        return self.folder / "fleet"
-
-    @property
-    def calibration(self) -> Path:
-        return self.fleet / self.fleet_id / "calibration_dual_lidar" / "dual_lidar_calibration.yaml"
-
-    @property
-    def dataset(self) -> Path:
-        return self.folder / "body_shape_data"
-
-    @property
-    def mounts_dataset(self) -> Path:
-        return self.folder / "lidar_mounts_data"
-
-    @property
-    def body_shape_model(self) -> Path:
-        return self.folder / "body_shape_model.yaml"
-
-    @property
-    def result(self) -> Path:
-        return self.folder / "result.json"
-
-    @property
-    def report(self) -> Path:
-        return self.folder / "report.html"
-
-    def log(self, process: Process) -> Path:
-        return self.folder / "logs" / f"{process.name}.log"
-
-    @property
-    def environment(self) -> dict[str, str]:
+    def __init__(self, folder: Path, fleet_id: str = "stretch-se4-simulated"):
+        self.folder = folder
+        fleet = folder / "fleet"
+        self.scenario = folder / "scenario.yaml"
+        self.truth = folder / "truth.json"
+        self.clouds = folder / "clouds.npz"
+        self.calibration = fleet / fleet_id / "calibration_dual_lidar" / "dual_lidar_calibration.yaml"
+        self.dataset = folder / "body_shape_data"
+        self.mounts_dataset = folder / "lidar_mounts_data"
+        self.body_shape_model = folder / "body_shape_model.yaml"
+        self.result = folder / "result.json"
+        self.report = folder / "report.html"
+        self.logs = folder / "logs"
+        self.environment = {"HELLO_FLEET_PATH": str(fleet), "HELLO_FLEET_ID": fleet_id}
         """Environment variables that make the nodes keep their files inside the run's folder."""
-        return {"HELLO_FLEET_PATH": str(self.fleet), "HELLO_FLEET_ID": self.fleet_id}
 
 
 def simulator_process(files: RunFiles, simulator: str = "embedded", extra: tuple[str, ...] = ()) -> Process:
@@ -178,3 +188,232 @@ def _ros(**parameters) -> tuple[str, ...]:
     given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parameters.items()}
     pairs = [f"{name}:={value}" for name, value in given.items() if value is not None]
     return ("--ros-args", *(part for pair in pairs for part in ("-p", pair)))
+
+
+PR_SET_PDEATHSIG = 1
+GRACE = 8.0
+POLL = 0.02
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit code (negative: killed by that signal) and all that it printed."""
+
+    process: Process
+    exit_code: int
+    output: str
+
+    @property
+    def refused(self) -> bool:
+        """Whether it said why it refuses."""
+        return any(line.strip().lower().startswith("refused:") for line in self.output.splitlines())
+
+    @property
+    def last_line(self) -> str:
+        """The last line it printed that starts with `error:` or `refused:`, else its last line."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        telling = [line for line in lines if line.lower().startswith(("error:", "refused:"))]
+        return (telling or lines or ["it printed nothing"])[-1]
+
+    @property
+    def sentence(self) -> str:
+        """One line that says how it ended, with its last words."""
+        how = "ended with" if self.process.ready_line is None else "died while it was needed, with"
+        return f"{self.process.name} ({self.process.executable}) {how} exit code {self.exit_code}: {self.last_line}"
+
+
+Echo = Callable[[Process, str | None], None]
+
+
+class ProcessSequence:
+    """Which of the processes of a run starts when, by the rules of `Process`; whoever starts them tells what happens.
+
+    A step has to end well before the next process starts; one with a ready line has to become ready, and to live on
+    until the last step has ended. `failure` is the end of the first one that does not; nothing starts after it.
+    `output` is what each process has printed so far and `exit_codes` those of the ones that have ended, by name.
+    """
+
+    def __init__(self, processes: Sequence[Process]):
+        self.processes = list(processes)
+        self.output = {process.name: "" for process in self.processes}
+        self.exit_codes: dict[str, int] = {}
+        self.failure: Ended | None = None
+        self._started = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether all steps have ended well, or a process has failed."""
+        return self.failure is not None or self._started > len(self.processes)
+
+    def next(self) -> Process | None:
+        """Return the process to start now; None if there is no further one: then the sequence is over."""
+        self._started += 1
+        return None if self.over else self.processes[self._started - 1]
+
+    def printed(self, process: Process, text: str) -> bool:
+        """Take what a process has printed, and return whether the next one is to start because of it."""
+        ready_before = self._is_ready(process)
+        self.output[process.name] += text
+        return self._is_current(process) and self._is_ready(process) and not ready_before
+
+    def ended(self, process: Process, exit_code: int) -> bool:
+        """Take the end of a process, and return whether the next one is to start because of it."""
+        self.exit_codes[process.name] = exit_code
+        if self.over:
+            return False
+        if process.ready_line is None and exit_code == 0:
+            return self._is_current(process)
+        self.failure = Ended(process, exit_code, self.output[process.name])
+        return False
+
+    def _is_current(self, process: Process) -> bool:
+        return not self.over and self._started > 0 and process is self.processes[self._started - 1]
+
+    def _is_ready(self, process: Process) -> bool:
+        return process.ready_line is not None and process.ready_line in self.output[process.name]
+
+
+class _Running:
+    """A started process in a session of its own; a thread reads its output into a log file and hands on the lines."""
+
+    def __init__(
+        self,
+        process: Process,
+        environment: dict[str, str],
+        log: Path,
+        begun: float,
+        hear: Callable[[Process, str], None],
+    ):
+        self.process = process
+        self.started = time.monotonic()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.popen = subprocess.Popen(
+                process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env=environment | process.environment, start_new_session=True, preexec_fn=_prepare,
+                text=True, errors="replace",
+            )  # fmt: skip
+        except OSError as error:
+            raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
+        self._reader = threading.Thread(target=self._read, args=(log, begun, hear), daemon=True)
+        self._reader.start()
+
+    def _read(self, log: Path, begun: float, hear: Callable[[Process, str], None]) -> None:
+        with open(log, "w", encoding="utf-8") as file:
+            for line in self.popen.stdout:
+                file.write(f"{time.monotonic() - begun:8.2f} s  {line}")
+                file.flush()
+                hear(self.process, line)
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of a process that has ended and whose output is read, else None."""
+        code = self.popen.poll()
+        if code is not None:
+            self._reader.join(timeout=GRACE)
+        return code
+
+    def stop(self) -> bool:
+        """End the process with its children; True if it ended by itself once asked (SIGINT)."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.popen.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.popen.wait(timeout=GRACE)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.popen.pid, signal.SIGKILL)  # children that outlived it
+                self._reader.join(timeout=GRACE)
+                return number == signal.SIGINT
+        return False
+
+
+def _prepare() -> None:
+    # Also a harness that is killed outright must leave no simulator behind; the setting survives exec.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A shell lets its background jobs ignore SIGINT, and their children inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Make SIGTERM end a run as Ctrl-C does, so that its processes are stopped."""
+
+    def interrupt(_number, _frame):
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+class Runner:
+    """Runs a sequence of processes, each with its output in a file of `logs`; a context that stops all at its end.
+
+    Lines in the logs begin with the seconds of wall time since the runner was made. `echo(process, line)` receives all
+    output as it comes, and None when a process is done: when it is ready, or has ended. `seconds` is the wall time that
+    each process took until then, by name, and `unclean` says which had to be killed.
+    """
+
+    def __init__(self, environment: Mapping[str, str], logs: Path, echo: Echo = lambda process, line: None):
+        self._environment = dict(os.environ) | dict(environment)
+        self._logs = logs
+        self._echo = echo
+        self._running: list[_Running] = []
+        self._begun = time.monotonic()
+        self.seconds: dict[str, float] = {}
+        self.unclean: list[str] = []
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        for running in reversed(self._running):
+            asked = running.popen.poll() is None
+            if not running.stop() and asked and running.process.ready_line is not None:
+                self.unclean.append(f"{running.process.name} did not stop when asked and was killed")
+
+    def run(self, sequence: ProcessSequence) -> None:
+        """Start the processes of a sequence until it is over; those with a ready line live on until the context ends.
+
+        Raises `RunFailure` naming a process that cannot be started, or that takes longer than its time.
+        """
+        goes_on = threading.Event()
+
+        def hear(process: Process, line: str) -> None:
+            if sequence.printed(process, line):
+                goes_on.set()
+            self._echo(process, line.rstrip("\n"))
+
+        while (process := sequence.next()) is not None:
+            goes_on.clear()
+            running = _Running(process, self._environment, self._log(process), self._begun, hear)
+            self._running.append(running)
+            try:
+                while not (goes_on.wait(POLL) or self._next_is_due(sequence) or sequence.over):
+                    self._check_time(running)
+            finally:
+                self.seconds[process.name] = round(time.monotonic() - running.started, 2)
+                self._echo(process, None)
+
+    def _next_is_due(self, sequence: ProcessSequence) -> bool:
+        """Take the ends of all processes that have ended since, and return whether the next one is to start."""
+        due = False
+        for running in list(self._running):
+            if running.process.name not in sequence.exit_codes and (code := running.exit_code()) is not None:
+                due |= sequence.ended(running.process, code)
+                if running.process.ready_line is None:
+                    self._running.remove(running)
+        return due
+
+    def _check_time(self, running: _Running) -> None:
+        process = running.process
+        if time.monotonic() - running.started > process.timeout:
+            missed = "did not finish" if process.ready_line is None else f"did not say '{process.ready_line}'"
+            raise RunFailure(
+                f"{process.name} ({process.executable}) {missed} within {process.timeout:.0f} s; "
+                f"its output is in {self._log(process)}"
+            )
+
+    def _log(self, process: Process) -> Path:
+        return self._logs / f"{process.name}.log"

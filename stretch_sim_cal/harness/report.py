@@ -1,20 +1,239 @@
-"""`report.html`: one self-contained page with a run's numbers beside their tolerances, and its pictures."""
+"""`report.html`: one self-contained page with a run's numbers beside their tolerances, and its pictures.
 
+The pieces serve the pages of single calibrations as well: `write_page` and `image`, and a function for every picture,
+which draws one figure and returns it as PNG bytes.
+"""
+
+import base64
 import html
+import io
 from collections.abc import Callable
 from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.findings import FRONT
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_text
+from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.harness.body_verdict import posed_outlines
-from stretch_sim_cal.harness.page import image, write_page
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.truth import load_truth
-from stretch_sim_cal.harness.verdict import Verdict
+from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
+h1 { font-size: 1.5em; margin-bottom: 0.2em } h2 { margin-top: 1.8em; font-size: 1.15em }
+table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: 0.35em 0.7em; border-bottom: 1px solid #ddd }
+td.number { font-variant-numeric: tabular-nums; white-space: nowrap } img { max-width: 100%; height: auto }
+.pass { color: #14713a; font-weight: 600 } .fail { color: #b3142a; font-weight: 600 }
+.lead { font-size: 1.1em } pre { background: #f5f5f5; padding: 0.8em; overflow-x: auto; font-size: 0.85em }
+"""
+
+
+def write_page(path: Path, title: str, parts: list[str]) -> Path:
+    """Write a self-contained page of HTML parts, and return its path."""
+    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{STYLE}</style>"
+    write_text(path, f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n")
+    return path
+
+
+def image(title: str, png: bytes) -> str:
+    """Return a picture under its title as a part of a page."""
+    encoded = base64.b64encode(png).decode()
+    return f"<h2>{html.escape(title)}</h2><img alt='{html.escape(title)}' src='data:image/png;base64,{encoded}'>"
+
+
+matplotlib.use("Agg")
+
+
+LEFT, RIGHT, TRUE, FIT = "#1f6fb4", "#e07b00", "#2b2b2b", "#c2182b"
+DRAWN_POINTS = 60_000
+SLICE = 0.05  # half thickness of the slices that are drawn, m
+ZOOM = 0.5  # width of the enlarged windows, m
+SLICE_HEIGHTS = (0.5, 0.8, 1.1, 1.4, 1.8)
+ENOUGH_TO_DRAW = 100
+NOT_THE_ROBOT = 1.0  # m from base_link
+
+
+def as_png(figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110, bbox_inches="tight")
+    plt.close(figure)
+    return stream.getvalue()
+
+
+def _thinned(points: np.ndarray) -> np.ndarray:
+    step = max(1, len(points) // DRAWN_POINTS)
+    return points[::step]
+
+
+def clouds_before_and_after(left: np.ndarray, right_before: np.ndarray, right_after: np.ndarray) -> bytes:
+    """Draw both lidars' points (N, 3) in base_link, the right ones as first guessed and as calibrated.
+
+    Top row from above, middle row from the side, bottom row a wall enlarged: a slice in which a disagreement of the
+    lidars shows as two lines instead of one.
+    """
+    figure, axes = plt.subplots(3, 2, figsize=(11, 14.5))
+    height, spot = _telling_spot(left, right_before, right_after)
+    for column, (right, title) in enumerate(
+        [(right_before, "before: as described"), (right_after, "after: as calibrated")]
+    ):
+        for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, "right lidar")]:
+            drawn = _thinned(points)
+            axes[0, column].scatter(drawn[:, 0], drawn[:, 1], s=0.15, c=colour, linewidths=0, label=label)
+            axes[1, column].scatter(drawn[:, 0], drawn[:, 2], s=0.15, c=colour, linewidths=0)
+            near = points[np.abs(points[:, 2] - height) < SLICE]
+            axes[2, column].scatter(near[:, 0], near[:, 1], s=5, c=colour, linewidths=0, alpha=0.6)
+        axes[0, column].set_title(f"from above, {title}")
+        axes[1, column].set_title(f"from the side, {title}")
+        axes[2, column].set_title(f"slice at {height:.1f} m enlarged, {title}")
+        axes[2, column].set_xlim(spot[0] - ZOOM / 2, spot[0] + ZOOM / 2)
+        axes[2, column].set_ylim(spot[1] - ZOOM / 2, spot[1] + ZOOM / 2)
+        axes[1, column].set_ylabel("z / m")
+        for row in (0, 2):
+            axes[row, column].set_ylabel("y / m")
+        for row in range(3):
+            axes[row, column].set_aspect("equal")
+            axes[row, column].set_xlabel("x / m")
+    axes[0, 0].legend(markerscale=40, loc="upper right", framealpha=0.9)
+    figure.tight_layout()
+    return as_png(figure)
+
+
+def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return a height and a place (x, y) to enlarge: a wall that both lidars see, moved most across itself."""
+    best = (-1.0, 1.0, np.zeros(2))
+    for height in SLICE_HEIGHTS:
+        seen_left = left[np.abs(left[:, 2] - height) < SLICE, :2]
+        chosen = (np.abs(after[:, 2] - height) < SLICE) & (np.hypot(after[:, 0], after[:, 1]) > NOT_THE_ROBOT)
+        moved, seen_right = (after - before)[chosen, :2], after[chosen, :2]
+        cells = np.floor(seen_right / ZOOM).astype(int)
+        for cell in np.unique(cells, axis=0):
+            inside = (cells == cell).all(axis=1)
+            also_left = (np.floor(seen_left / ZOOM).astype(int) == cell).all(axis=1)
+            if min(inside.sum(), also_left.sum()) < ENOUGH_TO_DRAW:
+                continue
+            spread, axes = np.linalg.eigh(np.cov(seen_right[inside].T))
+            if spread[0] > 0.05 * spread[1]:
+                continue  # not a wall
+            across = float(np.abs(moved[inside] @ axes[:, 0]).mean())
+            if across > best[0]:
+                best = (across, height, seen_right[inside].mean(axis=0))
+    return best[1], best[2]
+
+
+def floor_residuals(points: np.ndarray, cell: float = 0.1, reach: float = 4.0) -> bytes:
+    """Draw the mean height over the calibrated floor, cell by cell, of points (N, 3) in base_footprint."""
+    near = points[(np.abs(points[:, 2]) < 0.03) & (np.abs(points[:, :2]).max(axis=1) < reach)]
+    edges = np.arange(-reach, reach + cell, cell)
+    counts, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges])
+    sums, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges], weights=near[:, 2].astype(float))
+    mean = np.where(counts >= 10, 1e3 * sums / np.maximum(counts, 1), np.nan)
+    figure, axis = plt.subplots(figsize=(8, 6.6))
+    image = axis.imshow(mean.T, origin="lower", extent=(-reach, reach, -reach, reach), cmap="RdBu_r", vmin=-5, vmax=5)
+    figure.colorbar(image, ax=axis, label="mean height over the fitted floor / mm")
+    axis.plot(0, 0, "k+", markersize=12)
+    axis.set(
+        xlabel="x / m", ylabel="y / m", title="floor residuals (10 cm cells with 10 returns or more; + is the robot)"
+    )
+    return as_png(figure)
+
+
+def outlines(poses: list[dict], columns: int = 4) -> bytes:
+    """Draw for every pose the robot's true outline, the lidars' returns and the fitted shape, in base_footprint.
+
+    Each pose is a mapping with `title`, `truth` (K, 2), `points` (N, 2), `shape` (M, 2) and `protrusion` in m.
+    """
+    everything = np.vstack([np.vstack([pose["truth"], pose["shape"]]) for pose in poses])
+    low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
+    rows, width = -(-len(poses) // columns), 3.6
+    height = width * (high - low)[1] / (high - low)[0] + 0.5
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, sharex=True, sharey=True
+    )
+    for axis in axes.flat[len(poses) :]:
+        axis.set_visible(False)
+    for axis, pose in zip(axes.flat, poses, strict=False):
+        axis.add_collection(PolyCollection([pose["truth"]], facecolor="#d8d8d8", edgecolor=TRUE, linewidth=1.0))
+        drawn = _thinned(pose["points"])
+        axis.scatter(drawn[:, 0], drawn[:, 1], s=0.3, c=LEFT, linewidths=0, alpha=0.5)
+        ring = np.vstack([pose["shape"], pose["shape"][:1]])
+        axis.plot(ring[:, 0], ring[:, 1], c=FIT, linewidth=1.4)
+        axis.set_title(f"{pose['title']}\nprotrusion {1e3 * pose['protrusion']:.2f} mm", fontsize=9)
+        axis.set_aspect("equal")
+    axes[0, 0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    figure.tight_layout()
+    return as_png(figure)
+
+
+CELL = 0.04  # m, of the model's surface, in which residuals are averaged: single ones are noise
+ENOUGH = 5  # returns in a cell
+SHOWN = 5.0  # mm, the ends of the colour scale
+HEIGHT = 7.0  # inches
+MARGIN = 0.05  # m
+VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
+
+
+def mounts_page(folder: Path, result: MountsResult) -> Path:
+    """Write a page with the picture into a folder, and return it."""
+    parts = [image("Returns from the robot, and what the model does not explain", mount_residuals(result.residuals))]
+    return write_page(folder / "report.html", "Mounts of the lidars", parts)
+
+
+def mount_residuals(residuals: Residuals) -> bytes:
+    """Draw the returns near the model from the side and from the front: those near it coloured by their mean
+    distance from it, those well in front of it as crosses."""
+    return _drawn([("lidars as found", residuals)])
+
+
+def mounts_before_and_after(before: Residuals, after: Residuals) -> bytes:
+    """Draw the same with both lidars where the description has them, and where they were found to be."""
+    return _drawn([("lidars as described", before), ("lidars as found", after)])
+
+
+def _drawn(parts: list[tuple[str, Residuals]]) -> bytes:
+    everything = np.concatenate([residuals.hits for _, residuals in parts])
+    low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
+    panels = [(title, residuals, view) for title, residuals in parts for view in VIEWS]
+    widths = [(high - low)[across] for _, _, (across, _, _) in panels]
+    figure, axes = plt.subplots(
+        1, len(panels), sharey=True, width_ratios=widths, layout="constrained",
+        figsize=(HEIGHT * (sum(widths) / (high - low)[2]) + len(panels) + 1.2, HEIGHT),
+    )  # fmt: skip
+    for axis, (title, residuals, (across, label, seen)) in zip(axes, panels, strict=True):
+        colours = _draw(axis, residuals, across)
+        axis.set(xlabel=label, aspect="equal", xlim=(low[across], high[across]), ylim=(low[2], high[2]))
+        axis.set_title(f"{title}\n{seen}", fontsize=10)
+    axes[0].set_ylabel("z / m")
+    figure.colorbar(colours, ax=axes, label="returns in front of the model (mean) / mm", shrink=0.6)
+    return as_png(figure)
+
+
+def _draw(axis: Axes, residuals: Residuals, across: int):
+    """Draw one view into `axis`, and return what its colours stand for."""
+    near = residuals.near
+    _, first, cell = np.unique(voxel_keys(residuals.hits[near], CELL), return_index=True, return_inverse=True)
+    counts = np.bincount(cell)
+    enough = counts >= ENOUGH
+    means = (np.bincount(cell, residuals.distances[near]) / np.maximum(counts, 1))[enough]
+    places = residuals.hits[near][first][enough]
+    strange = residuals.points[~near & (residuals.distances > FRONT)]
+    colours = axis.scatter(
+        places[:, across], places[:, 2], c=1e3 * means, s=14, cmap="coolwarm", vmin=-SHOWN, vmax=SHOWN, linewidths=0
+    )
+    if len(strange):
+        axis.scatter(
+            strange[:, across], strange[:, 2], c="black", s=5, marker="x", linewidths=0.4, label="not of the model"
+        )
+        axis.legend(loc="lower right", fontsize=8)
+    return colours
 
 
 def write_report(verdict: Verdict, folder: Path) -> Path:
@@ -113,7 +332,6 @@ def _calibrated(files: RunFiles, wanted: str) -> np.ndarray:
 
 
 def _clouds(files: RunFiles) -> bytes:
-    from stretch_sim_cal.harness.plots import clouds_before_and_after
 
     left, right = _captured(files)
     truth = load_truth(files.truth)
@@ -127,7 +345,6 @@ def _clouds(files: RunFiles) -> bytes:
 
 
 def _floor(files: RunFiles) -> bytes:
-    from stretch_sim_cal.harness.plots import floor_residuals
 
     left, right = _captured(files)
     described = load_truth(files.truth).nominal_base_link_from_lidar_left
@@ -138,7 +355,6 @@ def _floor(files: RunFiles) -> bytes:
 
 
 def _mounts(files: RunFiles) -> bytes:
-    from stretch_sim_cal.harness.mounts_plot import mounts_before_and_after
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.robot.description import load_model
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
@@ -154,7 +370,6 @@ def _mounts(files: RunFiles) -> bytes:
 
 
 def _outlines(files: RunFiles) -> bytes:
-    from stretch_sim_cal.harness.plots import outlines
 
     if not files.body_shape_model.is_file():
         raise InputError("the run ended before a body shape was fitted")

@@ -10,13 +10,21 @@ from pathlib import Path
 from stretch_sim_cal import __version__
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.files import write_yaml
-from stretch_sim_cal.harness.domain import isolated_environment, own_domain
-from stretch_sim_cal.harness.judges import judge_stage
-from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_processes, simulator_process
-from stretch_sim_cal.harness.runner import Finished, Runner, interruptible
+from stretch_sim_cal.harness.processes import (
+    Echo,
+    Ended,
+    Process,
+    ProcessSequence,
+    RunFiles,
+    Runner,
+    calibration_processes,
+    interruptible,
+    isolated_environment,
+    own_domain,
+    simulator_process,
+)
 from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.harness.truth import Truth, load_truth
-from stretch_sim_cal.harness.verdict import Verdict, unreached
+from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth, unreached
 
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy", "hello-robot-stretch4-urdf")
 PRODUCERS = {
@@ -33,44 +41,48 @@ def run_scenario(
     simulator: str = "embedded",
     simulator_options: tuple[str, ...] = (),
     processes: Callable[[Scenario, RunFiles], list[Process]] | None = None,
-    echo: Callable[[str, str], None] = lambda name, line: None,
+    echo: Echo = lambda process, line: None,
 ) -> Verdict:
-    """Run `scenario` in the folder `out` (emptied first, made where missing) and return its verdict.
+    """Run `scenario` in the folder `out` (emptied first, made if missing) and return its verdict.
 
     `processes` gives what runs, the simulator first; tests put broken ones in the place of the simulator and the
-    calibration nodes. `echo(process, line)` receives all output as it comes. Raises `InputError` where `out` holds something that is not an earlier run.
+    calibration nodes. `echo` is as in `Runner`. Raises `InputError` if `out` holds something that is not an earlier
+    run.
     """
     files = _fresh_folder(out, scenario)
-    verdict = Verdict(scenario, simulator, versions=_versions())
-    truth, outputs, started = None, {}, time.monotonic()
+    if processes is None:
+        steps = [simulator_process(files, simulator, simulator_options), *calibration_processes(scenario, files)]
+    else:
+        steps = processes(scenario, files)
+    sequence, broken, started = ProcessSequence(steps), "", time.monotonic()
     with interruptible(), own_domain() as domain:
-        with Runner(isolated_environment(domain) | files.environment, files.log, echo) as runner:
+        with Runner(isolated_environment(domain) | files.environment, files.logs, echo) as runner:
             try:
-                first, *steps = (
-                    processes(scenario, files)
-                    if processes is not None
-                    else [
-                        simulator_process(files, simulator, simulator_options),
-                        *calibration_processes(scenario, files),
-                    ]
-                )
-                _step(runner, first, verdict)
-                truth = load_truth(files.truth)
-                for process in steps:
-                    finished = _step(runner, process, verdict)
-                    if finished is None:
-                        continue
-                    outputs[process.stage] = outputs.get(process.stage, "") + finished.output
-                    if finished.exit_code != 0:
-                        _note_failure(verdict, finished)
-                        break
+                runner.run(sequence)
             except RunFailure as failure:
-                verdict.broken = True
-                verdict.reasons.append(str(failure))
+                broken = str(failure)
+    verdict = conclude(scenario, simulator, files, sequence, broken)
     verdict.notes += runner.unclean
-    verdict.seconds["total"] = round(time.monotonic() - started, 2)
-    _judge(verdict, files, truth)
-    _check_reports(verdict, outputs)
+    verdict.seconds = runner.seconds | {"total": round(time.monotonic() - started, 2)}
+    verdict.versions = _versions()
+    return verdict
+
+
+def conclude(
+    scenario: Scenario, simulator: str, files: RunFiles, sequence: ProcessSequence, broken: str = ""
+) -> Verdict:
+    """Return the verdict on a run that is over, from how its processes ended, what they said and what they wrote.
+
+    `broken` says why the run itself broke, if it did. Raises `InputError` if the simulator's truth cannot be read.
+    """
+    verdict = Verdict(scenario, simulator)
+    if broken:
+        verdict.broken = True
+        verdict.reasons.append(broken)
+    elif sequence.failure is not None:
+        _note_failure(verdict, sequence.failure)
+    _judge(verdict, files, load_truth(files.truth) if files.truth.is_file() else None)
+    _check_reports(verdict, sequence)
     return verdict
 
 
@@ -87,20 +99,11 @@ def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
     return files
 
 
-def _step(runner: Runner, process: Process, verdict: Verdict) -> Finished | None:
-    started = time.monotonic()
-    try:
-        return runner.run(process)
-    finally:
-        verdict.seconds[process.name] = round(time.monotonic() - started, 2)
-
-
-def _note_failure(verdict: Verdict, finished: Finished) -> None:
-    """Sort a step's bad end into an expected refusal, an unexpected one, or a broken run."""
-    process, scenario = finished.process, verdict.scenario
-    said = f"{process.name} ({process.executable}) ended with exit code {finished.exit_code}: {finished.last_line}"
+def _note_failure(verdict: Verdict, failure: Ended) -> None:
+    """Sort a process's failure into an expected refusal, an unexpected one, or a broken run."""
+    process, scenario, said = failure.process, verdict.scenario, failure.sentence
     # Python ends with 1, too, when a program cannot even be imported: a refusal says that it is one.
-    if finished.exit_code != 1 or not finished.refused:
+    if process.ready_line is not None or failure.exit_code != 1 or not failure.refused:
         verdict.broken = True
         verdict.reasons.append(said)
         return
@@ -109,7 +112,7 @@ def _note_failure(verdict: Verdict, finished: Finished) -> None:
         verdict.reasons.append(said)
     elif process.stage != scenario.refusal["stage"]:
         verdict.reasons.append(f"the {scenario.refusal['stage']} stage was expected to refuse, but {said}")
-    elif (text := scenario.refusal.get("mentions", "")).lower() not in finished.output.lower():
+    elif (text := scenario.refusal.get("mentions", "")).lower() not in failure.output.lower():
         verdict.reasons.append(f"the refusal was expected to mention '{text}', but {said}")
 
 
@@ -134,9 +137,11 @@ def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
         _expect_refusal(verdict)
 
 
-def _check_reports(verdict: Verdict, outputs: dict[str | None, str]) -> None:
+def _check_reports(verdict: Verdict, sequence: ProcessSequence) -> None:
     for stage, text in verdict.scenario.reports.items():
-        if stage in outputs and text.lower() not in outputs[stage].lower():
+        ended = [p.name for p in sequence.processes if p.stage == stage and p.name in sequence.exit_codes]
+        output = "".join(sequence.output[name] for name in ended)
+        if ended and text.lower() not in output.lower():
             verdict.reasons.append(f"{stage}: its output was expected to mention '{text}': {PRODUCERS[stage]} did not")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from stretch_sim_cal import files
+from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -59,17 +59,16 @@ def load_scenario(name: str | Path) -> Scenario:
 
 def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     """Return the scenario that a mapping describes; `path` names it in errors and is its default name."""
-    _only_known(data, KEYS, f"{path}")
+    data = validate.mapping(data, KEYS, f"{path}")
     expected = data.get("expected", "pass")
     if expected not in EXPECTATIONS:
         raise InputError(f"{path}: expected: is '{expected}', use one of {', '.join(EXPECTATIONS)}")
     stages = _stages(data.get("stages", {}), path)
-    refusal = data.get("refusal") or {}
-    _only_known(refusal, REFUSAL_KEYS if expected == "refused" else (), f"{path}: refusal")
+    known = set(REFUSAL_KEYS) if expected == "refused" else set()
+    refusal = validate.mapping(data.get("refusal"), known, f"{path}: refusal")
     if expected == "refused" and refusal.get("stage") not in stages:
         raise InputError(f"{path}: refusal: stage: has to name one of the stages that run ({', '.join(stages)})")
-    reports = data.get("reports") or {}
-    _only_known(reports, stages, f"{path}: reports")
+    reports = validate.mapping(data.get("reports"), set(stages), f"{path}: reports")
     return Scenario(
         name=str(data.get("name", path.stem)),
         description=str(data.get("description", "")),
@@ -95,23 +94,14 @@ def _simulation(data: Any, path: Path) -> SimulationSetup:
     return setup
 
 
-def _only_known(mapping: Any, known, where: str) -> None:
-    if not isinstance(mapping, dict):
-        raise InputError(f"{where}: a mapping was expected, there is {type(mapping).__name__}")
-    for key in mapping:
-        if key not in known:
-            raise InputError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(known))}")
-
-
 def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
-    _only_known(data, STAGES, f"{path}: stages")
+    data = validate.mapping(data, set(STAGES), f"{path}: stages")
     if not data:
         raise InputError(f"{path}: stages: is empty; name at least one of {', '.join(STAGES)}")
     stages = {}
     for stage in STAGES:
         if stage in data:
-            options = data[stage] or {}
-            _only_known(options, STAGE_OPTIONS[stage], f"{path}: stages: {stage}")
+            options = validate.mapping(data[stage], set(STAGE_OPTIONS[stage]), f"{path}: stages: {stage}")
             stages[stage] = STAGE_OPTIONS[stage] | options
     needed = {"floor": "alignment", "mounts": "floor", "body_shape": "floor"}
     if any(stage in stages and before not in stages for stage, before in needed.items()):
@@ -122,11 +112,10 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
-    _only_known(data, STAGES, f"{path}: tolerances")
+    data = validate.mapping(data, set(STAGES), f"{path}: tolerances")
     result = {}
     for stage, defaults in DEFAULT_TOLERANCES.items():
-        given = data.get(stage) or {}
-        _only_known(given, defaults, f"{path}: tolerances: {stage}")
+        given = validate.mapping(data.get(stage), set(defaults), f"{path}: tolerances: {stage}")
         for key, value in given.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
                 raise InputError(f"{path}: tolerances: {stage}: {key}: is {value!r}, a number above 0 was expected")

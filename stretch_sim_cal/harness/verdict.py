@@ -1,19 +1,105 @@
-"""The verdict: every recovered quantity beside the truth, its error and its tolerance."""
+"""The verdict: what a run wrote beside the truth that only the simulator knows, with errors and tolerances.
 
+A calibration from clouds alone is expressed in *the lidar's base_link*: the frame in which the left lidar is exactly
+where the description says. An error of the left extrinsics moves that frame against the physical base_link, so floor
+and outline are brought into it before anything is compared. A calibration that holds the lidars' extrinsics is judged in
+the physical base_link.
+"""
+
+import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal import files
+from stretch_sim_cal.calibration.body.model import load_body_shape_model
+from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.geometry.planes import floor_error
-from stretch_sim_cal.geometry.transforms import SIDES, to_xyz_rpy
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
+from stretch_sim_cal.geometry.points import convex_hull
+from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse, to_xyz_rpy
 from stretch_sim_cal.geometry.transforms import error as transform_error
+from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.harness.truth import Truth
+from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.surfaces import robot_surfaces
+
+TRANSFORMS = (
+    "base_link_from_lidar_left",
+    "base_link_from_lidar_right",
+    "nominal_base_link_from_lidar_left",
+    "nominal_base_link_from_lidar_right",
+)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """True poses (4x4) of both lidars in the physical base_link, where the description has them, and the true floor.
+
+    With `mounts_known` the calibration that is judged is one of the physical base_link.
+    """
+
+    base_link_from_lidar_left: np.ndarray
+    base_link_from_lidar_right: np.ndarray
+    nominal_base_link_from_lidar_left: np.ndarray
+    nominal_base_link_from_lidar_right: np.ndarray
+    floor_in_base_link: Plane
+    description_file: Path
+    mounts_known: bool = False
+
+    @property
+    def right_to_left(self) -> np.ndarray:
+        """lidar_left_from_lidar_right."""
+        return inverse(self.base_link_from_lidar_left) @ self.base_link_from_lidar_right
+
+    @property
+    def nominal_right_to_left(self) -> np.ndarray:
+        """lidar_left_from_lidar_right as the description has it."""
+        return inverse(self.nominal_base_link_from_lidar_left) @ self.nominal_base_link_from_lidar_right
+
+    @property
+    def lidar_base_from_base(self) -> np.ndarray:
+        """From the physical base_link into the one in which the calibration is expressed."""
+        if self.mounts_known:
+            return np.eye(4)
+        return self.nominal_base_link_from_lidar_left @ inverse(self.base_link_from_lidar_left)
+
+    @property
+    def floor(self) -> Plane:
+        """The true floor in the base_link in which the calibration is expressed."""
+        return self.floor_in_base_link.moved(self.lidar_base_from_base)
+
+    @property
+    def footprint_from_base_link(self) -> np.ndarray:
+        """From the physical base_link into the true base_footprint of the calibration's base_link."""
+        return footprint_from_base(self.floor) @ self.lidar_base_from_base
+
+    def for_calibration(self, file: CalibrationFile) -> "Truth":
+        """Return the truth in the frame in which that calibration is expressed."""
+        return replace(self, mounts_known=stored_mounts(file) is not None)
+
+
+def load_truth(path: str | Path) -> Truth:
+    """Return the truth in a simulator's JSON file. Raises `InputError` for a file that is not one."""
+    try:
+        data = json.loads(files.read_text(path))
+        floor = data["floor_in_base_link"]
+        return Truth(
+            **{name: check_rigid(data[name], f"{path}: {name}") for name in TRANSFORMS},
+            floor_in_base_link=Plane.from_coefficients(floor["normal"], floor["offset"]),
+            description_file=Path(path).parent / data["description_file"],
+        )
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: is not a simulator's truth: {error} is missing or of a wrong kind") from error
 
 
 @dataclass(frozen=True)
@@ -76,7 +162,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 as expected, 1 an honest no, 3 when the run itself broke (a crash, silence, time out)."""
+        """0 as expected, 1 rejected, 3 when the run itself broke (a crash, silence, time out)."""
         return 0 if self.passed else 3 if self.broken else 1
 
     def as_json(self) -> dict[str, Any]:
@@ -217,3 +303,103 @@ def _tilts(normal: np.ndarray) -> str:
     return (
         f"({math.degrees(-math.atan2(normal[1], normal[2])):.3f}, {math.degrees(math.atan2(normal[0], normal[2])):.3f})"
     )
+
+
+LOWEST, HIGHEST = 0.06, 1.6
+"""What counts as body, in m above the floor: below it wheels and base touch the floor's noise, above it nothing is met."""
+
+
+class TrueOutlines:
+    """The outline of the simulated robot, payload included, projected onto the true floor."""
+
+    def __init__(self, truth: Truth):
+        self._model = load_model(truth.description_file)
+        self._surfaces = robot_surfaces(self._model)
+        self._footprint_from_base = truth.footprint_from_base_link
+
+    def at(self, joints: dict[str, float]) -> np.ndarray:
+        """Return the corners (K, 2) of the convex outline in base_footprint at these joint values (by URDF name)."""
+        known = {name: value for name, value in joints.items() if name in self._model.joints}
+        transforms = link_transforms(self._model, known)
+        footprint_from_root = self._footprint_from_base @ np.linalg.inv(transforms["base_link"])
+        corners = [
+            _between_heights(apply(footprint_from_root @ transforms[link], surface.vertices)[surface.faces])
+            for link, surface in self._surfaces.items()
+        ]
+        return convex_hull(np.vstack(corners))
+
+
+def _between_heights(triangles: np.ndarray) -> np.ndarray:
+    """Return (x, y) of every corner (M, 2) of triangles (F, 3, 3) cut to the heights that count as body."""
+    parts = [triangles.reshape(-1, 3)]
+    start, end = triangles.reshape(-1, 3), triangles[:, [1, 2, 0]].reshape(-1, 3)
+    for height in (LOWEST, HIGHEST):
+        crossing = (start[:, 2] - height) * (end[:, 2] - height) < 0
+        a, b = start[crossing], end[crossing]
+        share = (height - a[:, 2]) / (b[:, 2] - a[:, 2])
+        parts.append(a + share[:, None] * (b - a))
+    points = np.vstack(parts)
+    inside = (points[:, 2] >= LOWEST - 1e-9) & (points[:, 2] <= HIGHEST + 1e-9)
+    return points[inside, :2]
+
+
+def judge_body_shape(model_file: Path, dataset: Path, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
+    """Hold a fitted body shape against the true outline at the joint values of every sample.
+
+    Protrusion is how far the true outline reaches outside the shape for that pose. The excess area ratio is the fitted
+    area over that of the smallest shape of the same kind around the true outlines that it stands for (those of all
+    poses with the same grid point), the largest over the grid.
+    """
+    model = load_body_shape_model(model_file)
+    poses = posed_outlines(model_file, dataset, truth)
+    if not poses:
+        raise InputError(f"{dataset}: holds no sample")
+    groups: dict[tuple[float, ...], list[dict]] = {}
+    for pose in poses:
+        groups.setdefault(tuple(np.round(pose["fitted"].vector, 9)), []).append(pose)
+    ratios = []
+    for group in groups.values():
+        smallest = enclosing_shape(np.vstack([pose["truth"] for pose in group]), model.shape_fitting_method)
+        ratios.append(group[0]["fitted"].area / smallest.area)
+    worst = max(pose["protrusion"] for pose in poses)
+    return StageVerdict(
+        "body_shape",
+        stage_quantities(
+            "body_shape",
+            tolerances,
+            max_protrusion_mm=(1e3 * worst, f"{len(poses)} poses", "nothing outside"),
+            excess_area_ratio=(max(ratios), f"{len(groups)} shapes", f"smallest {model.shape_fitting_method}"),
+        ),
+    )
+
+
+def posed_outlines(model_file: Path, dataset: Path, truth: Truth) -> list[dict]:
+    """Return for every sample its `title`, true outline `truth` (K, 2), returns `points` (N, 2), fitted shape
+    `fitted`, its boundary `shape` (M, 2) and `protrusion` in m."""
+    model = load_body_shape_model(model_file)
+    outlines = TrueOutlines(truth)
+    poses = []
+    for sample in read_dataset(dataset).samples:
+        fitted = model.shape_at(sample.commanded["arm"], sample.commanded["wrist_yaw"])
+        outline = outlines.at(sample.joints)
+        body = (sample.points[:, 2] > LOWEST) & (sample.points[:, 2] < HIGHEST)
+        near = body & (np.hypot(sample.points[:, 0], sample.points[:, 1]) < 1.5)
+        poses.append({
+            "title": f"arm {sample.commanded['arm']:.2f} m, yaw {np.degrees(sample.commanded['wrist_yaw']):.0f} deg, "
+                     f"lift {sample.commanded['lift']:.2f} m",
+            "truth": outline,
+            "points": sample.points[near, :2],
+            "fitted": fitted,
+            "shape": fitted.outline(200),
+            "protrusion": fitted.protrusion(outline),
+        })  # fmt: skip
+    return poses
+
+
+def judge_stage(stage: str, files: RunFiles, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
+    """Hold what a stage wrote against the truth. Raises `InputError` if it cannot be read."""
+    if stage == "body_shape":
+        seen = truth.for_calibration(CalibrationFile.load(files.calibration))
+        return judge_body_shape(files.body_shape_model, files.dataset, seen, tolerances)
+    judge = {"alignment": judge_alignment, "floor": judge_floor, "mounts": judge_mounts}[stage]
+    return judge(files.calibration, truth, tolerances)

@@ -14,7 +14,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.pairing import RESTART, stamp_of
-from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedPairs
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import (

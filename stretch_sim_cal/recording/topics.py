@@ -17,7 +17,7 @@ from stretch_sim_cal.recording.frame_tree import (
     tree_of_description,
 )
 from stretch_sim_cal.recording.pairing import Pair, PairingCounts, StampPairing, stamp_of
-from stretch_sim_cal.recording.reader import Recording
+from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
 

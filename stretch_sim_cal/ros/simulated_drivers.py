@@ -17,7 +17,7 @@ from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.geometry.transforms import SIDES, from_rotation_translation
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import local_motion
 from stretch_sim_cal.robot.model import Joint

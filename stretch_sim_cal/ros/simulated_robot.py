@@ -21,7 +21,7 @@ from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.node_main import NodeContext

@@ -16,7 +16,7 @@ from typing import Any
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.ros.node_commands import STORAGES
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.sensor.sensor import Driver

@@ -253,7 +253,7 @@ class Lidar:
 
     def _base_rays(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
         """Return, by channel (C, 3) and for the rotor at azimuth 0, the nominal and the true directions, where the rays
-        begin, and what the driver adds; None where it is the same, or nothing."""
+        begin, and what the driver adds; None if it is the same, or nothing."""
         sensor, values = self.sensor, self.unit.values
         # A driver that corrects firing times takes the rotor to be where it is when the channel fires.
         rotor = sensor.firing_azimuths if sensor.driver.firing_time_correction else np.zeros(sensor.num_channels)

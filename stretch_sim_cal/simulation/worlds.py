@@ -17,10 +17,9 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.simulation import shapes
-from stretch_sim_cal.simulation.frames import Scope
+from stretch_sim_cal.simulation import sdf
 from stretch_sim_cal.simulation.optics import Material
-from stretch_sim_cal.simulation.sdf import Element, pose_of, read_sdf
+from stretch_sim_cal.simulation.sdf import Element, Scope, pose_of, read_sdf
 
 MESH_SUFFIXES = (".stl", ".obj", ".ply")
 MAX_INCLUDE_DEPTH = 20
@@ -110,7 +109,7 @@ class _WorldReader:
         self.actors: list[Actor] = []
         self._including: list[Path] = [path.resolve()]
         self._num_triangles = 0
-        self._meshes: dict[Path, shapes.Mesh | None] = {}
+        self._meshes: dict[Path, sdf.Mesh | None] = {}
 
     def read(self) -> World:
         root = read_sdf(self.path)
@@ -173,7 +172,7 @@ class _WorldReader:
         yaws = np.unwrap(np.arctan2(poses[:, 1, 0], poses[:, 0, 0]))
         loop, delay = script.first("loop"), script.first("delay_start")
         return Actor(
-            actor.name, shapes.person(), times, np.column_stack([poses[:, :3, 3], yaws]), loop is None or loop.flag(),
+            actor.name, sdf.person(), times, np.column_stack([poses[:, :3, 3], yaws]), loop is None or loop.flag(),
             0.0 if delay is None else float(delay.numbers(1)[0]),
         )  # fmt: skip
 
@@ -186,7 +185,7 @@ class _WorldReader:
         self.surfaces[name] = surface
         return name
 
-    def _mesh(self, geometry: Element, infinite: bool) -> shapes.Mesh | None:
+    def _mesh(self, geometry: Element, infinite: bool) -> sdf.Mesh | None:
         """Return the triangles of a `<geometry>`; None, with a warning, for a shape that is not supported."""
         if not geometry.children:
             raise InputError(f"{geometry.where}: is empty")
@@ -199,17 +198,17 @@ class _WorldReader:
 
         match shape.tag:
             case "box":
-                return shapes.box(shape.required("size").positive(3))
+                return sdf.box(shape.required("size").positive(3))
             case "sphere":
-                return shapes.sphere(number("radius"))
+                return sdf.sphere(number("radius"))
             case "cylinder":
-                return shapes.cylinder(number("radius"), number("length"))
+                return sdf.cylinder(number("radius"), number("length"))
             case "capsule":
-                return shapes.capsule(number("radius"), number("length"))
+                return sdf.capsule(number("radius"), number("length"))
             case "cone":
-                return shapes.cone(number("radius"), number("length"))
+                return sdf.cone(number("radius"), number("length"))
             case "ellipsoid":
-                return shapes.ellipsoid(shape.required("radii").positive(3))
+                return sdf.ellipsoid(shape.required("radii").positive(3))
             case "plane":
                 return self._plane(shape, infinite)
             case "mesh":
@@ -219,17 +218,17 @@ class _WorldReader:
         self._warn(shape, "is a shape that is not supported and is left out")
         return None
 
-    def _plane(self, shape: Element, infinite: bool) -> shapes.Mesh:
+    def _plane(self, shape: Element, infinite: bool) -> sdf.Mesh:
         normal = shape.first("normal")
         direction = normal.numbers(3) if normal is not None else np.array([0.0, 0.0, 1.0])
         if np.linalg.norm(direction) < 1e-9:
             raise InputError(f"{shape.where}: its normal has no length")
         size = shape.first("size")
         if infinite or size is None:
-            return shapes.plane(direction, np.full(2, 2 * shapes.PLANE_HALF_SIZE))
-        return shapes.plane(direction, size.positive(2))
+            return sdf.plane(direction, np.full(2, 2 * sdf.PLANE_HALF_SIZE))
+        return sdf.plane(direction, size.positive(2))
 
-    def _mesh_file(self, shape: Element) -> shapes.Mesh | None:
+    def _mesh_file(self, shape: Element) -> sdf.Mesh | None:
         uri = shape.required("uri")
         path = self._find(uri.text, uri)
         if path.suffix.lower() not in MESH_SUFFIXES:
@@ -279,7 +278,7 @@ class _WorldReader:
         return Element("model", attributes, model.file, model.line, children=children)
 
     def _find(self, uri: str, element: Element) -> Path:
-        """Return the file or folder that a URI names. Raises `InputError` where there is none."""
+        """Return the file or folder that a URI names. Raises `InputError` if there is none."""
         scheme, separator, rest = uri.partition("://")
         rest = unquote(rest) if separator else unquote(uri)
         if not separator or scheme == "file":
@@ -371,7 +370,7 @@ def _version(entry: Element) -> list[int]:
     return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]
 
 
-def _load_mesh(path: Path, uri: Element) -> shapes.Mesh:
+def _load_mesh(path: Path, uri: Element) -> sdf.Mesh:
     try:
         mesh = trimesh.load_mesh(path, process=False)
         vertices, faces = np.asarray(mesh.vertices, dtype=float), np.asarray(mesh.faces)

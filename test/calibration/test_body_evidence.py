@@ -8,8 +8,7 @@ from body_scenes import LIDARS, POSES, ROBOT, box, frames, post, recording
 
 from stretch_sim_cal.calibration.body.evidence import SeenRobot, gather_evidence
 from stretch_sim_cal.calibration.body.outline import LOWEST, RobotOutline
-from stretch_sim_cal.calibration.body.returns import EvidenceSettings
-from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
+from stretch_sim_cal.calibration.body.returns import EvidenceSettings, SurfaceIndex
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy

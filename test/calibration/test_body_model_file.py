@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import yaml
 
-from stretch_sim_cal.calibration.body.model_file import (
+from stretch_sim_cal.calibration.body.model import (
     default_file_name,
     load_body_shape_model,
     robot_hash,

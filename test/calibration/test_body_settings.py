@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from stretch_sim_cal.calibration.body.settings_file import (
+from stretch_sim_cal.calibration.body.settings import (
     find_settings,
     fit_settings,
     own_settings_path,

@@ -9,7 +9,7 @@ import scipy.optimize
 from scipy.interpolate import RegularGridInterpolator
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
-from stretch_sim_cal.calibration.body.branches import most_alike
+from stretch_sim_cal.calibration.body.grid import most_alike
 from stretch_sim_cal.calibration.body.shape import (
     JOINTS,
     BodyShapeModel,

@@ -22,8 +22,7 @@ from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
-from stretch_sim_cal.harness.truth import Truth
-from stretch_sim_cal.harness.verdict import judge_floor
+from stretch_sim_cal.harness.verdict import Truth, judge_floor
 from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.ros.calibration_in_use import placement
 from stretch_sim_cal.ros.captures import calibrated_poses

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from stretch_sim_cal.calibration.body.model_file import load_body_shape_model
+from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.commands.fit_body_shape import main
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder

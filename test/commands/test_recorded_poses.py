@@ -10,8 +10,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
 from stretch_sim_cal.recording.joint_states import still_poses
-from stretch_sim_cal.recording.reader import Recording
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import commanded_positions
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator

@@ -12,8 +12,7 @@ from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StorageP
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
-from stretch_sim_cal.recording.reader import Recording
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -40,7 +39,12 @@ def setup(world: str) -> SimulationSetup:
 
 
 def record(
-    folder, world="furnished_room", storage="mcap", frames=("lidar_left_link", "lidar_right_link"), offset=0.0, place=None
+    folder,
+    world="furnished_room",
+    storage="mcap",
+    frames=("lidar_left_link", "lidar_right_link"),
+    offset=0.0,
+    place=None,
 ):
     """Record a few scans of a simulated robot, as `ros2 bag record` would; return the simulator."""
     simulator = EmbeddedSimulator(setup(world))

@@ -9,7 +9,7 @@ from numpy.lib.recfunctions import drop_fields
 
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup

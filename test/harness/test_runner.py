@@ -10,16 +10,19 @@ import time
 import pytest
 
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.harness.processes import Process
-from stretch_sim_cal.harness.runner import Runner
+from stretch_sim_cal.harness.processes import Process, ProcessSequence, Runner
 
 
 def script(name: str, code: str, **options) -> Process:
     return Process(name, sys.executable, ("-c", textwrap.dedent(code)), **options)
 
 
-def runner(folder) -> Runner:
-    return Runner({}, lambda process: folder / f"{process.name}.log")
+def run(folder, *processes: Process) -> tuple[ProcessSequence, Runner]:
+    """Run processes to the end of their sequence, and stop what is left of them."""
+    sequence = ProcessSequence(processes)
+    with Runner({}, folder) as runner:
+        runner.run(sequence)
+    return sequence, runner
 
 
 def alive(pid: int) -> bool:
@@ -38,46 +41,47 @@ def gone_soon(pid: int) -> bool:
     return not alive(pid)
 
 
-SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
-
-
 def test_a_step_runs_to_its_end_and_its_output_is_kept(tmp_path):
-    with runner(tmp_path) as running:
-        finished = running.run(
-            script("step", "import sys; print('hello'); print('error: no luck'); print('bye'); sys.exit(1)")
-        )
-    assert finished.exit_code == 1
-    assert finished.last_line == "error: no luck"
-    assert (tmp_path / "step.log").read_text() == "hello\nerror: no luck\nbye\n"
+    step = script("step", "import sys; print('hello'); print('error: no luck'); print('bye'); sys.exit(1)")
+    sequence, _ = run(tmp_path, step, script("never", "raise SystemExit('started all the same')"))
+    assert sequence.failure.exit_code == 1 and sequence.failure.process is step
+    assert sequence.failure.last_line == "error: no luck" and not sequence.failure.refused
+    assert sequence.output["step"] == "hello\nerror: no luck\nbye\n"
+    logged = (tmp_path / "step.log").read_text().splitlines()
+    assert [line.split(" s  ")[1] for line in logged] == ["hello", "error: no luck", "bye"]
+    assert sequence.exit_codes == {"step": 1} and not (tmp_path / "never.log").exists()
+
+
+def test_processes_start_when_the_one_before_is_ready_or_has_ended(tmp_path):
+    order = f"open({str(tmp_path / 'order')!r}, 'a').write"
+    server = script("server", f"import time; {order}('1'); print('up', flush=True); time.sleep(600)", ready_line="up")
+    steps = [script(f"step{i}", f"import time; time.sleep(0.1); {order}('{i}')") for i in (2, 3)]
+    sequence, runner = run(tmp_path, server, *steps)
+    assert (tmp_path / "order").read_text() == "123"
+    assert sequence.over and sequence.failure is None and sequence.exit_codes == {"step2": 0, "step3": 0}
+    assert set(runner.seconds) == {"server", "step2", "step3"} and runner.unclean == []
 
 
 def test_a_background_process_that_dies_while_it_is_needed_is_named(tmp_path):
-    with runner(tmp_path) as running:
-        running.run(
-            script(
-                "server",
-                "import time, sys; print('up', flush=True); time.sleep(0.5); sys.exit('fell over')",
-                ready_line="up",
-            )
-        )
-        with pytest.raises(RunFailure, match=r"server .* died with exit code 1 while it was needed: fell over"):
-            running.run(script("step", "import time; time.sleep(60)"))
+    code = "import time, sys; print('up', flush=True); time.sleep(0.5); sys.exit('fell over')"
+    sequence, _ = run(tmp_path, script("server", code, ready_line="up"), script("step", "import time; time.sleep(60)"))
+    assert sequence.failure.sentence.startswith("server (")
+    assert "died while it was needed, with exit code 1: fell over" in sequence.failure.sentence
 
 
 def test_a_process_that_dies_before_it_is_ready_is_named(tmp_path):
-    with runner(tmp_path) as running:
-        with pytest.raises(RunFailure, match="server .* died with exit code 3"):
-            running.run(script("server", "raise SystemExit(3)", ready_line="up"))
+    sequence, _ = run(tmp_path, script("server", "raise SystemExit(3)", ready_line="up"), script("step", ""))
+    assert sequence.failure.process.name == "server" and sequence.failure.exit_code == 3
+    assert "step" not in sequence.exit_codes
 
 
 def test_a_step_that_hangs_is_given_up_and_named(tmp_path):
-    with runner(tmp_path) as running:
-        with pytest.raises(RunFailure, match="step .* did not finish within 1 s"):
-            running.run(script("step", "import time; time.sleep(600)", timeout=1.0))
+    with pytest.raises(RunFailure, match="step .* did not finish within 1 s"):
+        run(tmp_path, script("step", "import time; time.sleep(600)", timeout=1.0))
 
 
 def test_every_process_is_gone_after_the_run_even_those_that_ignore_ctrl_c_and_their_children(tmp_path, monkeypatch):
-    monkeypatch.setattr("stretch_sim_cal.harness.runner.GRACE", 0.5)
+    monkeypatch.setattr("stretch_sim_cal.harness.processes.GRACE", 0.5)
     stubborn = """
         import os, signal, subprocess, sys, time
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -86,39 +90,33 @@ def test_every_process_is_gone_after_the_run_even_those_that_ignore_ctrl_c_and_t
         print("pids", os.getpid(), child.pid, flush=True)
         time.sleep(600)
     """
-    with runner(tmp_path) as running:
-        running.run(script("stubborn", stubborn, ready_line="pids"))
-        running.run(
-            script(
-                "polite", "import os, time; print('pids', os.getpid(), flush=True); time.sleep(600)", ready_line="pids"
-            )
-        )
-    logs = [(tmp_path / f"{name}.log").read_text() for name in ("stubborn", "polite")]
-    pids = [int(word) for log in logs for word in log.splitlines()[0].split()[1:]]
+    polite = "import os, time; print('pids', os.getpid(), flush=True); time.sleep(600)"
+    sequence, runner = run(
+        tmp_path, script("stubborn", stubborn, ready_line="pids"), script("polite", polite, ready_line="pids")
+    )
+    pids = [int(word) for output in sequence.output.values() for word in output.splitlines()[0].split()[1:]]
+    assert len(pids) == 3
     assert all(gone_soon(pid) for pid in pids)
-    assert "stubborn did not stop when asked and was killed" in running.unclean
-
-
-def test_a_process_that_stops_when_asked_is_not_complained_of(tmp_path):
-    with runner(tmp_path) as running:
-        running.run(script("polite", SLEEPER, ready_line="up"))
-    assert running.unclean == []
+    assert "stubborn did not stop when asked and was killed" in runner.unclean
 
 
 def test_no_orphan_survives_when_the_harness_itself_is_killed(tmp_path):
     code = f"""
         from pathlib import Path
-        from stretch_sim_cal.harness.processes import Process
-        from stretch_sim_cal.harness.runner import Runner
+        from stretch_sim_cal.harness.processes import Process, ProcessSequence, Runner
         import sys
-        with Runner({{}}, lambda process: Path({str(tmp_path)!r}) / "log") as running:
-            running.run(Process("server", sys.executable, ("-c", "import os, time; print('up', os.getpid(), flush=True); time.sleep(600)"), ready_line="up"))
-            print("started", flush=True)
-            running.run(Process("step", sys.executable, ("-c", "import time; time.sleep(600)")))
+        server = "import os, time; print('up', os.getpid(), flush=True); time.sleep(600)"
+        step = "import time; print('started', flush=True); time.sleep(600)"
+        processes = [
+            Process("server", sys.executable, ("-c", server), ready_line="up"),
+            Process("step", sys.executable, ("-c", step)),
+        ]
+        with Runner({{}}, Path({str(tmp_path)!r}), lambda process, line: line and print(line, flush=True)) as runner:
+            runner.run(ProcessSequence(processes))
     """
     harness = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    server = int(harness.stdout.readline().removeprefix("up "))
     assert harness.stdout.readline() == "started\n"
-    server = int((tmp_path / "log").read_text().split()[1]) if (tmp_path / "log").read_text() else None
     harness.send_signal(signal.SIGKILL)
     harness.wait()
-    assert server is not None and gone_soon(server)
+    assert gone_soon(server)

@@ -15,15 +15,14 @@ import pytest
 import yaml
 
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration.body.model_file import load_body_shape_model, save_body_shape_model
+from stretch_sim_cal.calibration.body.model import load_body_shape_model, save_body_shape_model
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.harness.body_verdict import judge_body_shape
 from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_nodes, simulator_process
 from stretch_sim_cal.harness.run import run_scenario
 from stretch_sim_cal.harness.scenario import Scenario, load_scenario
-from stretch_sim_cal.harness.truth import load_truth
+from stretch_sim_cal.harness.verdict import judge_body_shape, load_truth
 
 SPARSE = "furnished_room_sparse"
 NOMINAL_METHOD = '''

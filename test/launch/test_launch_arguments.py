@@ -2,7 +2,7 @@
 
 import pytest
 
-from stretch_sim_cal.harness.launched_scenario import missing_for_launch_tests
+from stretch_sim_cal.harness.launch_tests import missing_for_launch_tests
 
 if reason := missing_for_launch_tests():
     pytest.skip(reason, allow_module_level=True)
@@ -10,7 +10,7 @@ if reason := missing_for_launch_tests():
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 
 from launch import LaunchContext
-from stretch_sim_cal.harness import launched_calibration
+from stretch_sim_cal.harness import launched
 
 ALWAYS = ["ros_align_dual_lidar", "ros_find_floor_calibration", "ros_broadcast_calibration"]
 BODY_SHAPE = ["ros_collect_body_shape_data", "fit_body_shape_model"]
@@ -20,15 +20,15 @@ def started(monkeypatch, **arguments):
     """Return the processes that a launch with these arguments starts."""
     sequences = []
 
-    class Sequence(launched_calibration.LaunchedSequence):
+    class Sequence(launched.LaunchedSequence):
         def __init__(self, processes, **options):
             super().__init__(processes, **options)
             sequences.append(processes)
 
-    monkeypatch.setattr(launched_calibration, "LaunchedSequence", Sequence)
+    monkeypatch.setattr(launched, "LaunchedSequence", Sequence)
     context = LaunchContext()
     context.launch_configurations.update(arguments)
-    for entity in launched_calibration.calibration_description(use_sim_time=False).entities:
+    for entity in launched.calibration_description(use_sim_time=False).entities:
         if isinstance(entity, DeclareLaunchArgument | OpaqueFunction):
             entity.visit(context)
     return sequences[0]

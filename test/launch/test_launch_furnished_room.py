@@ -4,7 +4,7 @@ import unittest
 
 import pytest
 
-from stretch_sim_cal.harness.launched_scenario import LaunchedScenario, missing_for_launch_tests
+from stretch_sim_cal.harness.launch_tests import LaunchedScenario, missing_for_launch_tests
 
 if reason := missing_for_launch_tests():
     pytest.skip(reason, allow_module_level=True)

@@ -5,8 +5,7 @@ import pytest
 from rosbags.typesys import Stores, get_typestore
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.reader import Recording
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
 
 STRING = "std_msgs/msg/String"
 TOPIC = "/robot_description"

@@ -6,7 +6,7 @@ from rosbags.highlevel import AnyReader
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import POINT_DTYPE, fields_from_message, points_from_message
-from stretch_sim_cal.recording.writer import RecordingWriter
+from stretch_sim_cal.recording.rosbag import RecordingWriter
 
 STAMP = 12 * 10**9 + 345
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from stretch_sim_cal.harness.domain import own_domain
+from stretch_sim_cal.harness.processes import own_domain
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def ros(monkeypatch):
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
 
-    from stretch_sim_cal.harness.domain import isolated_environment
+    from stretch_sim_cal.harness.processes import isolated_environment
     from stretch_sim_cal.ros.node_main import NodeContext
 
     with own_domain() as domain:

@@ -17,7 +17,7 @@ from unittest import mock
 import fake_drivers
 
 from stretch_sim_cal import programs
-from stretch_sim_cal.harness.domain import isolated_environment
+from stretch_sim_cal.harness.processes import isolated_environment
 
 HERE = Path(__file__).resolve().parent
 PACKAGE_ROOT = HERE.parent.parent

@@ -6,9 +6,8 @@ from fake_drivers import write_calibration
 from node_process import PATIENCE, stop
 
 from stretch_sim_cal import programs
-from stretch_sim_cal.calibration.body.model import BodyShapeModel
-from stretch_sim_cal.calibration.body.model_file import save_body_shape_model
-from stretch_sim_cal.calibration.body.settings_file import zone_settings
+from stretch_sim_cal.calibration.body.model import BodyShapeModel, save_body_shape_model
+from stretch_sim_cal.calibration.body.settings import zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule
 from stretch_sim_cal.recording.clouds import points_from_message

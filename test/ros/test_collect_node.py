@@ -16,8 +16,8 @@ from std_srvs.srv import SetBool, Trigger
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.harness.domain import own_domain
-from stretch_sim_cal.harness.truth import load_truth
+from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
 from stretch_sim_cal.robot.description import load_model
 

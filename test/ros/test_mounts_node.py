@@ -13,8 +13,8 @@ from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
-from stretch_sim_cal.harness.domain import own_domain
-from stretch_sim_cal.harness.truth import load_truth
+from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.harness.verdict import load_truth
 
 ROBOT = (
     "--world", "empty_hall", "--sensor", "jt128_sparse",

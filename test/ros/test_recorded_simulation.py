@@ -10,8 +10,8 @@ from sensor_msgs.msg import JointState
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.harness.domain import own_domain
-from stretch_sim_cal.harness.truth import load_truth
+from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.harness.verdict import load_truth
 
 ROBOT = (
     "--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "3",

@@ -15,8 +15,8 @@ from std_srvs.srv import SetBool, Trigger
 from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.harness.domain import own_domain
-from stretch_sim_cal.harness.truth import load_truth
+from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.clouds import (
     POINT_DTYPE,
     fields_from_message,

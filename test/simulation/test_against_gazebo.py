@@ -9,7 +9,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import HEAD_LINK, nominal_description
 from stretch_sim_cal.robot.surfaces import robot_surfaces
-from stretch_sim_cal.simulation.raycast import Hits, Scene
+from stretch_sim_cal.simulation.optics import Hits, Scene
 
 # Returns within 0.5 m of the base's axis and above the floor, all joints at zero, in the lidars' frames.
 RECORDED = Path(__file__).parent / "data" / "gazebo_robot_returns.npz"

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.simulation.gazebo import clouds
-from stretch_sim_cal.simulation.gazebo.clouds import NOT_CAST, Clouds
-from stretch_sim_cal.simulation.gazebo.wire import encode
+from stretch_sim_cal.simulation.gazebo import running
+from stretch_sim_cal.simulation.gazebo.messages import encode
+from stretch_sim_cal.simulation.gazebo.running import NOT_CAST, Clouds
 
 BEAT = 100_000_000  # ns
 
@@ -41,7 +41,7 @@ def cloud(stamp):
 
 @pytest.fixture
 def world(monkeypatch):
-    monkeypatch.setattr(clouds, "PATIENCE", 0.05)
+    monkeypatch.setattr(running, "PATIENCE", 0.05)
     return World()
 
 
@@ -68,7 +68,7 @@ def test_a_scan_that_is_left_out_is_not_waited_for(world):
 
 
 def test_a_lidar_that_is_silent_for_long_is_a_failure(world, monkeypatch):
-    monkeypatch.setattr(clouds, "SILENCE_TIMEOUT", 0.02)
+    monkeypatch.setattr(running, "SILENCE_TIMEOUT", 0.02)
     lidar = Clouds(world, "/points")
     lidar.listen(True)
     world.publish(0)

@@ -9,7 +9,7 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.simulation.gazebo import messages
-from stretch_sim_cal.simulation.gazebo.wire import encode, fields, signed
+from stretch_sim_cal.simulation.gazebo.messages import encode, fields, signed
 
 DATA = Path(__file__).parents[1] / "data"
 

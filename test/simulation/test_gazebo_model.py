@@ -16,9 +16,8 @@ from stretch_sim_cal.robot.stretch import HEAD_LINK, LIDAR_LINKS
 from stretch_sim_cal.robot.surfaces import HOUSING_RADIUS
 from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.gazebo.model import gazebo_description
-from stretch_sim_cal.simulation.gazebo.world import gazebo_world
-from stretch_sim_cal.simulation.raycast import Hits, Scene
+from stretch_sim_cal.simulation.gazebo.description import gazebo_description, gazebo_world
+from stretch_sim_cal.simulation.optics import Hits, Scene
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 from stretch_sim_cal.simulation.worlds import load_world
 

@@ -18,8 +18,8 @@ import pytest
 
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
-from stretch_sim_cal.simulation.gazebo import installation
-from stretch_sim_cal.simulation.gazebo.installation import Installation
+from stretch_sim_cal.simulation.gazebo import processes
+from stretch_sim_cal.simulation.gazebo.processes import Installation
 from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
@@ -210,7 +210,7 @@ def test_neither_gazebo_nor_its_files_survive_a_killed_owner(gazebo, tmp_path):
         sys.executable, "-c",
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from stretch_sim_cal.simulation.gazebo.server import Server, own_partition\n"
+        "from stretch_sim_cal.simulation.gazebo.processes import Server, own_partition\n"
         "environment = own_partition()\n"
         "from stretch_sim_cal.files import find_shared\n"
         f"Server({gazebo.program!r}, find_shared('worlds', 'single_wall', '.sdf'), Path({str(tmp_path)!r}), environment)\n"
@@ -231,8 +231,8 @@ def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
     pytest.importorskip("rclpy")
     launcher = (
         "import sys\n"
-        "from stretch_sim_cal.simulation.gazebo import installation, simulator\n"
-        f"simulator.find_gazebo = lambda: installation.Installation({gazebo.program!r}, {gazebo.bindings!r}, 'stand-in', True)\n"
+        "from stretch_sim_cal.simulation.gazebo import processes, simulator\n"
+        f"simulator.find_gazebo = lambda: processes.Installation({gazebo.program!r}, {gazebo.bindings!r}, 'stand-in', True)\n"
         "from stretch_sim_cal import programs\n"
         "sys.exit(programs.stretch_simulator())\n"
     )
@@ -258,7 +258,7 @@ def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
     ],
 )
 def test_bindings_of_every_known_generation_are_found(modules, module):
-    assert installation.choose_bindings(modules)[0] == module
+    assert processes.choose_bindings(modules)[0] == module
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_bindings_of_every_known_generation_are_found(modules, module):
 )
 def test_missing_and_unknown_bindings_are_named(modules, told):
     with pytest.raises(InputError, match=told):
-        installation.choose_bindings(modules)
+        processes.choose_bindings(modules)
 
 
 def test_what_ros_has_installed_is_found_although_python_does_not_look_there(monkeypatch, tmp_path):
@@ -279,18 +279,18 @@ def test_what_ros_has_installed_is_found_although_python_does_not_look_there(mon
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
     monkeypatch.setenv("AMENT_PREFIX_PATH", str(tmp_path))
-    found = installation.find_gazebo()
+    found = processes.find_gazebo()
     assert (found.generation, found.bindings, found.python_path) == ("Harmonic", "gz.transport13", str(vendor))
     assert not found.has_cpu_lidar
     plugins = tmp_path / "opt" / "gz_sim_vendor" / "lib" / "gz-sim-8" / "plugins"
     plugins.mkdir(parents=True)
     (plugins / "libgz-sim-cpu-lidar-system.so").write_text("")
-    assert installation.find_gazebo().has_cpu_lidar
+    assert processes.find_gazebo().has_cpu_lidar
 
 
 def test_without_gazebo_the_reason_says_what_to_install(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert "apt install" in installation.missing_of_gazebo()
+    assert "apt install" in processes.missing_of_gazebo()
 
 
 def test_the_lidar_is_chosen_by_what_gazebo_has():

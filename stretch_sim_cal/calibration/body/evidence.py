@@ -14,13 +14,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
-from stretch_sim_cal.calibration.body.payload import Thing, things_beyond
-from stretch_sim_cal.calibration.body.registration import OWN_HEAD, BodyRegistration, register_returns
-from stretch_sim_cal.calibration.body.returns import EvidenceSettings, Sighting, compare
-from stretch_sim_cal.calibration.body.smoothing import payload_surface, smoothed
-from stretch_sim_cal.calibration.body.surface_index import SurfaceIndex
-from stretch_sim_cal.calibration.body.view import nearest_range, robot_views
-from stretch_sim_cal.calibration.body.visibility import RangeImage
+from stretch_sim_cal.calibration.body.payload import Thing, payload_surface, smoothed, things_beyond
+from stretch_sim_cal.calibration.body.returns import (
+    OWN_HEAD,
+    BodyRegistration,
+    EvidenceSettings,
+    RangeImage,
+    Sighting,
+    SurfaceIndex,
+    compare,
+    nearest_range,
+    register_returns,
+    robot_views,
+)
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.transforms import inverse
 
@@ -232,7 +238,7 @@ def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
 
 def _seen(sighting, things, frame, seen_from_model, settings, most) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners (K, 2) around the returns from the robot, payload included, noise taken out, and the
-    returns (K, 2) that are not of it, where they are seen."""
+    returns (K, 2) that are not of it, if they are seen."""
     of_payload = np.zeros(len(sighting.points), dtype=bool)
     for thing in things:
         if thing.kind == "payload":

@@ -1,9 +1,16 @@
-"""What has to be enclosed at each arm extension and wrist yaw: evidence of the samples there, and the known outline.
+"""The grid of a body shape over arm extension and wrist yaw: evidence by grid point, refinement, and choice of minima.
 
-Joints that the shape does not depend on are covered by the union over the samples, and where the outline is known at
-any joint values, also over what lies between their values.
+Joints that the shape does not depend on are covered by the union over the samples, and, if the outline is known at any
+joint values, also over what lies between their values. The grid is refined where shapes interpolated between its points
+would leave much of the robot outside.
+
+The smallest capsule around a hull is one of several local minima, and which of them is the smallest changes abruptly
+with the pose. Interpolating from one to another leaves the robot outside, so of minima with hardly more area those are
+taken whose numbers change least: exactly along a line of the grid, by dynamic programming, and line after line along
+both axes until none of them changes any more.
 """
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +18,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import convex_hull
+from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule
 
 JOINTS = ("lift", "arm", "wrist_yaw", "wrist_pitch", "wrist_roll")
 """The joints of a pose, in the order of arrays of poses (N, 5); `arm` is the whole extension. m or rad."""
@@ -105,7 +113,7 @@ class EvidenceGrid:
         return poses
 
     def _missing(self) -> list[str]:
-        """Return a warning for each grid point without a sample. Raises `InputError` where nothing stands in for it."""
+        """Return a warning for each grid point without a sample. Raises `InputError` if nothing stands in for it."""
         places = [(e, y) for e in self.axes[0] for y in self.axes[1] if not len(self._members((e, y)))]
         names = [f"arm {e:.3f} m, wrist_yaw {y:.3f} rad" for e, y in places]
         if names and self._outlines_at is None:
@@ -176,3 +184,187 @@ def _around(axis: Sequence[float], at: float) -> list[float]:
 
 def _key(place: tuple[float, float]) -> tuple[float, float]:
     return round(float(place[0]), 7), round(float(place[1]), 7)
+
+
+AS_GOOD = 1.01  # an option of at most this much more area than the smallest is as good
+CHANGE_COST = 0.5  # of a squared change (m^2), in shares of the area: 10 cm cost as much as half a percent
+SWEEPS = 4
+TIE = 9  # decimals of costs that are the same: of two the first is taken, whatever the last bits are
+
+
+def most_alike(options: Sequence[Sequence[Shape]], count: int) -> list[Shape]:
+    """Return one of the `options` of each grid point, which are row by row, `count` to a row, the smallest first.
+
+    Ends, axes and vertices are named so that the numbers are most like those of the grid points beside.
+    """
+    if not isinstance(options[0][0], TaperedCapsule):
+        shapes = [shapes[0] for shapes in options]
+        for index in range(1, len(shapes)):
+            if hasattr(shapes[index], "like"):
+                shapes[index] = shapes[index].like(shapes[index - 1 if index % count else index - count])
+        return shapes
+    forms = [_forms(capsules) for capsules in options]
+    chosen = _chosen_forms(forms, count)
+    capsules = [TaperedCapsule.from_vector(vectors[k]) for (vectors, _), k in zip(forms, chosen, strict=True)]
+    return _with_inner_discs(capsules, count)
+
+
+def _forms(capsules: Sequence[TaperedCapsule]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers (F, 6) of the capsules that are as good as the first, ends in both orders, and what each costs
+    (F,)."""
+    good = [capsule for capsule in capsules if capsule.area <= AS_GOOD * capsules[0].area]
+    forms = [form for capsule in good for form in (capsule, capsule.swapped())]
+    return np.array([form.vector for form in forms]), np.array([form.area / capsules[0].area - 1 for form in forms])
+
+
+def _chosen_forms(forms: list[tuple[np.ndarray, np.ndarray]], count: int) -> np.ndarray:
+    """Return which form is taken at each grid point."""
+    index = np.arange(len(forms)).reshape(-1, count)
+    rows, columns = list(index), list(index.T)
+    chosen = np.zeros(len(forms), dtype=int)
+    settled = np.zeros(len(forms), dtype=bool)
+    for _ in range(SWEEPS):
+        before = chosen.copy()
+        for line, across in [(row, count) for row in rows] + [(column, 1) for column in columns]:
+            costs = [forms[i][1] + _change_from_beside(i, across, forms, chosen, settled, count) for i in line]
+            chosen[line] = _cheapest_path(costs, [forms[i][0] for i in line])
+            settled[line] = True
+        if (chosen == before).all():
+            break
+    return chosen
+
+
+def _change_from_beside(index, across, forms, chosen, settled, count) -> np.ndarray:
+    """Return what each form of a grid point costs for its change from those beside its line, where these are settled."""
+    cost = np.zeros(len(forms[index][1]))
+    for other in (index - across, index + across):
+        in_grid = 0 <= other < len(forms) and (across == count or other // count == index // count)
+        if in_grid and settled[other]:
+            cost += _change(forms[index][0], forms[other][0][[chosen[other]]])[:, 0]
+    return cost
+
+
+def _cheapest_path(costs: list[np.ndarray], vectors: list[np.ndarray]) -> list[int]:
+    """Return the form of each point of a line so that its costs and changes are least together (Viterbi)."""
+    total, came_from = costs[0], []
+    for before, after, cost in zip(vectors[:-1], vectors[1:], costs[1:], strict=True):
+        through = total[:, None] + _change(before, after)
+        came_from.append(np.round(through, TIE).argmin(axis=0))
+        total = through.min(axis=0) + cost
+    path = [int(np.round(total, TIE).argmin())]
+    for previous in reversed(came_from):
+        path.append(int(previous[path[-1]]))
+    return path[::-1]
+
+
+def _change(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return CHANGE_COST * ((some[:, None] - others) ** 2).sum(axis=2)
+
+
+def _with_inner_discs(capsules: list[TaperedCapsule], count: int) -> list[TaperedCapsule]:
+    """Return the capsules; of those that are circles the second disc, which is free, like that of one beside."""
+    result = list(capsules)
+    for order in (range(len(result)), reversed(range(len(result)))):
+        for index in order:
+            step = 1 if isinstance(order, range) else -1
+            beside = [i for i in (index - step, index - step * count) if 0 <= i < len(result)]
+            beside = [
+                i
+                for i in beside
+                if not result[i].is_circle and (i // count == index // count or i % count == index % count)
+            ]
+            if result[index].is_circle and beside:
+                result[index] = result[index].like(result[beside[0]])
+    return result
+
+
+Axes = tuple[list[float], list[float]]
+"""Increasing values of arm extension (m) and wrist yaw (rad)."""
+Hulls = Callable[[Sequence[tuple[float, float]]], list[np.ndarray]]
+"""Gives for places (extension, yaw) the corners (K, 2) of what has to be enclosed there."""
+REFINEMENTS, MOST_PARTS = 4, 4
+SHORTEST = (0.02, np.deg2rad(4.0))  # m, rad: steps of extension and yaw are not divided into shorter ones
+Fit = Callable[..., list[Shape]]
+"""Gives for a place, what has to be enclosed there and the shapes beside it the possible shapes, the smallest first."""
+
+
+def fitted_on(axes: Axes, fit: Fit, hulls: Hulls) -> tuple[Axes, list[Shape]]:
+    """Return the axes and the shapes at their grid points, row by row."""
+    return _with_shapes(axes, fit, hulls, {})
+
+
+def refined(axes: Axes, fit: Fit, hulls: Hulls, above: float, max_grid_points: int) -> tuple[Axes, list[Shape]]:
+    """Return the axes with values added where a shape halfway would have to be inflated by more than `above` (m), and
+    the shapes at all grid points, row by row.
+
+    What is missing halfway falls with the square of the step, so a step is divided as often as that asks for; where
+    the best shape changes abruptly it falls more slowly, so this is done again. The worst steps come first, as long as
+    the grid keeps to `max_grid_points`; steps shorter than `SHORTEST` are left.
+    """
+    fitted: dict[tuple[float, float], list[Shape]] = {}
+    axes, shapes = _with_shapes(axes, fit, hulls, fitted)
+    for _ in range(REFINEMENTS):
+        wanted = _missing_halfway(axes, shapes, hulls)
+        parts = _shares(axes, wanted, above, max_grid_points)
+        if all((part == 1).all() for part in parts):
+            break
+        axes = tuple(divided(values, part) for values, part in zip(axes, parts, strict=True))
+        axes, shapes = _with_shapes(axes, fit, hulls, fitted)
+    return axes, shapes
+
+
+def _with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict) -> tuple[Axes, list[Shape]]:
+    """Return the axes and their shapes, fitted where `fitted` holds none yet, those beside them as first guesses."""
+    places = grid_points(axes)
+    pairs = neighbours(axes)
+    for index, (place, hull) in enumerate(zip(places, hulls(places), strict=True)):
+        if place not in fitted:
+            beside = [places[other] for other in pairs[pairs[:, ::-1] == index]]
+            fitted[place] = fit(place, hull, [fitted[other][0] for other in beside if other in fitted])
+    return axes, most_alike([fitted[place] for place in places], len(axes[1]))
+
+
+def _shares(axes: Axes, wanted: list[tuple[float, int, int]], above: float, max_grid_points: int) -> list[np.ndarray]:
+    """Return into how many parts each step of each axis is divided: one more for the one that is still worst, over and
+    over, until none is worse than `above` or the grid is full."""
+    parts = [np.ones(len(values) - 1, dtype=int) for values in axes]
+    queue = [(-protrusion, axis, index) for protrusion, axis, index in wanted]
+    heapq.heapify(queue)
+    while queue and -queue[0][0] > above:
+        missing, axis, index = heapq.heappop(queue)
+        count = parts[axis][index] + 1
+        step = axes[axis][index + 1] - axes[axis][index]
+        sizes = [int(part.sum()) + 1 + (number == axis) for number, part in enumerate(parts)]
+        if count <= MOST_PARTS and step / count >= SHORTEST[axis] and sizes[0] * sizes[1] <= max_grid_points:
+            parts[axis][index] = count
+            heapq.heappush(queue, (missing * ((count - 1) / count) ** 2, axis, index))
+    return parts
+
+
+def _missing_halfway(axes: Axes, shapes: list[Shape], hulls: Hulls) -> list[tuple[float, int, int]]:
+    """Return for each step of each axis how far the robot sticks out halfway at most (m), the axis and the step."""
+    places, count = grid_points(axes), len(axes[1])
+    pairs = neighbours(axes)
+    halfway = [tuple(np.mean([places[a], places[b]], axis=0)) for a, b in pairs]
+    worst: dict[tuple[int, int], float] = {}
+    for (a, b), hull in zip(pairs, hulls(halfway), strict=True):
+        between = type(shapes[a]).from_vector((shapes[a].vector + shapes[b].vector) / 2)
+        step = (0, a // count) if a // count != b // count else (1, a % count)
+        worst[step] = max(worst.get(step, 0.0), between.protrusion(hull))
+    return [(round(protrusion, 7), axis, index) for (axis, index), protrusion in worst.items()]
+
+
+def neighbours(axes: Axes) -> np.ndarray:
+    """Return the pairs (E, 2) of grid points that are next to each other, the first before the second."""
+    index = np.arange(len(axes[0]) * len(axes[1])).reshape(len(axes[0]), len(axes[1]))
+    pairs = ((index[:-1], index[1:]), (index[:, :-1], index[:, 1:]))
+    return np.concatenate([np.column_stack([a.ravel(), b.ravel()]) for a, b in pairs])
+
+
+def grid_points(axes: Axes) -> list[tuple[float, float]]:
+    return [(e, y) for e in axes[0] for y in axes[1]]
+
+
+def divided(values: list[float], parts: np.ndarray) -> list[float]:
+    pieces = [np.linspace(a, b, n + 1)[:-1] for a, b, n in zip(values[:-1], values[1:], parts, strict=True)]
+    return np.concatenate([*pieces, values[-1:]]).tolist()

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from stretch_sim_cal.calibration.body.model_file import robot_hash
+from stretch_sim_cal.calibration.body.model import robot_hash
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import default_robot_id
 from stretch_sim_cal.errors import InputError

@@ -1,11 +1,21 @@
-"""The body shape over arm extension and wrist yaw: shapes on a grid, interpolated between and clamped outside."""
+"""The body shape over arm extension and wrist yaw, shapes on a grid, interpolated between and clamped outside; its file.
 
+The file has the published keys, so that published readers read it, and says which robot it belongs to. `convex_polygon`
+models are under a top-level key of their own, because published readers take any method they do not know for a capsule
+of zeros.
+"""
+
+import datetime
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, Shape, TaperedCapsule
 
 KINDS: dict[str, type[Shape]] = dict(
@@ -81,3 +91,124 @@ def interpolation(axis: Sequence[float], value: float) -> tuple[list[int], list[
         return [min(after, len(axis) - 1)], [1.0]
     share = (value - axis[after - 1]) / (axis[after] - axis[after - 1])
     return [after - 1, after], [1.0 - share, share]
+
+
+KEY = "custom_body_shape_model_params"
+POLYGON_KEY = "convex_polygon_body_shape_model_params"
+GRID_KEYS = (
+    "arm_dependent",
+    "yaw_dependent",
+    "arm_extensions",
+    "wrist_yaws",
+    "interpolation_method",
+    "shape_fitting_method",
+    "parameters",
+    "covers",
+)
+NOTES = {
+    "frame": "base_footprint",
+    "units": "m, rad; angle in degrees, axes_x and axes_y full axes; parameters row by row over extension, then yaw",
+}
+
+
+def default_file_name(method: str, now: datetime.datetime | None = None) -> str:
+    """Return the name of a model's file where the user gives none."""
+    return f"{method}_body_model_{(now or datetime.datetime.now()).strftime('%Y%m%d_%H%M%S')}.yaml"
+
+
+def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
+    """Write a model to a YAML file, atomically. `model.about` holds plain YAML values."""
+    params = {
+        "arm_dependent": model.arm_dependent,
+        "yaw_dependent": model.yaw_dependent,
+        "arm_extensions": [float(value) for value in model.arm_extensions],
+        "wrist_yaws": [float(value) for value in model.wrist_yaws],
+        "interpolation_method": "linear",
+        "shape_fitting_method": model.shape_fitting_method,
+        "parameters": model.parameters,
+        "covers": {joint: [float(low), float(high)] for joint, (low, high) in model.covers.items()},
+        **NOTES,
+        **model.about,
+    }
+    write_yaml(path, {POLYGON_KEY if model.shape_fitting_method == "convex_polygon" else KEY: params})
+
+
+def load_body_shape_model(path: str | Path) -> BodyShapeModel:
+    """Return the model in a YAML file of ours or of the published tool.
+
+    Raises `InputError` naming the file and the entry that is missing, wrong, or stands for no shape.
+    """
+    data = read_yaml(path)
+    key = next((key for key in (KEY, POLYGON_KEY) if key in data), None)
+    if key is None:
+        raise InputError(f"{path}: has no '{KEY}'; is it a body-shape model?")
+    params = data[key]
+    if not isinstance(params, dict):
+        raise InputError(f"{path}: '{key}' is not a mapping")
+    method = params.get("shape_fitting_method")
+    if not isinstance(method, str) or method not in KINDS:
+        raise InputError(f"{path}: shape_fitting_method '{method}' is not known; there is {', '.join(KINDS)}")
+    extensions = _axis(path, params, "arm_dependent", "arm_extensions")
+    yaws = _axis(path, params, "yaw_dependent", "wrist_yaws")
+    shapes = _shapes(path, params.get("parameters"), KINDS[method], len(extensions) * len(yaws))
+    rows = [shapes[i : i + len(yaws)] for i in range(0, len(shapes), len(yaws))]
+    about = {name: value for name, value in params.items() if name not in GRID_KEYS and name not in NOTES}
+    return BodyShapeModel(
+        method, extensions, yaws, rows, _covers(path, params.get("covers")), about, _warnings(path, params)
+    )
+
+
+def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:
+    """Return a hash of what a body shape depends on: link vertices (V, 3) and where links are (4, 4) at zero position.
+
+    To 0.1 mm and 1 mm, so that calibrated joints and other paths to the same meshes do not change it.
+    """
+    digest = hashlib.sha256()
+    for link in sorted(surfaces):
+        digest.update(link.encode())
+        for numbers, step in ((surfaces[link], 1e-4), (base_from_link[link], 1e-3)):
+            digest.update(np.rint(np.asarray(numbers) / step).astype(np.int64).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _axis(path: str | Path, params: dict, switch: str, name: str) -> tuple[float, ...]:
+    """Return the grid's values along one axis; one value where the shape does not depend on it."""
+    values = params.get(name) or [0.0]
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {name} is not a list of numbers") from error
+    if not np.isfinite(numbers).all() or any(b <= a for a, b in zip(numbers, numbers[1:], strict=False)):
+        raise InputError(f"{path}: {name} does not increase: {', '.join(map(str, numbers))}")
+    return numbers if params.get(switch, True) else numbers[:1]
+
+
+def _shapes(path: str | Path, parameters, kind: type[Shape], count: int) -> list[Shape]:
+    if not isinstance(parameters, list) or len(parameters) != count:
+        length = len(parameters) if isinstance(parameters, list) else "no"
+        raise InputError(f"{path}: {length} parameters, the grid of extensions and yaws asks for {count}")
+    shapes = []
+    for index, entry in enumerate(parameters):
+        try:
+            shape = kind.from_parameters(entry)
+        except InputError as error:
+            raise InputError(f"{path}: parameters[{index}]: {error}") from error
+        if not shape.area > 0:
+            raise InputError(f"{path}: parameters[{index}] is a shape without an area; was its pose without data?")
+        shapes.append(shape)
+    if len({len(shape.vector) for shape in shapes}) > 1:
+        raise InputError(f"{path}: parameters: polygons of different numbers of vertices cannot be interpolated")
+    return shapes
+
+
+def _covers(path: str | Path, covers) -> dict[str, tuple[float, float]]:
+    try:
+        return {str(joint): (float(low), float(high)) for joint, (low, high) in (covers or {}).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: covers is not a mapping of joints to [lowest, highest]") from error
+
+
+def _warnings(path: str | Path, params: dict) -> tuple[str, ...]:
+    if params.get("interpolation_method", "linear") != "linear":
+        return (f"{path}: says '{params['interpolation_method']}' interpolation, which can undershoot; linear is used",)
+    return ()

@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
-from stretch_sim_cal.calibration.body.cover import covering
-from stretch_sim_cal.calibration.body.grid import JOINTS, EvidenceGrid, OutlinesAt, PoseEvidence
+from stretch_sim_cal.calibration.body.grid import (
+    JOINTS,
+    EvidenceGrid,
+    OutlinesAt,
+    PoseEvidence,
+    fitted_on,
+    grid_points,
+    refined,
+)
+from stretch_sim_cal.calibration.body.grid_fit import covering
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
-from stretch_sim_cal.calibration.body.refine import fitted_on, grid_points, refined
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.enclosing import (
     capsule_minima,
@@ -70,7 +77,7 @@ class BodyShapeFit:
     """The model and, by sample, how far its evidence sticks out (m, at most 1e-6 at grid points) and the shape's area.
 
     `protrusion_between` is the largest left between grid points on the verified grid, before and after covering;
-    None where the outline between them is not known.
+    None if the outline between them is not known.
     """
 
     model: BodyShapeModel

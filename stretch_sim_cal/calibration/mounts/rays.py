@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
-from stretch_sim_cal.calibration.body.view import RobotView, Triangles
+from stretch_sim_cal.calibration.body.returns import RobotView, Triangles
 from stretch_sim_cal.calibration.mounts.result import MountSample
 from stretch_sim_cal.geometry.transforms import apply, exp
 

@@ -1,19 +1,30 @@
-"""A world in a running Gazebo: its processes, its time and its joints, stepped in a closed loop."""
+"""A world in a running Gazebo: its processes, its time, its joints and what its lidars publish, stepped in a closed loop."""
 
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from stretch_sim_cal import command
 from stretch_sim_cal.errors import RunFailure
+from stretch_sim_cal.robot.model import Limit, RobotModel
+from stretch_sim_cal.robot.stretch import ARM_JOINT, ARM_SEGMENTS, GRIPPER_JOINT
 from stretch_sim_cal.simulation.gazebo import messages
-from stretch_sim_cal.simulation.gazebo.installation import Installation
-from stretch_sim_cal.simulation.gazebo.server import Server, own_partition
-from stretch_sim_cal.simulation.gazebo.transport import Commander, Subscriptions, load_bindings
-from stretch_sim_cal.simulation.gazebo.world import STEP
+from stretch_sim_cal.simulation.gazebo.description import STEP
+from stretch_sim_cal.simulation.gazebo.messages import JointStates
+from stretch_sim_cal.simulation.gazebo.processes import (
+    Commander,
+    Installation,
+    Server,
+    Subscriptions,
+    load_bindings,
+    own_partition,
+)
+from stretch_sim_cal.simulation.joints import Joints
 
 JOINT_STATES = "/stretch/joint_states"
 # Of wall time, in s: against a Gazebo that stands still; a slow one is waited for.
@@ -178,3 +189,164 @@ class RunningWorld:
 
 def _command_topic(joint: str) -> str:
     return f"/stretch/{joint}"
+
+
+KEPT = 10
+NOT_CAST = b""
+# Of wall time, in s: how long a scan is waited for that should be there. A lidar may take a while to notice that somebody
+# listens, and a rendering one leaves a scan out now and then.
+PATIENCE = 2.0
+TOLERANCE = round(0.5e9 * STEP)  # ns: scans off the lidar's beat, as at the beginning, are no scans
+
+
+class Clouds:
+    """The clouds on `topic`, serialised `gz.msgs.PointCloudPacked`, the latest of them kept."""
+
+    def __init__(self, world: RunningWorld, topic: str):
+        self._world = world
+        self._topic = topic
+        self._listening = False
+
+    @property
+    def newest(self) -> int | None:
+        """The stamp, in ns of simulated time, of the newest cloud that is kept."""
+        return self._kept[-1][0] if self._kept else None
+
+    def listen(self, wanted: bool) -> None:
+        """Begin or end to listen."""
+        if wanted == self._listening:
+            return
+        self._listening = wanted
+        if not wanted:
+            self._world.unsubscribe(self._topic)
+            return
+        self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
+        self._last: int | None = None
+        self._since, self._wall_heard = self._world.time, time.monotonic()
+        self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
+
+    def taken_at(self, stamp: int) -> bytes:
+        """Wait for the cloud of that time, in ns, which has to have passed; `NOT_CAST` where nobody listened then, or
+        where it does not come. Raises `RunFailure` if the lidar is silent for long.
+        """
+        asked = time.monotonic()
+        return self._world.wait(
+            lambda: self._look(stamp, asked), f"{self._topic} has not brought its scan of {stamp * 1e-9:.3f} s"
+        )
+
+    def _look(self, stamp: int, asked: float) -> bytes | None:
+        """Return the cloud, `NOT_CAST` where it is not going to come, None while it may."""
+        for taken, message in self._kept:
+            if abs(taken - stamp) <= TOLERANCE:
+                return message
+        if stamp < self._since or not self._listening or self._last is not None and self._last >= stamp:
+            return NOT_CAST
+        now = time.monotonic()
+        left_out = now - asked > PATIENCE and now - self._wall_heard < SILENCE_TIMEOUT
+        return NOT_CAST if left_out else None
+
+    def _hear(self, message: bytes) -> None:
+        stamp = messages.stamp(message)
+        # The first one is off the beat, and may be of rays that were cast for those who listened before.
+        if self._last is not None:
+            self._kept.append((stamp, message))
+        self._last, self._wall_heard = stamp, time.monotonic()
+
+
+# Lets Gazebo lead its joints to positions (by the description's names), for some s, and says where they are then.
+Drive = Callable[[Mapping[str, float], float], JointStates]
+# s of simulated time: a joint is within two steps where it was led to, if nothing is in its way.
+ARRIVAL_PATIENCE = 1.0
+
+
+class GazeboJoints:
+    """Joints whose commands are those of `Joints`, and whose positions are what Gazebo says.
+
+    The embedded joints' motion is what the controllers are told to follow, step by step, so speeds and limits are the
+    same in both simulators; physics decides what becomes of it.
+    """
+
+    arrival_tolerance = 5e-4
+    """How far (m, rad) a joint may be from its target when it counts as arrived: physics ends nowhere exactly."""
+
+    def __init__(
+        self, model: RobotModel, states: JointStates, drive: Drive, complain: Callable[[str], None] = command.warn
+    ):
+        self._planned = Joints(model)
+        self._states = states
+        self._drive = drive
+        self._complain = complain
+        self._rested = 0.0
+
+    @property
+    def ranges(self) -> dict[str, Limit]:
+        """The commanded joints' limits."""
+        return self._planned.ranges
+
+    @property
+    def movable(self) -> set[str]:
+        """The description's joints that commands reach."""
+        return self._planned.movable
+
+    @property
+    def positions(self) -> dict[str, float]:
+        """The positions (m, rad) of the commanded joints, as they are."""
+        return {name: self._commanded(name) for name in self.ranges}
+
+    @property
+    def joint_positions(self) -> dict[str, float]:
+        """The positions (m, rad) of the description's moving joints, as they are."""
+        return {name: self._states.positions.get(name, 0.0) for name in self._planned.joint_positions}
+
+    @property
+    def joint_velocities(self) -> dict[str, float]:
+        """The velocities (m/s, rad/s) of the description's moving joints, as they are."""
+        return {name: self._states.velocities.get(name, 0.0) for name in self._planned.joint_positions}
+
+    @property
+    def moving(self) -> bool:
+        """Whether any joint is on its way to a target."""
+        return self._planned.moving
+
+    def command(self, targets: Mapping[str, float], speeds: Mapping[str, float] | None = None) -> None:
+        """Let joints move to their targets, as `Joints.command` does and with its errors."""
+        self._planned.command(targets, speeds)
+
+    def hold(self) -> None:
+        """Let all joints stay where they were told to be last."""
+        self._planned.hold()
+
+    def stick(self, names: Iterable[str]) -> None:
+        """Let commanded joints never move again. Raises `InputError` for unknown ones."""
+        self._planned.stick(names)
+
+    def step(self, duration: float) -> None:
+        """Let `duration` s of simulated time pass in Gazebo."""
+        self._planned.step(duration)
+        targets = self._planned.joint_positions
+        self._states = self._drive({name: targets[name] for name in sorted(self.movable)}, duration)
+        self._notice_stragglers(duration)
+
+    def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
+        """Return how far (m, rad) each commanded joint is from its target, for those that have not arrived."""
+        gaps = {name: target - self._commanded(name) for name, target in targets.items()}
+        return {name: gap for name, gap in gaps.items() if abs(gap) > self.arrival_tolerance}
+
+    def _notice_stragglers(self, duration: float) -> None:
+        """Complain, once for every rest of the planned motion, of joints that are not where they were led to."""
+        before, self._rested = self._rested, 0.0 if self.moving else self._rested + duration
+        if before < ARRIVAL_PATIENCE <= self._rested:
+            for name, gap in self.missing(self._planned.positions).items():
+                self._complain(
+                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from where it was led {ARRIVAL_PATIENCE:g} s "
+                    "ago: something is in its way, or its controller does not lead it"
+                )
+
+    def _commanded(self, name: str) -> float:
+        positions = self._states.positions
+        if name == ARM_JOINT:
+            return sum(positions.get(segment, 0.0) for segment in ARM_SEGMENTS)
+        if name == GRIPPER_JOINT:
+            fingers = sorted(joint for joint in self.movable if "finger" in joint)
+            return positions.get(fingers[0], 0.0) if fingers else 0.0
+        return positions.get(name, 0.0)

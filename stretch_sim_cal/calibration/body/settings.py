@@ -5,7 +5,6 @@ the published tool's settings module are understood at the top level or in their
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import backups, calibration_file
 from stretch_sim_cal.calibration.body import EVIDENCE, FIT_METHODS, SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.body.returns import EvidenceSettings
@@ -80,7 +80,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 def zone_settings(path: Path) -> ZoneSettings:
     """Return the zones of a settings file; missing keys are as in `ZoneSettings`. Raises `InputError`."""
     written = _section(read_settings(path), "zones", ZONES, path)
-    values = {key: number(value, f"{path}: zones: {key}", *ZONES[key][:2]) for key, value in written.items()}
+    values = {key: validate.number(value, f"{path}: zones: {key}", *ZONES[key][:2]) for key, value in written.items()}
     try:
         return ZoneSettings(**values)
     except InputError as error:
@@ -98,7 +98,9 @@ def fit_settings(path: Path, given: Mapping[str, Any] | None = None) -> FitSetti
         if value is not None:
             values[key] = _allowed(value, FIT[key], f"--{key.replace('_', '-')}")
     heights = zone_settings(path)
-    number(heights.lowest, f"{path}: zones: lowest, for a fit, in which the floor must not count as body", low=0.02)
+    validate.number(
+        heights.lowest, f"{path}: zones: lowest, for a fit, in which the floor must not count as body", low=0.02
+    )
     evidence = values.pop("evidence", EVIDENCE[0])
     noise = values.pop("range_noise", EvidenceSettings().range_noise)
     if "vertices" in values:
@@ -132,22 +134,6 @@ def _lines_of(names: str) -> re.Pattern[str]:
     return re.compile(rf"^(?:{names})[ \t]*:.*\n?(?:(?:[ \t]*\n)*[ \t]+\S.*\n?)*", re.MULTILINE)
 
 
-def mapping(value: Any, where: str) -> dict[str, Any]:
-    """Return a value that has to be a mapping with entries. Raises `InputError`."""
-    if not isinstance(value, dict) or not value:
-        raise InputError(f"{where}: a mapping was expected")
-    return value
-
-
-def number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """Return a value that has to be a finite number from `low` to `high`. Raises `InputError`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InputError(f"{where}: is {value!r}, a number was expected")
-    if not low <= value <= high:
-        raise InputError(f"{where}: is {value:g}, it has to lie from {low:g} to {high:g}")
-    return float(value)
-
-
 def _parsed(text: str) -> dict[str, Any]:
     try:
         data = yaml.safe_load(text)
@@ -158,7 +144,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _section(data: Mapping[str, Any], section: str, known: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return a section of a settings file by our keys, with what the file holds under published names."""
-    written = mapping(data[section], f"{path}: {section}") if section in data else {}
+    written = validate.entries(data[section], f"{path}: {section}") if section in data else {}
     found: dict[str, Any] = {}
     of_section = {name: key for name, (owner, key) in PUBLISHED.items() if owner == section}
     for name, value in [*written.items(), *((name, data[name]) for name in of_section if name in data)]:
@@ -173,7 +159,7 @@ def _section(data: Mapping[str, Any], section: str, known: Mapping[str, Any], pa
 
 def _allowed(value: Any, values: Sequence, where: str) -> Any:
     if isinstance(values[0], float):
-        return number(value, where, *values)
+        return validate.number(value, where, *values)
     if type(value) is not type(values[0]) or value not in values:
         among = f"{values[0]} to {values[-1]}" if isinstance(values, range) else ", ".join(map(str, values)).lower()
         raise InputError(f"{where}: is {value!r}, one of {among} was expected")

@@ -1,10 +1,10 @@
-"""Capsules of a whole grid fitted together: they enclose the robot at the grid points and, interpolated, between them.
+"""Shapes of a whole grid, so that they enclose the robot at the grid points and, interpolated, between them.
 
-Sequential linear programming (Griffith and Stewart, "A nonlinear programming technique for the optimization of
-continuous processing systems", 1961) over the numbers of all capsules at once. Area and distances of hull corners are
-linearised about the present capsules, the program moves them by at most `trust`, and a step that makes things worse is
-taken back and tried shorter. Interpolation is linear in the capsules' numbers, and so is how far these change from one
-grid point to the next, so that both enter as they are:
+Capsules are fitted together by sequential linear programming (Griffith and Stewart, "A nonlinear programming technique
+for the optimization of continuous processing systems", 1961) over the numbers of all capsules at once. Area and distances
+of hull corners are linearised about the present capsules, the program moves them by at most `trust`, and a step that makes
+things worse is taken back and tried shorter. Interpolation is linear in the capsules' numbers, and so is how far these
+change from one grid point to the next, so that both enter as they are:
 
     least    area of all capsules, each against that of the smallest one at its place
     so that  no corner is outside, neither at the grid points nor between them
@@ -12,18 +12,21 @@ grid point to the next, so that both enter as they are:
              no capsule that was asked for has more than `MOST_AREA`
 
 What cannot be kept has a price (`PRICES`), so that a program always has a solution. Capsules far from all that is not
-kept stay as they are.
+kept stay as they are. Shapes of other kinds are inflated by the least that makes up for what is missing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, eye_array, hstack, vstack
 
-from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area, capsule_distance
+from stretch_sim_cal.calibration.body.grid import Axes, Hulls, divided, grid_points, neighbours
+from stretch_sim_cal.calibration.body.model import interpolation
+from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule, capsule_area, capsule_distance
 
 MOST_CHANGE = 1.25  # of a capsule's number from grid point to grid point, against how far the outline moves
 STILL = 0.004  # m, by which they may always change
@@ -37,7 +40,7 @@ LITTLE = 2e-3  # of the cost of a capsule: a step that gains less is the last
 KEPT = 3e-4  # m: corners that are outside by less are not worth moving capsules for
 CLOSE = 0.002  # m: a corner this near to a capsule's boundary may be what holds it
 REACH = 3.0  # trusts: corners further inside than this stay inside
-SECTORS, ROUNDS = 16, 2
+SECTORS, PROGRAM_ROUNDS = 16, 2
 DIRECTIONS = 64
 DECIMALS = 7  # of a program's numbers, which differ in their last bits from processor to processor
 
@@ -158,7 +161,7 @@ class _Program:
         )
         fixed = [self._change_rows(numbers), self._area_rows(areas, by_numbers)]
         found = np.zeros(len(goal))
-        for _ in range(ROUNDS):
+        for _ in range(PROGRAM_ROUNDS):
             watched = np.flatnonzero(self._watched & reachable)
             rows, limits = zip(self._corner_rows(watched, distances, gradients), *fixed, strict=True)
             solution = _least(
@@ -262,7 +265,7 @@ def moved_distances(hulls: Sequence[np.ndarray], pairs: np.ndarray) -> np.ndarra
 
 
 def _least(goal: np.ndarray, rows: csr_array, limits: np.ndarray, bounds: np.ndarray) -> np.ndarray | None:
-    """Return the x (N,) of least `goal @ x` with `rows @ x <= limits` in bounds (N, 2), None where none was found.
+    """Return the x (N,) of least `goal @ x` with `rows @ x <= limits` in bounds (N, 2), None if none was found.
 
     By the dual program, whose multipliers are x: it has as few rows as x has numbers, and takes half the time. Several
     x are often equally good, and which one is found depends on every bit: numbers are rounded, limits to 1 nm.
@@ -290,3 +293,119 @@ def _changes(numbers: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 def _picked(columns: np.ndarray, size: int) -> csr_array:
     """Return the matrix (N, size) with a 1 in each row's column."""
     return csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), size))
+
+
+COVERED = 1e-4  # m, what may stick out between grid points where it was verified
+DOUBTFUL = 1e-3  # m: where more than this is missing, capsules are fitted together and not only inflated
+ROUNDS = 8
+NOTICED = 1e-4  # m: where no more than this is missing, capsules that are fitted together are not held
+SPACING = (0.03, np.deg2rad(5.0))  # m of extension, rad of yaw: the robot is held against the shapes this closely
+ROUNDS_TOGETHER = 3
+TRUSTS = (0.1, 0.2, 0.05)  # m
+OWN_WEIGHT = 20.0  # of the inflation of a grid point that was asked for, against one that was added
+
+
+def covering(axes: Axes, shapes: list[Shape], hulls: Hulls, asked_for: Axes) -> tuple[list[Shape], float, float]:
+    """Return the shapes (row by row) changed so that those interpolated between them enclose the hulls there.
+
+    Verified halfway along all steps, and at least as closely as `SPACING`. `asked_for` are the axes before they were
+    refined: area is added elsewhere where it can. Also returns how far the robot stuck out of the interpolated shapes
+    at most (m), before and after.
+    """
+    grid = grid_points(axes)
+    between = _between(axes, SPACING)
+    if not between:
+        return shapes, 0.0, 0.0
+    asked = np.array([e in asked_for[0] and y in asked_for[1] for e, y in grid])
+    everywhere = _Places(axes, [*grid, *between], hulls)
+    before = everywhere.missing(shapes)[len(grid) :].max()
+    if isinstance(shapes[0], TaperedCapsule):
+        shapes = _together(axes, shapes, everywhere, asked)
+    shapes = _inflated(shapes, everywhere, np.where(asked, OWN_WEIGHT, 1.0))
+    at_grid = everywhere.hulls[: len(grid)]
+    shapes = [shape.grown_to_enclose(hull) for shape, hull in zip(shapes, at_grid, strict=True)]  # exactly, there
+    return shapes, float(before), float(everywhere.missing(shapes).max())
+
+
+class _Places:
+    """Places (P of them, extension and yaw), the `weights` (P, G) of the grid points and the `hulls` (K, 2) there."""
+
+    def __init__(self, axes: Axes, places: Sequence[tuple[float, float]], hulls: Hulls):
+        self.places, self.weights, self.hulls = places, _weights(axes, places), hulls(places)
+
+    def missing(self, shapes: Sequence[Shape]) -> np.ndarray:
+        """Return how far the robot sticks out (P,) of the interpolated shape at each place, in m."""
+        return type(shapes[0]).protrusions(self.weights @ np.array([shape.vector for shape in shapes]), self.hulls)
+
+
+def _together(axes: Axes, shapes: list[TaperedCapsule], everywhere: _Places, asked: np.ndarray) -> list[TaperedCapsule]:
+    """Return capsules fitted together where more than a little is missing: with the first of `TRUSTS` that encloses
+    the robot and leaves none of those asked for too large, else the cheapest."""
+    least = np.array([shape.area for shape in shapes])
+    every = GridProblem(everywhere.weights, everywhere.hulls, neighbours(axes), least, asked)
+    found = []
+    for trust in TRUSTS:
+        found.append(_together_from(axes, shapes, everywhere, every, trust))
+        if everywhere.missing(found[-1]).max() <= DOUBTFUL and not every.too_large(found[-1]):
+            return found[-1]
+    return min(found, key=lambda capsules: every.cost(capsule_numbers(capsules)))
+
+
+def _together_from(
+    axes: Axes, shapes: list[TaperedCapsule], everywhere: _Places, every: GridProblem, trust: float
+) -> list[TaperedCapsule]:
+    """Return capsules fitted together, found from the smallest ones with steps that begin with `trust` (m).
+
+    They are held at the grid points, halfway between them, and, where that leaves something elsewhere, there, too.
+    """
+    result = shapes
+    coarse = {*grid_points(axes), *_between(axes)}
+    held = np.array([place in coarse for place in everywhere.places])
+    missing = everywhere.missing(result)
+    for _ in range(ROUNDS_TOGETHER):
+        if missing.max() <= DOUBTFUL and not every.changes_too_fast(result):
+            break
+        problem = replace(every, weights=everywhere.weights[held], hulls=list(compress(everywhere.hulls, held)))
+        result = fitted_together(result, problem, trust)
+        missing = everywhere.missing(result)
+        held |= missing > NOTICED
+    return result
+
+
+def _inflated(shapes: list[Shape], everywhere: _Places, cost: np.ndarray) -> list[Shape]:
+    """Return the shapes inflated by the least (weighted by `cost`) that, interpolated, makes up for what is missing."""
+    result = shapes
+    for _ in range(ROUNDS):
+        missing = everywhere.missing(result)
+        if missing.max() <= COVERED:
+            break
+        needed = 1.02 * missing.round(7)  # the same on every processor, so that the same solution is found
+        least = linprog(cost, A_ub=-everywhere.weights, b_ub=-needed, bounds=(0, None), method="highs")
+        result = [shape.inflated(float(by)) if by > 0 else shape for shape, by in zip(result, least.x, strict=True)]
+    return result
+
+
+def _between(axes: Axes, spacing: tuple[float, float] = (np.inf, np.inf)) -> list[tuple[float, float]]:
+    """Return the places, besides the grid points, that divide every step in two, and in more where that is longer than
+    `spacing`."""
+    parts = [
+        2 * np.maximum(np.ceil(np.diff(values) / (2 * most) - 1e-6), 1).astype(int)
+        for values, most in zip(axes, spacing, strict=True)
+    ]
+    finer = tuple(divided(values, part) for values, part in zip(axes, parts, strict=True))
+    grid = set(grid_points(axes))
+    return [place for place in grid_points(finer) if place not in grid]
+
+
+def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
+    """Return the weights (P, G) of the grid points at each place."""
+    entries, rows, columns = [], [], []
+    for row, (extension, yaw) in enumerate(places):
+        first, first_weights = interpolation(axes[0], extension)
+        second, second_weights = interpolation(axes[1], yaw)
+        for i, wi in zip(first, first_weights, strict=True):
+            for j, wj in zip(second, second_weights, strict=True):
+                entries.append(wi * wj)
+                rows.append(row)
+                columns.append(i * len(axes[1]) + j)
+    return csr_array((entries, (rows, columns)), shape=(len(places), len(axes[0]) * len(axes[1])))

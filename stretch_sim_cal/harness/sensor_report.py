@@ -12,8 +12,7 @@ import matplotlib.pyplot as plt
 
 from stretch_sim_cal.calibration.identification import Identification
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.harness.page import image, write_page
-from stretch_sim_cal.harness.plots import as_png
+from stretch_sim_cal.harness.report import as_png, image, write_page
 from stretch_sim_cal.sensor.signature import Signature
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS
 from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, shown_unit
@@ -140,7 +139,7 @@ def found_numbers(result: Identification) -> dict:
     return found | {"trade_offs": result.trade_offs}
 
 
-def write_sensor_page(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
+def write_sensor_report(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
     """Write the page and return its path."""
     parts = ["<h1>Both lidars as they are</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
     for side, device in enumerate(SIDES):

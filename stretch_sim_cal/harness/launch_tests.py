@@ -13,25 +13,31 @@
             RUN.assert_within_tolerance("alignment")
 
 Nothing here sleeps: a process starts when the one before it is ready or has ended. Bounds are in simulated time: the
-simulator ends at `simulated_bound`, which is then the reason why the test fails.
+simulator ends at `simulated_bound`, which is then the reason why the test fails. The verdict is that of
+`stretch-sim-cal run`.
 """
 
 import atexit
 import contextlib
+import functools
 import importlib.util
 import shutil
 import tempfile
 import threading
 from pathlib import Path
 
-from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_yaml
-from stretch_sim_cal.harness.domain import isolated_environment, own_domain
-from stretch_sim_cal.harness.judges import judge_stage
-from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_nodes, simulator_process
+from stretch_sim_cal.harness.processes import (
+    RunFiles,
+    calibration_nodes,
+    isolated_environment,
+    own_domain,
+    simulator_process,
+)
+from stretch_sim_cal.harness.run import conclude
 from stretch_sim_cal.harness.scenario import load_scenario
-from stretch_sim_cal.harness.truth import load_truth
-from stretch_sim_cal.harness.verdict import StageVerdict
+from stretch_sim_cal.harness.verdict import Verdict
 
 # Of wall time, in s, and only against a machine or a simulator that stands still altogether.
 LAST_RESORT = 3600.0
@@ -39,7 +45,7 @@ LINES_SHOWN = 15
 
 
 def missing_for_launch_tests(simulator: str = "embedded") -> str:
-    """Return why launch tests cannot run here and what to install, or an empty text where they can."""
+    """Return why launch tests cannot run here and what to install, or an empty text if they can."""
     spec = importlib.util.find_spec("launch")
     installed = spec is not None and spec.origin is not None  # without an origin: a folder named launch/, as ours
     if not installed or importlib.util.find_spec("launch.launch_description") is None:
@@ -51,7 +57,7 @@ def missing_for_launch_tests(simulator: str = "embedded") -> str:
     if importlib.util.find_spec("launch_testing") is None:
         return "launch_testing is not installed: apt install ros-jazzy-launch-testing-ros"
     if simulator == "gazebo":
-        from stretch_sim_cal.simulation.gazebo.installation import missing_of_gazebo
+        from stretch_sim_cal.simulation.gazebo.processes import missing_of_gazebo
 
         return missing_of_gazebo()
     return ""
@@ -91,39 +97,32 @@ class LaunchedScenario:
         self.files = RunFiles(folder)
         write_yaml(self.files.scenario, self.scenario.data | {"simulation": self.scenario.simulation.to_mapping()})
         simulator = simulator_process(self.files, self._simulator, self._options)
-        self.sequence = LaunchedSequence(
-            [simulator, *calibration_nodes(self.scenario.stages, self.files, sensor=str(self.scenario.simulation.sensor))],
+        nodes = calibration_nodes(self.scenario.stages, self.files, sensor=str(self.scenario.simulation.sensor))
+        launched = LaunchedSequence(
+            [simulator, *nodes],
             environment=isolated_environment(domain) | self.files.environment,
             stay_after_failure=True,
             on_end=self._over.set,
         )
+        self._sequence = launched.sequence
         # Tests start at once and wait for the run: launch_testing wants to see this action before anything is ready.
-        return LaunchDescription([*self.sequence.start(), ReadyToTest()])
+        return LaunchDescription([*launched.start(), ReadyToTest()])
 
     def wait(self) -> None:
-        """Wait until all nodes have ended, or one of them has failed. Raises `AssertionError` where nothing moves."""
+        """Wait until all nodes have ended, or one of them has failed. Raises `AssertionError` if nothing moves."""
         assert self._over.wait(LAST_RESORT), self._told(f"nothing has ended within {LAST_RESORT:.0f} s of wall time")
 
     def assert_within_tolerance(self, stage: str) -> None:
         """Assert that every quantity of a stage is within the scenario's tolerance of the truth."""
-        assert not self.sequence.failure, self._told(self.sequence.failure)
-        judged = self.judged(stage)
+        failure = self._sequence.failure
+        assert failure is None, self._told(failure.sentence)
+        judged = self.verdict.stages[stage]
         lines = "\n  ".join(quantity.line() for quantity in judged.quantities)
         assert judged.passed, self._told(f"{stage}: {judged.reason or 'outside its tolerance'}\n  {lines}")
 
     def assert_refused(self) -> None:
         """Assert that the stage that has to refuse did so, with the words it has to mention, and wrote no result."""
-        refusal = self.scenario.refusal
-        node = self._node_of(refusal["stage"])
-        code = self.sequence.exit_codes.get(node.name)
-        assert code == 1, self._told(f"{node.name} should have refused (exit code 1), its exit code is {code}")
-        said = [line for line in self.sequence.output[node.name].splitlines() if "refused:" in line.lower()]
-        assert any(refusal.get("mentions", "").lower() in line.lower() for line in said), self._told(
-            f"the refusal should mention '{refusal.get('mentions')}', it says: {said or 'nothing'}"
-        )
-        assert not self.files.calibration.exists(), self._told(
-            f"{node.name} refused, and wrote {self.files.calibration}"
-        )
+        assert self.verdict.passed, self._told("; ".join(self.verdict.reasons))
 
     def assert_clean_exits(self) -> None:
         """Assert, after the shutdown, that every process that was started has ended as it should have.
@@ -131,29 +130,29 @@ class LaunchedScenario:
         0 for all but the node that has to refuse. A simulator that broke at its own end, after all had been asked of
         it, is told apart from one that died while it was needed: that one is the failure of the run itself.
         """
-        expected = {self._node_of(self.scenario.refusal["stage"]).name: 1} if self.scenario.refusal else {}
+        failure = self._sequence.failure
+        expected = {failure.process.name: 1} if self.scenario.refusal and failure is not None else {}
         unclean = [
-            f"{name} ended with exit code {code}" for name, code in self.sequence.exit_codes.items()
+            f"{name} ended with exit code {code}"
+            for name, code in self._sequence.exit_codes.items()
             if code != expected.get(name, 0)
-        ]  # fmt: skip
-        when = " at its end, when nothing was asked of it any more" if not self.sequence.failure else ""
+        ]
+        when = " at its end, when nothing was asked of it any more" if failure is None else ""
         assert not unclean, self._told("; ".join(unclean) + when)
 
-    def judged(self, stage: str) -> StageVerdict:
-        """Return the verdict of a stage against the truth. Raises `AssertionError` where there is nothing to judge."""
+    @functools.cached_property
+    def verdict(self) -> Verdict:
+        """The verdict on the run, which is over. Raises `AssertionError` if the simulator's truth cannot be read."""
         try:
-            return judge_stage(stage, self.files, load_truth(self.files.truth), self.scenario.tolerances[stage])
-        except (InputError, RunFailure) as error:
-            raise AssertionError(self._told(f"{stage}: nothing that can be judged was written: {error}")) from error
-
-    def _node_of(self, stage: str) -> Process:
-        return next(node for node in calibration_nodes(self.scenario.stages, self.files, sensor=str(self.scenario.simulation.sensor)) if node.stage == stage)
+            return conclude(self.scenario, self._simulator, self.files, self._sequence)
+        except InputError as error:
+            raise AssertionError(self._told(str(error))) from error
 
     def _told(self, what: str) -> str:
         """Return a failure's text: what is wrong, in which run, and the last lines of every process."""
         parts = [f"{self.scenario.name} ({self._simulator} simulator, at most {self._bound:g} s simulated): {what}"]
-        for name, output in self.sequence.output.items():
-            code = self.sequence.exit_codes.get(name)
+        for name, output in self._sequence.output.items():
+            code = self._sequence.exit_codes.get(name)
             state = "not started or still running" if code is None else f"exit code {code}"
             parts.append(f"--- {name} ({state}), its last lines:")
             parts += output.splitlines()[-LINES_SHOWN:]

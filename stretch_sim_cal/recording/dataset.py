@@ -1,0 +1,364 @@
+"""Body-shape datasets: a folder of samples, one arm pose each, that is whole after every sample and can be continued.
+
+DIR/metadata.yaml       format, frame, info, skipped, samples[]: id, commanded, actual, joints, file, num_points
+DIR/sample_0000.npz     points (N, 3+) float32 in base_footprint; optional left, right (N, 3+) in their lidar's frame
+DIR/description.urdf    the robot's description while it was recorded
+"""
+
+import datetime
+import hashlib
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_text, read_yaml, write_atomic, write_text, write_yaml
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
+from stretch_sim_cal.recording import JOINTS
+
+FORMAT = 1
+FRAME = "base_footprint"
+METADATA = "metadata.yaml"
+DESCRIPTION = "description.urdf"
+SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
+
+
+def read_metadata(directory: Path) -> dict:
+    """Return a folder's metadata, its samples' entries checked. Raises `InputError` naming the file and what is wrong."""
+    path = directory / METADATA
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; is {directory} a body-shape dataset?")
+    metadata = read_yaml(path)
+    if "rosbag2_bagfile_information" in metadata:
+        raise InputError(
+            f"{directory}: is a rosbag2 recording; a folder of arm poses is needed, as ros_calibrate_lidar_mounts and "
+            "ros_collect_body_shape_data write it"
+        )
+    if metadata.get("format", FORMAT) != FORMAT:
+        raise InputError(f"{path}: has format {metadata['format']}, this tool reads format {FORMAT}")
+    if metadata.get("frame", FRAME) != FRAME:
+        raise InputError(f"{path}: its points are in frame '{metadata['frame']}', '{FRAME}' was expected")
+    if not isinstance(metadata.get("samples"), list):
+        raise InputError(f"{path}: has no list 'samples'")
+    for key, kind, name in (("info", dict, "mapping"), ("skipped", list, "list")):
+        if not isinstance(metadata.get(key) or kind(), kind):
+            raise InputError(f"{path}: '{key}' is not a {name}")
+    seen: set[int] = set()
+    for index, entry in enumerate(metadata["samples"]):
+        _check_entry(path, index, entry)
+        if entry["id"] in seen:
+            raise InputError(f"{path}: two samples have the id {entry['id']}")
+        seen.add(entry["id"])
+    return metadata
+
+
+def _check_entry(path: Path, index: int, entry) -> None:
+    """Replace the values of a sample's entry by checked ones. Raises `InputError` naming the sample."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("id"), int):
+        raise InputError(f"{path}: samples[{index}] is not a mapping with an integer 'id'")
+    where = f"{path}: sample {entry['id']}"
+    file = entry.get("file")
+    if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.npz", file):
+        raise InputError(f"{where}: 'file' is not the name of an .npz file in this folder")
+    entry["commanded"] = checked_pose(entry.get("commanded"), f"{where}: commanded")
+    # Published datasets hold commanded values only.
+    entry["actual"] = checked_pose(entry.get("actual", entry["commanded"]), f"{where}: actual")
+    joints = entry.get("joints") or {}
+    if not isinstance(joints, dict):
+        raise InputError(f"{where}: 'joints' is not a mapping of joint values")
+    entry["joints"] = {str(name): checked_number(value, f"{where}: joints: {name}") for name, value in joints.items()}
+
+
+def checked_pose(values, where: str) -> dict[str, float]:
+    """Return the values of `JOINTS`. Raises `InputError`, beginning with `where`, if one is missing or no number."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where}: is not a mapping of {', '.join(JOINTS)}")
+    missing = [joint for joint in JOINTS if joint not in values]
+    if missing:
+        raise InputError(f"{where}: has no {', '.join(missing)}")
+    return {joint: checked_number(values[joint], f"{where}: {joint}") for joint in JOINTS}
+
+
+def checked_number(value, where: str) -> float:
+    """Return a finite number. Raises `InputError`, beginning with `where`, for anything else."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float, np.integer, np.floating))
+        or not math.isfinite(value)
+    ):
+        raise InputError(f"{where}: {value!r} is not a finite number")
+    return float(value)
+
+
+def sha256(text: str) -> str:
+    """Return the hash by which a description is known again."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One arm pose: joint values in m and rad, and the points seen in it.
+
+    `commanded` and `actual` hold the values of `JOINTS` (`arm` is the whole extension); `joints` those of every joint
+    by its name in the description where they were recorded, else it is empty. `points` (N, 3+) float32 in
+    base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left and 1 for the right one, where
+    that is known: where the raw clouds hold the same returns, the left ones first.
+    """
+
+    id: int
+    commanded: dict[str, float]
+    actual: dict[str, float]
+    joints: dict[str, float]
+    points: np.ndarray
+    lidars: np.ndarray | None
+    file: Path
+
+    @property
+    def name(self) -> str:
+        """How messages name this sample."""
+        return f"sample {self.id} ({self.file.name})"
+
+    @cached_property
+    def left(self) -> np.ndarray | None:
+        """The left lidar's raw returns (N, 3+) float32 in its own frame, where they were kept; read when asked for."""
+        return self._raw("left")
+
+    @cached_property
+    def right(self) -> np.ndarray | None:
+        """The right lidar's raw returns, as `left`."""
+        return self._raw("right")
+
+    def _raw(self, name: str) -> np.ndarray | None:
+        where = f"sample {self.id} ({self.file})"
+        cloud = read_arrays(self.file, where, (name,)).get(name)
+        return None if cloud is None else checked_cloud(cloud, f"{where}: {name}")
+
+
+def read_sample(directory: Path, entry: dict, warnings: list[str]) -> Sample:
+    """Return the sample of an entry of the metadata, and add to `warnings` what is odd about it.
+
+    Raises `InputError` naming the sample where its file is missing, torn, no cloud, or disagrees with the entry.
+    """
+    path = directory / entry["file"]
+    where = f"sample {entry['id']} ({path})"
+    arrays = read_arrays(path, where, ("points",))
+    if "points" not in arrays:
+        raise InputError(f"{where}: holds no array 'points'")
+    points = checked_cloud(arrays["points"], f"{where}: points")
+    if entry.get("num_points", len(points)) != len(points):
+        raise InputError(
+            f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; one is of another run"
+        )
+    lidars = _lidars(entry, len(points))
+    finite = np.isfinite(points[:, :3]).all(axis=1)
+    if not finite.all():
+        warnings.append(f"{where}: {np.count_nonzero(~finite)} of {len(points)} points are not finite and left out")
+        points, lidars = points[finite], None if lidars is None else lidars[finite]
+    if not len(points):
+        warnings.append(f"{where}: has no points")
+    return Sample(entry["id"], entry["commanded"], entry["actual"], entry["joints"], points, lidars, path)
+
+
+def read_arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return those arrays of an .npz file that are there. Raises `InputError` for a file that is missing or torn."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in names if name in archive}
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{where}: the file is missing, though {METADATA} lists it; collect this pose again"
+        ) from error
+    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{where}: is torn or no .npz file ({error}); collect this pose again") from error
+
+
+def _lidars(entry: dict, count: int) -> np.ndarray | None:
+    sizes = [entry.get("num_left"), entry.get("num_right")]
+    if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes) or sum(sizes) != count:
+        return None
+    return np.repeat(np.array([0, 1], dtype=np.uint8), sizes)
+
+
+def checked_cloud(cloud, where: str) -> np.ndarray:
+    """Return a cloud (N, 3+) as float32. Raises `InputError`, beginning with `where`, for anything else."""
+    cloud = np.asarray(cloud)
+    if cloud.ndim != 2 or cloud.shape[1] < 3 or cloud.dtype.kind not in "fiu":
+        raise InputError(f"{where}: is {cloud.dtype} of shape {cloud.shape}, (N, 3 or more) numbers were expected")
+    return np.ascontiguousarray(cloud, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """All samples of a folder, the description they were recorded with, and what is odd about them."""
+
+    directory: Path
+    samples: list[Sample]
+    description_file: Path | None
+    footprint_from_base_link: np.ndarray | None
+    info: dict
+    skipped: list
+    created: str
+    warnings: list[str] = field(default_factory=list)
+
+
+def read_dataset(directory: str | Path) -> Dataset:
+    """Return the whole dataset in a folder, points that are not finite left out with a warning.
+
+    Raises `InputError` naming the sample where a file is missing, torn or no cloud, or where the metadata is wrong
+    or disagrees with the files.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise InputError(f"{directory}: no such folder")
+    metadata = read_metadata(directory)
+    warnings: list[str] = []
+    samples = [read_sample(directory, entry, warnings) for entry in metadata["samples"]]
+    if not samples:
+        raise InputError(f"{directory / METADATA}: lists no samples; collect some first")
+    warnings += _oddities(directory, samples)
+    transform = metadata.get("footprint_from_base_link")
+    description = directory / DESCRIPTION
+    known = metadata.get("description_sha256")
+    if known and not description.is_file():
+        warnings.append(f"{description}: is missing, though the samples were recorded with it")
+    elif known and sha256(read_text(description)) != known:
+        warnings.append(f"{description}: is not the description that the samples were recorded with")
+    return Dataset(
+        directory,
+        samples,
+        description if description.is_file() else None,
+        None if transform is None else check_rigid(transform, f"{directory / METADATA}: footprint_from_base_link"),
+        dict(metadata.get("info") or {}),
+        list(metadata.get("skipped") or []),
+        str(metadata.get("created", "unknown")),
+        warnings,
+    )
+
+
+def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
+    """Return a warning for every file that nothing names and every pose that is there twice."""
+    named = {sample.file.name for sample in samples}
+    found = [
+        f"{path}: is not in {METADATA} and not used"
+        for path in sorted(directory.glob("sample_*.npz"))
+        if path.name not in named
+    ]
+    poses: dict[tuple, Sample] = {}
+    for sample in samples:
+        pose = tuple(round(sample.commanded[joint] / SAME_POSE) for joint in JOINTS)
+        if pose in poses:
+            found.append(f"{sample.name}: has the same commanded pose as {poses[pose].name}")
+        poses.setdefault(pose, sample)
+    return found
+
+
+class DatasetWriter:
+    """Writes a dataset, sample by sample; every sample is complete on disk before the metadata names it.
+
+    Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which
+    poses can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
+    `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known.
+    Raises `InputError` if the folder holds something else, another description, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        description: str | None = None,
+        info: Mapping | None = None,
+        footprint_from_base_link: np.ndarray | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        if (self.directory / METADATA).exists():
+            self._metadata = read_metadata(self.directory)
+            self._check_same(description, footprint_from_base_link)
+        else:
+            self._refuse_foreign_samples()
+            self._metadata = {"format": FORMAT, "frame": FRAME, "created": _now(), "samples": []}
+        if info:
+            self._metadata["info"] = {**(self._metadata.get("info") or {}), **info}
+        if description is not None:
+            self._metadata["description_sha256"] = sha256(description)
+            write_text(self.directory / DESCRIPTION, description)
+        if footprint_from_base_link is not None:
+            self._metadata["footprint_from_base_link"] = np.asarray(footprint_from_base_link, dtype=float).tolist()
+        self._write_metadata()
+
+    @property
+    def samples(self) -> list[dict]:
+        """The entries (`id`, `commanded`, `actual`, `joints`, `file`, `num_points`) that are on disk."""
+        return list(self._metadata["samples"])
+
+    def holds(self, commanded: Mapping[str, float]) -> bool:
+        """Return whether a whole sample of this commanded pose is on disk."""
+        pose = checked_pose(commanded, "commanded")
+        return any(
+            all(abs(entry["commanded"][joint] - pose[joint]) <= SAME_POSE for joint in JOINTS)
+            for entry in self._metadata["samples"]
+        )
+
+    def write_sample(
+        self,
+        commanded: Mapping[str, float],
+        actual: Mapping[str, float],
+        points: np.ndarray,
+        left: np.ndarray | None = None,
+        right: np.ndarray | None = None,
+        joints: Mapping[str, float] | None = None,
+    ) -> Path:
+        """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data.
+
+        `left` and `right` (N, 3+) are raw returns in their lidar's own frame; best the same as in `points`, left first.
+        """
+        entry = {"commanded": checked_pose(commanded, "commanded"), "actual": checked_pose(actual, "actual")}
+        if joints:
+            entry["joints"] = {str(name): checked_number(value, f"joints: {name}") for name, value in joints.items()}
+        clouds = {"points": checked_cloud(points, "points")}
+        clouds |= {
+            name: checked_cloud(cloud, name) for name, cloud in (("left", left), ("right", right)) if cloud is not None
+        }
+        number = 1 + max((sample["id"] for sample in self._metadata["samples"]), default=-1)
+        path = self.directory / f"sample_{number:04d}.npz"
+        write_atomic(path, lambda stream: np.savez_compressed(stream, **clouds))
+        entry |= {"file": path.name, "num_points": len(clouds["points"])}
+        entry |= {f"num_{name}": len(clouds[name]) for name in SIDES if name in clouds}
+        self._metadata["samples"].append({"id": number, **entry})
+        self._write_metadata()
+        return path
+
+    def write_skipped(self, skipped: list) -> None:
+        """Keep the list (plain YAML values) of poses that were left out, and why."""
+        self._metadata["skipped"] = list(skipped)
+        self._write_metadata()
+
+    def _write_metadata(self) -> None:
+        write_yaml(self.directory / METADATA, self._metadata)
+
+    def _refuse_foreign_samples(self) -> None:
+        if any(self.directory.glob("sample_*.npz")):
+            raise InputError(f"{self.directory}: holds samples but no {METADATA}; choose an empty folder")
+
+    def _check_same(self, description: str | None, footprint_from_base_link: np.ndarray | None) -> None:
+        known = self._metadata.get("description_sha256")
+        if description is not None and known is not None and sha256(description) != known:
+            raise InputError(
+                f"{self.directory}: was recorded with another robot description; choose another folder to start anew"
+            )
+        stored = self._metadata.get("footprint_from_base_link")
+        if footprint_from_base_link is None or stored is None:
+            return
+        if not np.allclose(np.array(stored), footprint_from_base_link, atol=1e-4):
+            raise InputError(
+                f"{self.directory}: was recorded with another floor calibration; choose another folder to start anew"
+            )
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

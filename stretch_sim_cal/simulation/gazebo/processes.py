@@ -1,0 +1,416 @@
+"""What of Gazebo is installed, its processes, and its transport through its own Python bindings.
+
+The bindings hold Python's interpreter lock while they wait for a service's answer, and need it to deliver messages: a
+process that does both dead-locks. So subscriptions are made in the simulator's process, and services are called and
+commands published by another one. Gazebo's server must not outlive us, however we end, so a third one watches over it:
+
+    python -m stretch_sim_cal.simulation.gazebo.processes command BINDINGS [PATH]
+    python -m stretch_sim_cal.simulation.gazebo.processes watch FOLDER COMMAND...
+
+This is the only module that imports the bindings.
+"""
+
+import base64
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import pkgutil
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from stretch_sim_cal.errors import InputError, RunFailure
+
+# Generations by the number in the names of their transport's Python module; from 16 on there is no number.
+GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
+UNVERSIONED = "newer than Jetty"
+LIDARS = ("auto", "gpu", "cpu")
+CPU_LIDAR = "gz-sim-cpu-lidar-system"
+INSTALL = (
+    "beside ROS 2 Jazzy: apt install ros-jazzy-ros-gz and source ROS; else Gazebo's own gz-harmonic and "
+    "python3-gz-transport13; or use the embedded simulator"
+)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An installed Gazebo: its program, the module of its bindings, and what its generation is called.
+
+    `python_path` is where the bindings lie if Python does not look there by itself.
+    """
+
+    program: str
+    bindings: str
+    generation: str
+    has_cpu_lidar: bool
+    python_path: str = ""
+
+    def lidar(self, wanted: str) -> str:
+        """Return "cpu" or "gpu" for a choice of `LIDARS`. Raises `InputError` if Gazebo does not have that one.
+
+        `auto` takes the CPU lidar where there is one: it is exact and needs no renderer.
+        """
+        if wanted not in LIDARS:
+            raise InputError(f"lidar '{wanted}' is not known; there is {', '.join(LIDARS)}")
+        if wanted == "cpu" and not self.has_cpu_lidar:
+            raise InputError(
+                f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"
+            )
+        return "cpu" if wanted == "cpu" or wanted == "auto" and self.has_cpu_lidar else "gpu"
+
+
+def find_gazebo() -> Installation:
+    """Return the installed Gazebo. Raises `InputError` saying what is missing: Gazebo, its bindings, or a generation
+    that is known here."""
+    program = shutil.which("gz")
+    if program is None:
+        raise InputError(f"Gazebo is not installed (there is no 'gz' on the path): {INSTALL}")
+    has_cpu_lidar = _has_plugin(CPU_LIDAR, program)
+    for folder in _vendor_folders():
+        if modules := _bindings_in([str(folder / "gz")]):
+            return Installation(program, *choose_bindings(modules), has_cpu_lidar, str(folder))
+    package = importlib.util.find_spec("gz")
+    modules = _bindings_in(list(package.submodule_search_locations or [])) if package is not None else []
+    return Installation(program, *choose_bindings(modules), has_cpu_lidar)
+
+
+def missing_of_gazebo() -> str:
+    """Return why Gazebo cannot be used here and what to install, or an empty text if it can."""
+    try:
+        find_gazebo()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def choose_bindings(modules: list[str]) -> tuple[str, str]:
+    """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`.
+
+    Raises `InputError` if there are none, or only such of generations that are not known.
+    """
+    if "transport" in modules:
+        return "gz.transport", UNVERSIONED
+    numbers = sorted(int(name.removeprefix("transport")) for name in modules)
+    known = [number for number in numbers if number in GENERATIONS]
+    if known:
+        return f"gz.transport{known[-1]}", GENERATIONS[known[-1]]
+    if numbers:
+        raise InputError(
+            f"Gazebo's Python bindings gz.transport{numbers[-1]} are of a generation that is not known here; known are "
+            + ", ".join(f"{name} ({number})" for number, name in GENERATIONS.items()) + f" and {UNVERSIONED}"
+        )  # fmt: skip
+    raise InputError(f"Gazebo is there, the Python bindings of its transport are not: {INSTALL}")
+
+
+def _bindings_in(folders: list[str]) -> list[str]:
+    names = [module.name for module in pkgutil.iter_modules(folders)]
+    return [name for name in names if name == "transport" or name[:9] == "transport" and name[9:].isdigit()]
+
+
+def _ament_prefixes() -> list[Path]:
+    return [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
+
+
+def _vendor_folders() -> list[Path]:
+    """Return where ROS's package of Gazebo's transport keeps its Python modules: sourcing ROS is not enough."""
+    found = [gz for prefix in _ament_prefixes() for gz in (prefix / "opt" / "gz_transport_vendor").glob("lib*/**/gz")]
+    return sorted({gz.parent for gz in found if any(gz.glob("transport*"))})
+
+
+def _has_plugin(name: str, program: str) -> bool:
+    vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in _ament_prefixes()]
+    folders = [Path(folder) for folder in os.environ.get("GZ_SIM_SYSTEM_PLUGIN_PATH", "").split(os.pathsep) if folder]
+    for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *vendors):
+        for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
+            folders += library.glob("gz-sim*/plugins")
+    return any(any(folder.glob(f"lib{name}*")) for folder in folders)
+
+
+THIS_MODULE = "stretch_sim_cal.simulation.gazebo.processes"
+
+
+def load_bindings(module: str, python_path: str = "") -> ModuleType:
+    """Return the bindings' module, looked for in `python_path` as well.
+
+    Raises `InputError` if it is there but cannot be loaded.
+    """
+    if python_path and python_path not in sys.path:
+        sys.path.append(python_path)
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"Gazebo's Python bindings {module} cannot be loaded: {error}; another Python's, perhaps?"
+        ) from error
+
+
+class Subscriptions:
+    """Subscriptions to topics; callbacks get serialised messages, in a thread of the transport's.
+
+    `close` has to be called before Python ends: the transport outlives the interpreter, and crashes in callbacks that
+    it still holds.
+    """
+
+    def __init__(self, bindings: ModuleType):
+        self._bindings = bindings
+        self._node = bindings.Node()
+        self._topics: list[str] = []
+
+    def subscribe(
+        self, topic: str, message_type: str, callback: Callable[[bytes], None], per_second: int | None = None
+    ) -> None:
+        """Call `callback` with every message on a topic, or with so many `per_second` of wall time at most.
+
+        Raises `RunFailure` if that is refused.
+        """
+        options = self._bindings.SubscribeOptions()
+        if per_second is not None:
+            options.msgs_per_sec = per_second
+        if not self._node.subscribe_raw(topic, lambda data, _info: callback(data), message_type, options):
+            raise RunFailure(f"Gazebo's transport refuses a subscription to {topic} ({message_type})")
+        self._topics.append(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Let go of the callback of a topic."""
+        self._node.unsubscribe(topic)
+        self._topics.remove(topic)
+
+    def close(self) -> None:
+        """Let go of all callbacks."""
+        for topic in list(self._topics):
+            self.unsubscribe(topic)
+
+
+class Commander:
+    """The process that calls services and publishes by orders; ended with `close`, or when this process is gone."""
+
+    def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", THIS_MODULE, "command", bindings, python_path],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ) | dict(environment), start_new_session=True,
+        )  # fmt: skip
+
+    def call(
+        self, service: str, request: bytes, request_type: str, answer_type: str, timeout: float,
+        publish: Mapping[str, bytes] | None = None, publish_type: str = "",
+    ) -> bytes | None:  # fmt: skip
+        """Return a service's serialised answer, or None if there was none within `timeout` s.
+
+        Before, a message is published on each topic of `publish`. Raises `RunFailure` if one has no subscriber.
+        """
+        answer = self._exchange({
+            "publish": {topic: _text(message) for topic, message in (publish or {}).items()},
+            "publish_type": publish_type, "service": service, "message": _text(request), "type": request_type,
+            "answer_type": answer_type, "timeout_ms": round(1e3 * timeout),
+        })  # fmt: skip
+        return base64.b64decode(answer["message"]) if answer["answered"] else None
+
+    def connected(self, topics: list[str], message_type: str) -> bool:
+        """Advertise topics and return whether every one has a subscriber: a message published before that is lost."""
+        return self._exchange({"connected": topics, "type": message_type})["connected"]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.stdin.close()
+        try:
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def _exchange(self, order: dict[str, Any]) -> dict[str, Any]:
+        try:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise RunFailure("the process that calls Gazebo's services has died; its last words are above")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RunFailure(f"Gazebo's transport: {answer['error']}")
+        return answer
+
+
+def _text(message: bytes) -> str:
+    return base64.b64encode(message).decode()
+
+
+class Orders:
+    """Carries orders out on one node of the transport."""
+
+    def __init__(self, bindings: ModuleType):
+        self._bindings = bindings
+        self._node = bindings.Node()
+        self._publishers: dict[str, Any] = {}
+
+    def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to one order: to look who listens, or to publish messages and then call a service."""
+        if "connected" in order:
+            publishers = [self._publisher(topic, order["type"]) for topic in order["connected"]]
+            return {"connected": all([publisher.has_connections() for publisher in publishers])}
+        for topic, message in order["publish"].items():
+            publisher = self._publisher(topic, order["publish_type"])
+            if not publisher.has_connections():
+                return {"error": f"nobody listens to {topic}"}
+            if not publisher.publish_raw(base64.b64decode(message), order["publish_type"]):
+                return {"error": f"a message on {topic} was refused"}
+        answered, message = self._node.request_raw(
+            order["service"], base64.b64decode(order["message"]), order["type"], order["answer_type"],
+            order["timeout_ms"],
+        )  # fmt: skip
+        return {"answered": bool(answered), "message": base64.b64encode(message).decode()}
+
+    def _publisher(self, topic: str, message_type: str) -> Any:
+        if topic not in self._publishers:
+            # The bindings want a message class, and of that only its name.
+            named = SimpleNamespace(DESCRIPTOR=SimpleNamespace(full_name=message_type))
+            self._publishers[topic] = self._node.advertise(topic, named, self._bindings.AdvertiseMessageOptions())
+        return self._publishers[topic]
+
+
+def carry_out_orders(bindings: str, python_path: str = "") -> int:
+    """Carry out the orders on standard input, a line of JSON each, until it closes; the answers go to standard output.
+
+    Messages are serialised, in base64. Nothing is ever subscribed to here.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the answers
+    orders = Orders(load_bindings(bindings, python_path))
+    for line in sys.stdin:
+        print(json.dumps(orders.carry_out(json.loads(line))), file=answers, flush=True)
+    return 0
+
+
+STOP_PATIENCE = 30.0  # s: longer than the watchdog takes for all its signals
+LINES_SHOWN = 3
+
+
+def own_partition() -> dict[str, str]:
+    """Return environment variables that keep a simulation's topics and services to itself on this machine."""
+    return {"GZ_PARTITION": f"stretch_sim_cal_{uuid.uuid4().hex[:12]}", "GZ_IP": "127.0.0.1"}
+
+
+class Server:
+    """A running Gazebo. `program` is `gz`, `world` an SDF file, `options` are of `gz sim`; `folder` receives its output, and is removed with all
+    that it holds when this process tells Gazebo to end, or dies."""
+
+    def __init__(
+        self, program: str, world: Path, folder: Path, environment: dict[str, str], options: Sequence[str] = ("-s",)
+    ):
+        self._world = world
+        self._log = folder / "gz.log"
+        command = [program, "sim", *options, "-v", "2", str(world)]
+        with open(self._log, "wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", THIS_MODULE, "watch", str(folder), *command], stdin=subprocess.PIPE, stdout=output, stderr=output,
+                env=dict(os.environ) | environment, start_new_session=True,  # lives on when our group is killed
+            )  # fmt: skip
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def check(self, doing: str) -> None:
+        """Raise `RunFailure` with Gazebo's own last words if it has died while it was needed for `doing`."""
+        if not self.alive:
+            raise RunFailure(
+                f"Gazebo ended with exit code {self._process.returncode} while {doing} "
+                f"(world {self._world}): {self.last_words()}"
+            )
+
+    def last_words(self) -> str:
+        """Return the last errors that Gazebo printed, else its last lines."""
+        return " | ".join((self.complaints() or self._lines())[-LINES_SHOWN:]) or "it printed nothing"
+
+    def complaints(self) -> list[str]:
+        """Return the errors that Gazebo has printed so far, each one once."""
+        return list(dict.fromkeys(line for line in self._lines() if "[Err]" in line or "error" in line.lower()))
+
+    def _lines(self) -> list[str]:
+        return [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+
+    def stop(self) -> str:
+        """End Gazebo and wait for it; return a note where it crashed on its own exit, else an empty text.
+
+        All results have been taken by then, so such a crash (a known one of Gazebo's) is no failure.
+        """
+        died_before = not self.alive
+        self._process.stdin.close()
+        try:
+            code = self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return "Gazebo did not end when it was told to"
+        clean = died_before or code in (0, *_signalled(2), *_signalled(15))
+        return (
+            "" if clean else f"Gazebo crashed at its own end (exit code {code}), when nothing was asked of it any more"
+        )
+
+
+def _signalled(number: int) -> tuple[int, int]:
+    """Return how an end by a signal may look, by itself and through a shell."""
+    return (-number & 0xFF, 128 + number)
+
+
+SIGNAL_PATIENCE = 8.0  # s between the signals
+POLL = 0.1
+
+
+def watch(folder: str, *command: str) -> int:
+    """Run `command` until it ends or its owner is gone, and return its exit code.
+
+    The owner holds the writing end of this process's standard input. When that closes, by a call or by the owner's
+    death, the command's whole process group is asked to end (SIGINT), then told to (SIGTERM), then killed: `gz` is a
+    script that starts other processes, so ending it alone would not do. `folder`, which holds what was written for the
+    command, is removed then, too; after a command that ends by itself its owner still reads there.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # a Ctrl-C is the owner's to answer
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=_default
+    )
+    while child.poll() is None:
+        readable, _, _ = select.select([sys.stdin], [], [], POLL)
+        if readable and not os.read(sys.stdin.fileno(), 1):
+            end_group(child)
+            shutil.rmtree(folder, ignore_errors=True)
+    end_group(child)  # children of it that it has left behind
+    return child.returncode
+
+
+def end_group(child: subprocess.Popen) -> None:
+    """End a process that leads a group, and the group."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=SIGNAL_PATIENCE)
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def _default() -> None:
+    # What is ignored is ignored by the children, too, and a server that ignores SIGINT does not end cleanly.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    role = {"command": carry_out_orders, "watch": watch}[sys.argv[1]]
+    sys.exit(role(*sys.argv[2:]) & 0xFF)
