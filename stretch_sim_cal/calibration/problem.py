@@ -244,10 +244,10 @@ class Solver:
             honest, _, _ = self._with_pose_priors(
                 _less_by_chance(equations.information, by_chance), equations.gradient, state
             )
-            honest = basis.T @ honest @ basis
+            honest = _congruent(basis.T, honest)
             # Directions that noise alone seems to hold stay as they were guessed.
             information[RIGHT, RIGHT] += by_chance
-        information, gradient = basis.T @ information @ basis, basis.T @ gradient
+        information, gradient = _congruent(basis.T, information), basis.T @ gradient
         for _ in range(SPREAD_STEPS):
             scale = widths * self._spreads_by_column(len(prior), kinds)
             present = self._present(basis, scale, prior, state)
@@ -268,8 +268,8 @@ class Solver:
             hessian = honest * scale[:, None] * scale
             hessian[np.diag_indices(len(prior))] += prior
         covariance = _inverse(cho_factor(hessian, lower=True, check_finite=False))
-        basis = basis * scale
-        return Solution(basis @ solution, basis @ covariance @ basis.T, self.spreads)
+        covariance = _congruent(basis, covariance * scale[:, None] * scale)
+        return Solution(basis @ (scale * solution), covariance, self.spreads)
 
     def _spreads_by_column(self, size: int, kinds: dict) -> np.ndarray:
         """Return the spreads of the channels' errors by column of the basis (k,); 1 for all else."""
@@ -368,6 +368,12 @@ class Solver:
             settled &= abs(after - before) < SETTLED * before
             self.spreads[side][kind] = after
         return settled
+
+
+def _congruent(matrix: np.ndarray, symmetric: np.ndarray) -> np.ndarray:
+    """Return A S A^T for a matrix (m, k) that is nearly all zeros, as the basis is, and a symmetric one (k, k)."""
+    rows = sparse.csr_array(matrix)
+    return rows @ (rows @ symmetric).T
 
 
 def _inverse(factor) -> np.ndarray:
