@@ -87,7 +87,7 @@ setup(
             "pytest>=7.4,<10",
             "pytest-xdist>=3.5,<4",
             "yourdfpy>=0.0.56,<0.1",
-        ]
+        ],
     },
     entry_points={
         "console_scripts": [

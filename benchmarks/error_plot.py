@@ -37,7 +37,7 @@ def plot_errors(
     figure, axes = pyplot.subplots(1, len(quantities), figsize=size, sharey=True, layout="constrained")
     for axis, quantity in zip(axes, quantities, strict=True):
         for line, runs in enumerate(results.values()):
-            for shift, method, colour in zip(np.linspace(-0.2, 0.2, len(methods)), methods, COLOURS):
+            for shift, method, colour in zip(np.linspace(-0.2, 0.2, len(methods)), methods, COLOURS, strict=False):
                 values = [max(run[method][quantity.key], SMALLEST) for run in runs if not run[method].get("refusals")]
                 height = line + shift
                 label = None if line else method

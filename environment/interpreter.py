@@ -43,13 +43,13 @@ def choose(wanted, sourced):
     names = (
         [wanted]
         if wanted
-        else [sys.executable, "/usr/bin/python3"] + ["python%d.%d" % version for version in SUPPORTED]
+        else [sys.executable, "/usr/bin/python3"] + ["python{}.{}".format(*version) for version in SUPPORTED]
     )
     found = [said for said in map(probe, dict.fromkeys(names)) if said]
     if not found:
         raise Stop(f"PYTHON={wanted}: there is no such interpreter" if wanted else "there is no Python that runs")
     complaints = [complaint(said, sourced) for said in found]
-    for said, said_no in zip(found, complaints):
+    for said, said_no in zip(found, complaints, strict=False):
         if said_no is None:
             return said
     # The complaint of one that only lacks a Debian package helps more than that of one with the wrong version.

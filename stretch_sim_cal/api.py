@@ -14,7 +14,7 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,7 +100,8 @@ class Rig:
     @property
     def left_from_right(self) -> np.ndarray:
         """The nominal transform (4, 4) from the right lidar's frame into the left's."""
-        return inverse(self.base_from_left) @ self.base_from_right
+        left_from_right: np.ndarray = inverse(self.base_from_left) @ self.base_from_right
+        return left_from_right
 
 
 @dataclass(frozen=True)
@@ -258,9 +259,12 @@ def calibrate(
     with what the alignment observed; `floor` says whether it is looked for at all.
     Raises `InputError` for what are no clouds; data that does not support a result ends in `findings`.
     """
-    if isinstance(left_clouds, RecordedClouds) and right_clouds is None:
-        left_clouds, right_clouds = left_clouds.left_clouds, left_clouds.right_clouds
-    left, right = (_clouds(clouds, side) for clouds, side in zip((left_clouds, right_clouds), SIDES, strict=True))
+    if isinstance(left_clouds, RecordedClouds):
+        if right_clouds is not None:
+            raise InputError("right_clouds: a recording has the clouds of both lidars; give it alone")
+        recorded = left_clouds
+        left_clouds, right_clouds = recorded.left_clouds, recorded.right_clouds
+    left, right = _clouds(left_clouds, "left"), _clouds(right_clouds, "right")
     if len(left) != len(right):
         raise InputError(
             f"{len(left)} left and {len(right)} right clouds: give as many of one as of the other, in pairs"
@@ -328,7 +332,7 @@ def _structured(columns: np.ndarray) -> np.ndarray:
     return cloud
 
 
-def _solved(method, left: Sequence[np.ndarray], right: Sequence[np.ndarray]):
+def _solved(method: Any, left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> Any:
     for pair in zip(left, right, strict=True):
         method.add(*pair)
     return method.solve()

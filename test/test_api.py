@@ -178,6 +178,10 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
     ("call", "message"),
     [
         (lambda scene: cal.calibrate(scene.rig, scene.left, scene.right[:3]), "10 left and 3 right clouds"),
+        (
+            lambda scene: cal.calibrate(scene.rig, cal.RecordedClouds(scene.left, scene.right, None), scene.right),
+            "right_clouds: a recording has the clouds of both lidars",
+        ),
         (lambda scene: cal.calibrate(scene.rig, scene.left[0], scene.right[0]), "left_clouds: is one cloud.*give .cloud."),
         (lambda scene: cal.calibrate(scene.rig, np.zeros((5, 3)), scene.right), "left_clouds: is one cloud"),
         (lambda scene: cal.calibrate(scene.rig, scene.left), "right_clouds: is NoneType"),

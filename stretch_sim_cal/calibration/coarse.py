@@ -127,7 +127,9 @@ class Registration:
 
     def unheld(self, estimate: np.ndarray) -> np.ndarray:
         """Return a covariance (6, 6), in the target's frame, with 1 m or 1 rad along the directions that nothing holds."""
-        scale, directions, are_held = _held(self._registered(estimate, 0.5 * self._settings.max_correspondence_distance))
+        scale, directions, are_held = _held(
+            self._registered(estimate, 0.5 * self._settings.max_correspondence_distance)
+        )
         free = np.roll(scale[:, None] * directions[:, ~are_held], 3, axis=0)
         free = adjoint(estimate) @ free / np.maximum(np.abs(free).max(axis=0), 1e-12)
         return free @ free.T

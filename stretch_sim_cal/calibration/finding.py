@@ -9,6 +9,10 @@ class Finding(str):
     `code` names the kind of finding and stays the same from release to release.
     """
 
+    code: str
+    sentence: str
+    remedy: str
+
     def __new__(cls, code: str, sentence: str, remedy: str = "") -> "Finding":
         finding = super().__new__(cls, f"{sentence}; {remedy}" if remedy else sentence)
         finding.code, finding.sentence, finding.remedy = code, sentence, remedy

@@ -49,7 +49,7 @@ class Sweep:
     def at(self, pose: Pose, joints: Mapping[str, float], links: Iterable[str] | None = None) -> np.ndarray:
         """Return points (N, 3) on the surfaces of `links` (default: all) in a pose, other joints at `joints`."""
         links = list(self._points if links is None else links)
-        commanded = {COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
+        commanded = {COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
         positions = dict(joints) | stretch.joint_positions(self._model, commanded)
         transforms = link_transforms(self._model, positions, links)
         return np.concatenate(
@@ -70,7 +70,7 @@ class Sweep:
         in_way: dict[int, float] = {}
         for pose in _dense(tour, clearance):
             distances, indices = tree.query(self.at(pose, joints, self._moving), distance_upper_bound=clearance)
-            for index, distance in zip(indices[distances < clearance], distances[distances < clearance]):
+            for index, distance in zip(indices[distances < clearance], distances[distances < clearance], strict=False):
                 in_way[index] = min(distance, in_way.get(index, np.inf))
         if len(in_way) < ENOUGH:
             return None
@@ -94,7 +94,7 @@ def surface_points(surface: Surface, spacing: float) -> np.ndarray:
 
 def _dense(tour: list[Pose], clearance: float) -> Iterable[Pose]:
     seen: set[Pose] = set()
-    for a, b in zip(tour, tour[1:]):
+    for a, b in zip(tour, tour[1:], strict=False):
         for pose in (a, *samples_between(a, b, max(clearance, 0.05)), b):
             rounded = tuple(round(value, 3) for value in pose)
             if rounded not in seen:

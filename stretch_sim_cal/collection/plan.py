@@ -72,7 +72,7 @@ class Plan:
 
 def travel_time(a: Pose, b: Pose, speeds: Sequence[float]) -> float:
     """Return the seconds that a move takes in which the joints go from `a` to `b` one after the other."""
-    return sum(abs(y - x) / speed for x, y, speed in zip(a, b, speeds))
+    return sum(abs(y - x) / speed for x, y, speed in zip(a, b, speeds, strict=False))
 
 
 def plan_collection(
@@ -139,7 +139,7 @@ def plan_collection(
 
 def describe(pose: Pose) -> str:
     """Return a pose in words."""
-    return ", ".join(f"{joint} {value:.3g}" for joint, value in zip(JOINTS, pose))
+    return ", ".join(f"{joint} {value:.3g}" for joint, value in zip(JOINTS, pose, strict=False))
 
 
 def samples_between(a: Pose, b: Pose, margin: float) -> Iterator[Pose]:
@@ -147,11 +147,11 @@ def samples_between(a: Pose, b: Pose, margin: float) -> Iterator[Pose]:
 
     What is free with that margin in all of them (and in `a` and `b`) cannot touch anything in between.
     """
-    moved = sum(abs(y - x) * (1.0 if prismatic else REACH) for x, y, prismatic in zip(a, b, PRISMATIC))
+    moved = sum(abs(y - x) * (1.0 if prismatic else REACH) for x, y, prismatic in zip(a, b, PRISMATIC, strict=False))
     count = math.ceil(moved / (2.0 * max(margin, 0.005)))
     for index in range(1, count):
         share = index / count
-        yield tuple(x + share * (y - x) for x, y in zip(a, b))
+        yield tuple(x + share * (y - x) for x, y in zip(a, b, strict=False))
 
 
 class _Graph:
@@ -168,7 +168,7 @@ class _Graph:
         return itertools.product(*(range(len(values)) for values in self._grids))
 
     def pose(self, node: tuple[int, ...]) -> Pose:
-        return tuple(values[index] for values, index in zip(self._grids, node))
+        return tuple(values[index] for values, index in zip(self._grids, node, strict=False))
 
     def is_free(self, node: tuple[int, ...]) -> bool:
         return self.pose_is_free(self.pose(node))

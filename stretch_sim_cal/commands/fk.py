@@ -33,7 +33,12 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"
     )
     parser.add_argument(
-        "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR", help="folder of a package of package:// meshes"
+        "--package",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=DIR",
+        help="folder of a package of package:// meshes",
     )
 
 
@@ -162,7 +167,9 @@ def run(args: argparse.Namespace) -> int:
     from stretch_sim_cal.robot.kinematics import link_transform
 
     if args.root is not None and args.relative_to is not None:
-        raise InputError("--root is the pose of the root in the world; a pose relative to another link does not need it")
+        raise InputError(
+            "--root is the pose of the root in the world; a pose relative to another link does not need it"
+        )
     world_from_root = _root_pose(args.root) if args.root is not None else np.eye(4)
     model = load(args)
     transform = link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)

@@ -106,7 +106,9 @@ def _agree(standings, paths: list[Path]) -> None:
     from stretch_sim_cal.geometry.transforms import SIDES
 
     for standing, path in zip(standings[1:], paths[1:], strict=True):
-        for side, (one, other) in zip(SIDES, zip(standings[0].signatures, standing.signatures, strict=True)):
+        for side, (one, other) in zip(
+            SIDES, zip(standings[0].signatures, standing.signatures, strict=True), strict=False
+        ):
             for what in ("distance_correction", "firing_time_correction", "azimuth_steps"):
                 if getattr(one, what) != getattr(other, what):
                     raise InputError(

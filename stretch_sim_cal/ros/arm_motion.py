@@ -153,7 +153,7 @@ class ArmMotion:
         from trajectory_msgs.msg import JointTrajectoryPoint
 
         here = self._state.arm
-        wanted = dict(zip(JOINTS, target))
+        wanted = dict(zip(JOINTS, target, strict=False))
         # Joints that stand where they should are left alone; the tolerance is far below what counts as arrived.
         moving = [joint for joint in JOINTS if abs(wanted[joint] - here[joint]) > 0.1 * ARRIVED_WITHIN[joint]]
         if not moving:
@@ -170,7 +170,7 @@ class ArmMotion:
 
     def _missing(self, target: Pose) -> dict[str, float]:
         here = self._state.arm
-        gaps = {joint: value - here[joint] for joint, value in zip(JOINTS, target)}
+        gaps = {joint: value - here[joint] for joint, value in zip(JOINTS, target, strict=False)}
         return {joint: gap for joint, gap in gaps.items() if abs(gap) > ARRIVED_WITHIN[joint]}
 
     def _not_there(self, target: Pose) -> str:

@@ -111,7 +111,7 @@ def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writ
     others = {name: value for name, value in state.positions.items() if name in model.joints}
 
     def positions(pose: Pose) -> dict[str, float]:
-        commanded = {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
+        commanded = {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
         return others | stretch.joint_positions(model, commanded)
 
     def explain(pose: Pose) -> str:
@@ -128,7 +128,7 @@ def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writ
         is_touching=lambda pose: not outright().is_free(positions(pose)),
         explain=explain,
         margin=settings.margin,
-        done=lambda pose: writer is not None and writer.holds(dict(zip(JOINTS, pose))),
+        done=lambda pose: writer is not None and writer.holds(dict(zip(JOINTS, pose, strict=False))),
     )
 
 
@@ -158,7 +158,10 @@ def _duration(seconds: float) -> str:
 
 
 def _skipped_entry(skipped: Skipped) -> dict:
-    return {"commanded": {joint: float(value) for joint, value in zip(JOINTS, skipped.pose)}, "reason": skipped.reason}
+    return {
+        "commanded": {joint: float(value) for joint, value in zip(JOINTS, skipped.pose, strict=False)},
+        "reason": skipped.reason,
+    }
 
 
 def _check_room(
@@ -196,7 +199,12 @@ def _sweep(
             motion.move(pose)
         capture = captures.take(poses)
         writer.write_sample(
-            dict(zip(JOINTS, visit.pose)), capture.actual, capture.points, capture.left, capture.right, capture.joints
+            dict(zip(JOINTS, visit.pose, strict=False)),
+            capture.actual,
+            capture.points,
+            capture.left,
+            capture.right,
+            capture.joints,
         )
         left = _time_needed(plan.after(number), settings)
         # What was foreseen, at the pace seen so far: a simulator's time is not the wall's.
@@ -213,7 +221,7 @@ def _print_json(
     outcome = {
         "directory": None if writer is None else str(directory),
         "samples": 0 if writer is None else len(writer.samples),
-        "planned" if dry_run else "captured": [dict(zip(JOINTS, visit.pose)) for visit in plan.visits],
+        "planned" if dry_run else "captured": [dict(zip(JOINTS, visit.pose, strict=False)) for visit in plan.visits],
         "skipped": [_skipped_entry(skipped) for skipped in plan.skipped],
         "seconds": round(_time_needed(plan, settings), 1),
     }

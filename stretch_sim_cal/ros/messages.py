@@ -79,7 +79,7 @@ def transforms_message(transforms: Mapping[tuple[str, str], np.ndarray], stamp: 
     translations = matrices[:, :3, 3].tolist()
     quaternions = Rotation.from_matrix(matrices[:, :3, :3]).as_quat(canonical=True).tolist()
     message = TFMessage()
-    for (parent, child), (x, y, z), (qx, qy, qz, qw) in zip(transforms, translations, quaternions):
+    for (parent, child), (x, y, z), (qx, qy, qz, qw) in zip(transforms, translations, quaternions, strict=False):
         stamped = TransformStamped(child_frame_id=child)
         stamped.header.stamp, stamped.header.frame_id = time, parent
         translation, rotation = stamped.transform.translation, stamped.transform.rotation

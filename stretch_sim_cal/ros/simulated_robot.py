@@ -159,7 +159,9 @@ class TrajectoryServer:
         feedback.joint_names = list(desired)
         feedback.desired.positions = list(desired.values())
         feedback.actual.positions = [float(self._joints.positions[name]) for name in desired]
-        feedback.error.positions = [d - a for d, a in zip(feedback.desired.positions, feedback.actual.positions)]
+        feedback.error.positions = [
+            d - a for d, a in zip(feedback.desired.positions, feedback.actual.positions, strict=False)
+        ]
         return feedback
 
 
@@ -276,7 +278,7 @@ class SimulatedRobot:
         self._truth.publish(String(data=json.dumps(simulation.ground_truth())), 0)
         self._clock = publishers.create(Clock, "/clock", recorded=False, rate=CLOCK_RATE)
         self._robot = RobotState(publishers, simulation.nominal_description)
-        frames = dict(zip(SIDES, stretch.LIDAR_LINKS))
+        frames = dict(zip(SIDES, stretch.LIDAR_LINKS, strict=False))
         self.lidars = LidarDrivers(publishers, simulation, frames, faults)
         self._trajectories = TrajectoryServer(node, simulation.joints, self._state.refusal)
         known = simulation.joints.ranges

@@ -54,7 +54,7 @@ def simulation_setup(options: Any) -> SimulationSetup:
             given[name] = {"xyz": values[:3], "rpy_deg": values[3:]}
     if options.base_error is not None:
         given["base_error"] = dict(
-            zip(("height", "roll_deg", "pitch_deg"), _numbers("base_error", options.base_error, 3))
+            zip(("height", "roll_deg", "pitch_deg"), _numbers("base_error", options.base_error, 3), strict=False)
         )
     corrections = {
         name: getattr(options, name) == "true"

@@ -199,7 +199,10 @@ def load_sensor(name: str | Path) -> Sensor:
     unit = unit_from_mapping(sensor.error_model(), unit_data, str(path))
     said = unit_data.get("values") or {}
     for key, index, share in zip(
-        ("optical_centre_share", "firing_time_share"), (CENTRE_SHARE, FIRING_SHARE), sensor.uncorrected_shares
+        ("optical_centre_share", "firing_time_share"),
+        (CENTRE_SHARE, FIRING_SHARE),
+        sensor.uncorrected_shares,
+        strict=False,
     ):
         if key not in said:
             unit.values[index] = share

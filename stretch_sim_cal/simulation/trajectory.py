@@ -76,7 +76,7 @@ def _read_point(where: str, names: Sequence[str], point: Any, ranges: Mapping[st
     if len(point.velocities) not in (0, len(names)):
         raise GoalRefused(INVALID_GOAL, f"{where}: {len(point.velocities)} velocities for {len(names)} joints")
     positions = {}
-    for name, position in zip(names, point.positions):
+    for name, position in zip(names, point.positions, strict=False):
         allowed = ranges[name]
         if not allowed.lower - LIMIT_TOLERANCE <= position <= allowed.upper + LIMIT_TOLERANCE:  # also NaN
             raise GoalRefused(
@@ -85,7 +85,7 @@ def _read_point(where: str, names: Sequence[str], point: Any, ranges: Mapping[st
             )
         positions[name] = min(max(position, allowed.lower), allowed.upper)
     speeds = {}
-    for name, velocity in zip(names, point.velocities):
+    for name, velocity in zip(names, point.velocities, strict=False):
         if not math.isfinite(velocity):
             raise GoalRefused(INVALID_GOAL, f"{where}: the velocity of {name} is {velocity}")
         if velocity:

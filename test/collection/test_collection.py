@@ -120,7 +120,7 @@ def test_the_demo_plan_of_the_real_robot_has_16_free_poses(model):
 
     def positions(pose):
         return stretch.joint_positions(
-            model, {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose)}
+            model, {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
         )
 
     plan = plan_collection(

@@ -128,9 +128,12 @@ def without(link_name: str):
 
     def change(root):
         for element in list(root):
-            if element.tag == "link" and element.get("name") == link_name:
-                root.remove(element)
-            elif element.tag == "joint" and element.find("child").get("link") == link_name:
+            if (
+                element.tag == "link"
+                and element.get("name") == link_name
+                or element.tag == "joint"
+                and element.find("child").get("link") == link_name
+            ):
                 root.remove(element)
 
     return change

@@ -31,7 +31,7 @@ class RobotClient:
         node.create_subscription(JointState, "/joint_states", self._take, 10)
 
     def _take(self, message) -> None:
-        self.positions |= zip(message.name, message.position)
+        self.positions |= zip(message.name, message.position, strict=False)
 
     def spin_until(self, condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds

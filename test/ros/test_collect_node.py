@@ -55,7 +55,7 @@ class Cell:
     def positions(self):
         """Return the joints' positions now."""
         message = self.client.take(JointState, "/joint_states", 3)[-1]
-        return dict(zip(message.name, message.position))
+        return dict(zip(message.name, message.position, strict=False))
 
     def folder(self, name):
         return self.graph.folder / name

@@ -225,7 +225,7 @@ def test_services_move_the_robot(client):
     for service, pose in (("/home_the_robot", stretch.HOME), ("/stow_the_robot", stretch.STOW)):
         assert client.call(Trigger, service).success
         for joint in ("lift_joint", "wrist_yaw_joint"):
-            client.spin_until(lambda: abs(client.positions[joint] - pose[joint]) < 1e-6)
+            client.spin_until(lambda joint=joint, pose=pose: abs(client.positions[joint] - pose[joint]) < 1e-6)
     handle = client.send(["lift_joint"], [1.0], velocities=[0.02])
     assert client.call(Trigger, "/stop_the_robot").success
     assert client.result(handle)[0] == ABORTED

@@ -36,7 +36,7 @@ def test_a_recorded_cloud_s_rays_are_the_sensor_s(recorded):
     assert np.degrees(elevations.mean(axis=1)) == pytest.approx(np.linspace(-3.5, 90.0, 128), abs=1e-4)
     azimuths = np.unwrap(np.arctan2(xyz[0, :, 1], xyz[0, :, 0]))
     assert np.degrees(np.diff(azimuths)) == pytest.approx(0.4, abs=1e-3)
-    assert 0.1 < ranges.min() and ranges.max() < 10.0
+    assert ranges.min() > 0.1 and ranges.max() < 10.0
 
 
 def test_points_come_column_by_column(recorded):

@@ -44,7 +44,7 @@ def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
             [(1e-4 * ranges[..., None] * directions).reshape(-1, 3) for ranges in recorded[f"{side}_ranges"]]
             for side in ("left", "right")
         ]
-    return list(zip(*clouds))
+    return list(zip(*clouds, strict=False))
 
 
 @pytest.fixture(scope="module")

@@ -370,7 +370,7 @@ class SupportFloor:
     def _general_warnings(self) -> list[Finding]:
         found = [
             Finding("silent_lidar", f"the {name} lidar was silent in {count} scans")
-            for name, count in zip(SIDES, self._intake.empty)
+            for name, count in zip(SIDES, self._intake.empty, strict=False)
             if count
         ]
         repeated = sum(self._intake.repeated)
