@@ -39,7 +39,7 @@ WAITING_PER_WORKER = 3
 LOOK_AT_WORKERS = 5.0
 # So many workers may die under one case until the case is taken for the cause.
 ALLOWED_DEATHS = 3
-SCHEDULER_SILENT = "30s"
+SCHEDULER_SILENT = "10s"
 MOST_TOLD = 4000  # characters of what a process that crashed said last
 
 
