@@ -92,6 +92,7 @@ def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
     ended = cell.collect(str(folder), "--yes")
     assert ended.code == 0, ended.err
     assert "4 poses to capture" in ended.out
+    assert "no observations of the present alignment lie beside the calibration file" in ended.err
     assert "sample 4 of 4" in ended.out
     assert "left" in ended.out
     dataset = read_dataset(folder)
