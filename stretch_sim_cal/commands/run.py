@@ -101,7 +101,7 @@ def summary(verdict) -> str:
 class Progress:
     """Shows a run as it goes: a line for every process with its time and result, and its warnings and errors below it.
 
-    On a terminal the line of the present process shows its last output; with `verbose` all output is shown as it comes.
+    A warning that an earlier process gave in the same words is not repeated. On a terminal the line of the present process shows its last output; with `verbose` all output is shown as it comes.
     Paths are relative to the run's `folder`.
     """
 
@@ -111,6 +111,7 @@ class Progress:
         self._stream = stream
         self._begun = time.monotonic()
         self._output: dict[str, list[str]] = {}
+        self._warned: set[str] = set()
 
     def __call__(self, process, line: str | None) -> None:
         """Take a line of output of a process; None when it is ready or has ended."""
@@ -143,7 +144,8 @@ class Progress:
             file=self._stream,
         )
         for line in lines:
-            if line.startswith(("warning:", "error:", "refused:")) and line != results[-1]:
+            if line.startswith(("warning:", "error:", "refused:")) and line != results[-1] and line not in self._warned:
+                self._warned.add(line)
                 print(f"             {line}", file=self._stream)
         self._stream.flush()
 

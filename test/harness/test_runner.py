@@ -1,14 +1,17 @@
 """The runner: starts in order of readiness, names what dies, and leaves no process behind."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import types
 
 import pytest
 
+from stretch_sim_cal.commands.run import Progress
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.harness.processes import Process, ProcessSequence, Runner
 
@@ -120,3 +123,16 @@ def test_no_orphan_survives_when_the_harness_itself_is_killed(tmp_path):
     harness.send_signal(signal.SIGKILL)
     harness.wait()
     assert gone_soon(server)
+
+
+def test_a_run_shows_a_line_per_process_and_each_warning_once(tmp_path):
+    shown = io.StringIO()
+    progress = Progress(tmp_path, False, shown)
+    for name in ("align", "floor"):
+        process = types.SimpleNamespace(name=name, ready_line=None)
+        for line in ("looking", "[WARN] the driver does not correct", f"accepted: written to {tmp_path}/{name}.yaml"):
+            progress(process, line)
+        progress(process, None)
+    lines = shown.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == ["align", "warning:", "floor"]
+    assert lines[0].endswith("s  accepted: written to align.yaml")

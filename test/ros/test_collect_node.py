@@ -49,7 +49,7 @@ class Cell:
     def start(self, *arguments):
         """Start a slow collection as a process: what is done to it happens before its next sample, on any machine."""
         return self.graph.start(
-            "ros_collect_body_shape_data", "--speed-factor", "0.5", *arguments, *GRID, *SIMULATED_TIME
+            "ros_collect_body_shape_data", "--speed-factor", "0.2", *arguments, *GRID, *SIMULATED_TIME
         )
 
     def positions(self):
