@@ -23,7 +23,7 @@ from stretch_sim_cal.campaign.plan import Campaign
 SLEEP = 1.0
 
 
-def slept(data: dict, index: int) -> dict:
+def slept(campaign: Campaign, index: int) -> dict:
     """Take the time of a case, and do nothing."""
     time.sleep(SLEEP)
     return {"index": index, "status": "done", "alignment.accepted": True, "seconds": SLEEP}

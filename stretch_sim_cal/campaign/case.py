@@ -4,6 +4,7 @@ A case is a pure function of campaign and index. As a program (`python -m stretc
 that it is told on its standard input, one after another, for a worker that has to survive what happens to it.
 """
 
+import itertools
 import json
 import os
 import resource
@@ -14,6 +15,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +24,22 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
-from stretch_sim_cal.files import write_text
+from stretch_sim_cal.files import write_atomic, write_text
+from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, PayloadBox
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import Driver, load_sensor
+from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
+DRAWN_PAIRS = 3
 PAYLOAD = PayloadBox("link_gripper_slider", (0.12, 0.08, 0.2), (0.0, 0.0, -0.12))
 
 
@@ -44,10 +49,19 @@ class SimulatedCase:
     def __init__(self, campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path):
         random = np.random.default_rng(seed)
         self.campaign, self.numbers = campaign, numbers
-        self.setup = _setup(campaign, numbers, random, folder)
         sensor = load_sensor(campaign.sensor)
+        self.setup = _setup(campaign, sensor, numbers, random, folder)
         self.sensor = replace(sensor, range_noise=sensor.range_noise * numbers["lidar.noise"])
         self.simulator = EmbeddedSimulator(self.setup, self.sensor)
+
+    @cached_property
+    def aligned(self) -> AlignmentResult:
+        """What the campaign's method makes of the alignment's pairs."""
+        left, right = (self.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+        method = alignment_method(self.campaign.methods["alignment"])(
+            inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=self.sensor)
+        )
+        return _answer(method, self.pairs("alignment"))
 
     def pairs(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the returns of the pairs of scans that a stage is given, as readers of recordings do."""
@@ -62,7 +76,7 @@ class SimulatedCase:
 
 def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
     """Simulate and calibrate case `index`; return its record: inputs, and for each stage the errors, how they compare with
-    the covariance, and the refusals. With a `folder` the case's files stay there."""
+    the covariance, and the refusals. With a `folder` the case's files and picture (clouds.png) are left there."""
     return run_numbers(campaign, campaign.numbers(index), (campaign.seed, index), folder) | {"index": index}
 
 
@@ -74,19 +88,18 @@ def run_numbers(
     with tempfile.TemporaryDirectory(prefix="campaign_") as scratch:
         case = SimulatedCase(campaign, numbers, seed, folder or Path(scratch))
         record = {f"input.{name}": value for name, value in numbers.items()} | _solved(case)
-    return record | {"status": "done", "message": "", "seconds": time.process_time() - began}
+        record |= {"status": "done", "message": "", "seconds": time.process_time() - began}
+        if folder is not None:
+            draw(case, folder / "clouds.png")
+    return record
 
 
 def _solved(case: SimulatedCase) -> dict[str, Any]:
     """Return what the campaign's methods make of a case, stage by stage."""
     campaign, simulator = case.campaign, case.simulator
-    left, right = (simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+    left = simulator.base_from_lidar("left", nominal=True)
     true_left, true_right = (simulator.base_from_lidar(device) for device in SIDES)
-    truth = inverse(true_left) @ true_right
-    method = alignment_method(campaign.methods["alignment"])(
-        inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=case.sensor)
-    )
-    aligned = _answer(method, case.pairs("alignment"))
+    truth, aligned = inverse(true_left) @ true_right, case.aligned
     translation, rotation = error(truth, aligned.right_to_left)
     off = log(truth @ inverse(aligned.right_to_left))
     found = _judged("alignment", aligned, off) | {
@@ -95,8 +108,7 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     if "floor" not in campaign.stages:
         return found
     if aligned.refusals:
-        return found | {"floor.accepted": False, "floor.refusals": "not run: the alignment was refused", "floor.nees": None,
-                        "floor.sigmas": None, "floor.height_mm": None, "floor.tilt_deg": None}  # fmt: skip
+        return found | {"floor.accepted": False, "floor.refusals": "not run: the alignment was refused"}
     model = parse_urdf(simulator.nominal_description)
     footprint_from_base = link_transform(model, {}, BASE_LINK, FOOTPRINT_LINK)
     settings = FloorSettings(sensor=case.sensor, observations=aligned.known)
@@ -106,9 +118,9 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     plane = simulator.floor_in_base.moved(left @ inverse(true_left))
     tilt = np.cross(floor.plane.normal, plane.normal)
     off = np.array([plane.offset - floor.plane.offset, tilt[0], tilt[1]])
-    angle = np.arctan2(np.linalg.norm(tilt), floor.plane.normal @ plane.normal)
+    height, angle = floor_error(plane, floor.plane)
     return found | _judged("floor", floor, off) | {
-        "floor.height_mm": 1e3 * abs(float(off[0])), "floor.tilt_deg": float(np.degrees(angle)),
+        "floor.height_mm": 1e3 * height, "floor.tilt_deg": float(np.degrees(angle)),
     }  # fmt: skip
 
 
@@ -133,7 +145,7 @@ def _judged(stage: str, result, off: np.ndarray) -> dict[str, Any]:
 
 
 def _setup(
-    campaign: Campaign, numbers: Mapping[str, float], random: np.random.Generator, folder: Path
+    campaign: Campaign, sensor: Sensor, numbers: Mapping[str, float], random: np.random.Generator, folder: Path
 ) -> SimulationSetup:
     """Write room and unit files into `folder` and return what is simulated."""
     room = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("room.")}
@@ -143,7 +155,7 @@ def _setup(
               for _ in SIDES]  # fmt: skip
     way, tilt = random.uniform(-np.pi, np.pi), np.radians(numbers["base.tilt_deg"])
     base = BaseError(1e-3 * numbers["base.height_mm"], tilt * np.cos(way), tilt * np.sin(way))
-    sensor, model = load_sensor(campaign.sensor), load_sensor(campaign.sensor).error_model()
+    model = sensor.error_model()
     driver = dict.fromkeys(Driver.__dataclass_fields__, True) if numbers["lidar.driver_corrects"] else {}
     units = {}
     for device in SIDES:
@@ -163,23 +175,18 @@ def _pose_error(random: np.random.Generator, distance: float, angle: float) -> P
     return PoseError(tuple(distance * directions[0]), tuple(angle * directions[1]))
 
 
-def draw_case(campaign: Campaign, index: int, folder: Path) -> list[Path]:
-    """Write the pictures of a case into `folder` and return their paths: both clouds as described and as calibrated."""
+def draw(case: SimulatedCase, path: Path) -> None:
+    """Write a picture of the case's first clouds, as described and as calibrated."""
     from stretch_sim_cal.harness.report import clouds_before_and_after
 
-    case = SimulatedCase(campaign, campaign.numbers(index), (campaign.seed, index), folder)
     left, right = (case.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-    settings = AlignmentSettings(base_from_left=left, sensor=case.sensor)
-    method = alignment_method(campaign.methods["alignment"])(inverse(left) @ right, settings)
-    pairs = list(case.pairs("alignment"))
-    aligned = _answer(method, iter(pairs))
-    points = [np.concatenate([coordinates(pair[side]) for pair in pairs[:3]]) for side in (0, 1)]
+    case.simulator.move_base(np.eye(4))
+    pairs = list(itertools.islice(case.pairs("alignment"), DRAWN_PAIRS))
+    points = [np.concatenate([coordinates(pair[side]) for pair in pairs]) for side in (0, 1)]
     picture = clouds_before_and_after(
-        apply(left, points[0]), apply(right, points[1]), apply(left @ aligned.right_to_left, points[1])
+        apply(left, points[0]), apply(right, points[1]), apply(left @ case.aligned.right_to_left, points[1])
     )
-    path = folder / "clouds.png"
-    path.write_bytes(picture)
-    return [path]
+    write_atomic(path, lambda stream: stream.write(picture))
 
 
 def serve() -> int:
@@ -210,9 +217,8 @@ def serve() -> int:
             resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
         try:
             record = _asked(campaigns[said], **{name: request[name] for name in ("index", "point", "seed")})
-        except (
-            Exception
-        ) as failure:  # a defect of a method is a result of the campaign: kept, and the next case goes on
+        except Exception as failure:
+            # A defect of a method is a result of the campaign: it is kept, and the next case goes on.
             told = "out of memory" if isinstance(failure, MemoryError) else repr(failure)
             record = {
                 "index": request["index"],

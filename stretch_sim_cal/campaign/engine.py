@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.distributed import Client, Future, LocalCluster, as_completed
 
-from stretch_sim_cal.campaign.plan import INPUTS, Campaign
+from stretch_sim_cal.campaign.plan import INPUTS, QUANTITIES, STAGES, Campaign
 from stretch_sim_cal.errors import InputError, StretchSimCalError
 from stretch_sim_cal.files import write_atomic, write_text
 from stretch_sim_cal.programs import THREADS
@@ -129,11 +129,11 @@ class CaseProcess:
 _own = threading.local()  # a CaseProcess per worker thread: workers have one thread each
 
 
-def compute(data: dict[str, Any], index: int) -> dict[str, Any]:
+def compute(campaign: Campaign, index: int) -> dict[str, Any]:
     """Compute a case on a worker."""
     if getattr(_own, "process", None) is None:
         _own.process = CaseProcess()
-    return _own.process.run(Campaign.from_mapping(data, "campaign"), index)
+    return _own.process.run(campaign, index)
 
 
 class Results:
@@ -204,16 +204,20 @@ class Results:
         return sorted(self.cases.glob("part_*.parquet"))
 
 
-_NUMBERS = ["translation_mm", "rotation_deg", "nees", "sigmas"], ["height_mm", "tilt_deg", "nees", "sigmas"]
 SCHEMA = pa.schema(
     [("index", pa.int64()), ("status", pa.string()), ("message", pa.string()), ("traceback", pa.string())]
     + [(f"input.{name}", pa.float64()) for name in INPUTS]
     + [
         column
-        for stage, numbers in zip(("alignment", "floor"), _NUMBERS, strict=True)
-        for column in [(f"{stage}.accepted", pa.bool_()), (f"{stage}.refusals", pa.string())]
-        + [(f"{stage}.{name}", pa.float64()) for name in numbers]
+        for stage in STAGES
+        for column in [
+            (f"{stage}.accepted", pa.bool_()),
+            (f"{stage}.refusals", pa.string()),
+            (f"{stage}.nees", pa.float64()),
+            (f"{stage}.sigmas", pa.float64()),
+        ]
     ]
+    + [(name, pa.float64()) for name in QUANTITIES]
     + [("seconds", pa.float64())]
 )
 """The columns of the dataset. All but `seconds` (of CPU) are functions of campaign and index alone."""
@@ -258,7 +262,7 @@ def cluster(address: str | None, workers: int, memory_limit: float) -> Iterator[
 
 def run(
     campaign: Campaign, count: int, results: Results, client: Client, tell: Callable[[dict[str, Any]], None],
-    work: Callable[[dict[str, Any], int], dict[str, Any]] = compute,
+    work: Callable[[Campaign, int], dict[str, Any]] = compute,
 ) -> None:  # fmt: skip
     """Compute those of the first `count` cases that `results` lacks; `tell` hears of each record.
 
@@ -266,12 +270,11 @@ def run(
     """
     done = results.indices()
     missing = iter([index for index in range(count) if index not in done])
-    data = dict(campaign.data)
 
     def submit(number: int) -> list[Future]:
         chosen = [index for _, index in zip(range(number), missing, strict=False)]
         return client.map(
-            lambda index: work(data, index), chosen, pure=False, key=[f"case-{i}-{campaign.key}" for i in chosen]
+            lambda index: work(campaign, index), chosen, pure=False, key=[f"case-{i}-{campaign.key}" for i in chosen]
         )
 
     def record_of(future: Future, index: int) -> dict[str, Any]:

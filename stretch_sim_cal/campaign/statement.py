@@ -5,16 +5,12 @@ scrambled Sobol sequence covers the distributions more evenly than that, so that
 """
 
 import html
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
@@ -23,7 +19,7 @@ from scipy.stats import beta, binom, binomtest, chi2, norm, spearmanr, wilcoxon
 from stretch_sim_cal.campaign.plan import QUANTITIES, Campaign
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.harness.report import image, write_page
+from stretch_sim_cal.harness.report import as_png, image, write_page
 
 FREEDOM = {"alignment": 6, "floor": 3}
 # An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard deviations
@@ -317,13 +313,6 @@ def _picture(folder: Path, case: int) -> str:
     return f"<br><a href='{path.parent.name}/{path.name}'>clouds</a>" if path.is_file() else ""
 
 
-def _png(figure) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=100, bbox_inches="tight")
-    plt.close(figure)
-    return stream.getvalue()
-
-
 def _errors_plot(cases: Cases) -> bytes:
     """Draw the cumulative distribution of every quantity, with its limit."""
     names = [name for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages]
@@ -344,7 +333,7 @@ def _errors_plot(cases: Cases) -> bytes:
         axis.grid(alpha=0.3)
     axes[0, 0].set_ylabel("% of the accepted cases")
     figure.tight_layout()
-    return _png(figure)
+    return as_png(figure)
 
 
 def _nees_plot(cases: Cases) -> bytes:
@@ -360,7 +349,7 @@ def _nees_plot(cases: Cases) -> bytes:
         axis.set(xlabel=f"{stage}: squared error over the covariance (last bar: all beyond)", ylabel="density")
         axis.legend(fontsize=8)
     figure.tight_layout()
-    return _png(figure)
+    return as_png(figure)
 
 
 def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Table]) -> dict[str, Any]:
@@ -373,16 +362,10 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
     common, first, second = np.intersect1d(one.index, other.index, return_indices=True)
     if not len(common):
         raise InputError("the two campaigns have no case in common")
-    for name in one.table.column_names:
-        if (
-            name.startswith("input.")
-            and (~np.isclose(one.column(name)[first], other.column(name)[second], equal_nan=True)).any()
-        ):
-            both = one.computed[first] & other.computed[second]
-            if (~np.isclose(one.column(name)[first][both], other.column(name)[second][both])).any():
-                raise InputError(
-                    f"the two campaigns draw different cases: {name} differs; they need equal inputs and seed"
-                )
+    computed = one.computed[first] & other.computed[second]
+    for name in filter(lambda name: name.startswith("input."), one.table.column_names):
+        if not np.allclose(one.column(name)[first][computed], other.column(name)[second][computed]):
+            raise InputError(f"the two campaigns draw different cases: {name} differs; they need equal inputs and seed")
     good = one.good[first], other.good[second]
     only_first, only_second = int((good[0] & ~good[1]).sum()), int((good[1] & ~good[0]).sum())
     discordant = only_first + only_second

@@ -84,7 +84,7 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
                         nonlocal failed, refused
                         failed += record["status"] != "done"
                         refused += record["status"] == "done" and not all(
-                            record[f"{s}.accepted"] for s in campaign.stages
+                            record[f"{stage}.accepted"] for stage in campaign.stages
                         )
                         progress.set_postfix_str(f"refused {refused}, failed {failed}")
                         progress.update()
@@ -100,15 +100,14 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
 
 
 def _one(args: argparse.Namespace, campaign, folder: Path) -> int:
-    from stretch_sim_cal.campaign.case import draw_case, run_case
+    from stretch_sim_cal.campaign.case import run_case
     from stretch_sim_cal.files import write_text
 
     place = folder / f"case_{args.case}"
     place.mkdir(parents=True, exist_ok=True)
     record = run_case(campaign, args.case, place)
-    pictures = draw_case(campaign, args.case, place)
     write_text(place / "case.json", json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record) if args.json else "\n".join([*_lines(record), f"files: {place}, {pictures[0].name}"]))
+    print(json.dumps(record) if args.json else "\n".join([*_lines(record), f"files: {place}"]))
     return 0
 
 
@@ -141,7 +140,7 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
         print(json.dumps(worst))
     else:
         print("\n".join([f"the most wrong accepted result of {count}: {worst['wrongness']:.2f} standard deviations off",
-                         *_lines({k: v for k, v in worst.items() if k.partition(".")[0] != "point"}), f"written: {path}"]))  # fmt: skip
+                         *_lines({k: v for k, v in worst.items() if k != "point"}), f"written: {path}"]))  # fmt: skip
     return 1 if worst["wrongness"] > WRONG else 0
 
 

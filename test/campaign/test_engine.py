@@ -32,7 +32,7 @@ def campaign(**changed) -> Campaign:
 def counted(folder: Path):
     """Return work that is done at once and leaves a file per time that it was done."""
 
-    def work(data: dict, index: int) -> dict:
+    def work(campaign: Campaign, index: int) -> dict:
         (folder / f"{index}_{time.time_ns()}").touch()
         time.sleep(0.02)
         return {"index": index, "status": "done", "alignment.accepted": True, "alignment.translation_mm": float(index)}
