@@ -274,9 +274,10 @@ class GazeboJoints:
         profile: RobotProfile | None = None,
     ):  # fmt: skip
         self._planned = Joints(model, profile)
+        self.profile = self._planned.profile
         self._ties = {
-            joint.command: (joint.tie, parts) for joint in self._planned.profile.joints
-            if joint.command not in model.joints and (parts := self._planned.profile.parts(model, joint))
+            joint.command: (joint.tie, parts) for joint in self.profile.joints
+            if joint.command not in model.joints and (parts := self.profile.parts(model, joint))
         }  # fmt: skip
         self._states = states
         self._drive = drive
