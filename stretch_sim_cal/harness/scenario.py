@@ -8,6 +8,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import files, validate
+from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -124,9 +125,10 @@ def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
 
 
 def with_changes(
-    scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None
-) -> Scenario:
-    """Return the scenario with another seed, sensor, or lidar mount errors drawn from the seed.
+    scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None,
+    robot: str | None = None,
+) -> Scenario:  # fmt: skip
+    """Return the scenario with another seed, sensor or robot (a profile), or lidar mount errors drawn from the seed.
 
     `mount_errors` are their length in mm and angle in deg, in random directions.
     """
@@ -135,6 +137,8 @@ def with_changes(
         simulation["seed"] = seed
     if sensor is not None:
         simulation["sensor"] = sensor
+    if robot is not None:
+        simulation = {key: value for key, value in simulation.items() if key not in ROBOT_KEYS} | {"robot": robot}
     if mount_errors is not None:
         random = np.random.default_rng(simulation["seed"])
         for lidar in ("lidar_left_error", "lidar_right_error"):

@@ -308,6 +308,12 @@ class RobotProfile:
                 _check_link(model, link, f"{where}: lidars: {side}: unseen")
             if lidar.housing is not None:
                 _check_link(model, lidar.housing.link, f"{where}: lidars: {side}: housing: link")
+            for above in model.chain(lidar.frame if lidar.frame in model.links else lidar.older_frame):
+                if above.variables:
+                    raise InputError(
+                        f"{where}: lidars: {side}: frame: '{lidar.frame}' moves with the joint '{above.name}'; a lidar has to be "
+                        "fixed to the base"
+                    )
         limits = self.commanded_limits(model)
         for joint in self.planned:
             if joint.command not in model.joints and not self.parts(model, joint):
