@@ -128,17 +128,18 @@ def with_changes(
     scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None,
     robot: str | None = None,
 ) -> Scenario:  # fmt: skip
-    """Return the scenario with another seed, sensor or robot (a profile), or lidar mount errors drawn from the seed.
+    """Return the scenario with another seed, robot (a profile, with its own sensor) or sensor, or lidar mount errors drawn from the seed.
 
     `mount_errors` are their length in mm and angle in deg, in random directions.
     """
     simulation = scenario.simulation.to_mapping()
     if seed is not None:
         simulation["seed"] = seed
+    if robot is not None:  # with the lidars that it has
+        simulation = {key: value for key, value in simulation.items() if key not in (*ROBOT_KEYS, "sensor")}
+        simulation["robot"] = robot
     if sensor is not None:
         simulation["sensor"] = sensor
-    if robot is not None:
-        simulation = {key: value for key, value in simulation.items() if key not in ROBOT_KEYS} | {"robot": robot}
     if mount_errors is not None:
         random = np.random.default_rng(simulation["seed"])
         for lidar in ("lidar_left_error", "lidar_right_error"):

@@ -256,6 +256,11 @@ class RobotProfile:
                 limits[joint.command] = replace(own, lower=max(low, own.lower), upper=min(high, own.upper))
         return limits
 
+    def still_joints(self, model: RobotModel) -> set[str]:
+        """Return the description's joints that no planned pose moves."""
+        moved = set(self.joint_positions(model, dict.fromkeys(self.commands.values(), 0.0)))
+        return {name for name, joint in model.joints.items() if joint.variables and joint.mimic is None} - moved
+
     def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
         """Return the values (m, rad) of the planned joints, by their names in a dataset, that positions by the
         description's names determine.

@@ -189,7 +189,7 @@ def check_driver(context: Any, profile: RobotProfile) -> None:
     elif mode not in MOVING_MODES:
         raise Refused(
             f"the driver's mode is '{mode}', it has to be {' or '.join(MOVING_MODES)}; "
-            f"for example: ros2 param set {_driver_name(context)} mode position"
+            f"for example: ros2 param set {_driver_name(context, profile.trajectory)} mode position"
         )
     runstopped = _flag(context, "/is_runstopped")
     if runstopped:

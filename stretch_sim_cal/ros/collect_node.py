@@ -144,8 +144,9 @@ def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writ
     """Return the tour from where the arm is; other joints stay as they are."""
     profile = state.profile
     floor = float(link_transform(model, {}, profile.footprint_frame)[2, 3])
-    with_margin = SelfCollision(model, settings.margin, floor)
-    outright = functools.cache(lambda: SelfCollision(model, 0.0, floor))  # seldom asked for
+    still = profile.still_joints(model)
+    with_margin = SelfCollision(model, settings.margin, floor, still=still)
+    outright = functools.cache(lambda: SelfCollision(model, 0.0, floor, still=still))  # seldom asked for
     others = {name: value for name, value in state.positions.items() if name in model.joints}
 
     def positions(pose: Pose) -> dict[str, float]:

@@ -99,7 +99,10 @@ class MountedRobot:
         """Yield names and commanded joints of poses in which no parts are near each other."""
         profile, footprint = self.profile, self.profile.footprint_frame
         floor = float(link_transforms(self.model, {}, [footprint])[footprint][2, 3])
-        collision, limits = SelfCollision(self.model, MARGIN, floor), profile.commanded_limits(self.model)
+        collision, limits = (
+            SelfCollision(self.model, MARGIN, floor, still=profile.still_joints(self.model)),
+            profile.commanded_limits(self.model),
+        )
         for values in itertools.product(*profile.mount_candidates.values()) if profile.mount_candidates else ():
             commanded = dict(zip(profile.mount_candidates, values, strict=True))
             within = all(limits[joint].lower <= value <= limits[joint].upper for joint, value in commanded.items())
