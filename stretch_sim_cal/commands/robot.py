@@ -1,6 +1,7 @@
 """`stretch-sim-cal robot init`: a robot's profile, written from its description, with a list of what it does not tell."""
 
 import argparse
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ BASES, FOOTPRINTS = (
 SMALL = 0.12  # m: joints that move parts by less are fingers and the like
 MARGIN = 0.01  # m between parts in a pose that is proposed
 QUARTER = 1.57  # rad
+WITH_ROOM = 60  # of them, from which that of the plans is taken
 TRIED = 300  # random poses, of which the one with the smallest outline is the stowed one
 SPEED = {True: 0.10, False: 0.5}  # m/s, rad/s: far below what joints can do
 FOLLOWED_FROM = 0.15  # m that the outline has to change by along a joint for the shape to follow it
@@ -371,9 +373,16 @@ def _poses(model, arm: Sequence, order: Sequence[str], guess: Guess) -> None:
     most = [name for name in sorted(changes, key=changes.get, reverse=True) if changes[name] > FOLLOWED_FROM][:2]
     followed = [name for name in order if name in most]
 
+    corners = [dict(zip(followed, ends, strict=True)) for ends in itertools.product(*(ranges[name] for name in followed))]
+
+    def room(pose: dict) -> int:
+        return sum(collision.is_free(described(pose | corner)) for corner in corners)
+
+    others = {name: round(value, 2) for name, value in max(free[:WITH_ROOM], key=room, default=zero).items()}
+
     def plan(count: int) -> dict:
         grids = {name: {"count": count, "from": low, "to": high} for name, (low, high) in ranges.items()}
-        return {name: grids[name] if name in followed else [stow[name]] for name in order}
+        return {name: grids[name] if name in followed else [others[name]] for name in order}
 
     turning = [_reach(model, joint) for joint in arm if joint.type != "prismatic"]
     guess.data |= {
@@ -385,7 +394,7 @@ def _poses(model, arm: Sequence, order: Sequence[str], guess: Guess) -> None:
     }
     guess.found.append(f"arm: {', '.join(order)}; the body shape follows {' and '.join(followed) or 'none of them'}")
     guess.open.append(
-        "plans: grids over the joints that the shape follows, the others stowed; write those that you need"
+        "plans: grids over the joints that the shape follows, the others where they leave room; write those you need"
     )
 
 

@@ -63,20 +63,22 @@ def named_robot(robot: str | Path | None, source: str | Path | None = None, tool
     return profile
 
 
-def robot_from_mapping(data: dict, source: str, where: str) -> SpawnedRobot | None:
-    """Return the robot that the keys robot, description and tool of a mapping name; None if there is none of them.
+def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobot | None, dict[str, str]]:
+    """Return the robot that the keys robot, description and tool of a mapping name, None if there is none of them, and the
+    keys, with paths that hold from any folder.
 
     Paths start at the folder of the file `source` where they exist there. Raises `InputError` naming the key.
     """
     given = {key: validate.text(str(data[key]), f"{where}: {key}") for key in ROBOT_KEYS if data.get(key) is not None}
     if not given:
-        return None
+        return None, given
     for key, name in given.items():
-        beside = Path(source).parent / name
-        if len(Path(name).parts) > 1 and beside.is_file():
-            given[key] = str(beside.resolve())
+        for file in (Path(source).parent / name, Path(name).expanduser()):
+            if file.is_file():
+                given[key] = str(file.resolve())
+                break
     try:
-        return spawned_robot(named_robot(given.get("robot"), given.get("description"), given.get("tool")))
+        return spawned_robot(named_robot(given.get("robot"), given.get("description"), given.get("tool"))), given
     except (InputError, Refused) as error:
         raise type(error)(f"{where}: {error}") from error
 

@@ -135,7 +135,7 @@ class SimulationSetup:
         """
         where = f"{source}: simulation"
         data = validate.mapping(data, KEYS, where)
-        robot = robot_from_mapping(data, source, where)
+        robot, robot_keys = robot_from_mapping(data, source, where)
         default_sensor = cls.sensor if robot is None or "robot" not in data else robot.profile.sensor
         return cls(
             world=_file(data.get("world", cls.world), source, f"{where}: world"),
@@ -160,7 +160,7 @@ class SimulationSetup:
             },
             driver=driver_corrections(data.get("driver"), f"{where}: driver"),
             robot=robot,
-            robot_keys={key: _absolute(data[key], source) for key in ROBOT_KEYS if data.get(key) is not None},
+            robot_keys=robot_keys,
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -194,12 +194,6 @@ def _file(value: Any, source: str, where: str) -> str | Path:
     name = validate.text(str(value) if isinstance(value, Path) else value, where)
     beside = Path(source).parent / name
     return beside.resolve() if len(Path(name).parts) > 1 and beside.is_file() else name
-
-
-def _absolute(value: Any, source: str) -> str:
-    """Return a name as it is, and a path as one that holds from any folder."""
-    found = _file(value, source, "")
-    return str(Path(found).expanduser().resolve()) if Path(found).expanduser().is_file() else str(found)
 
 
 def _xyz(data: Mapping, where: str) -> tuple[float, ...]:
