@@ -18,6 +18,7 @@ PROGRAMS = (
     "ros_calibrate_lidar_mounts",
     "ros_visualize_body_shape_calibration",
     "fit_body_shape_model",
+    "ros_calibrate_robot",
 )
 CAMPAIGN = [
     "cma>=4,<5",

@@ -23,6 +23,7 @@ PROGRAMS = {
     "ros_calibrate_lidar_mounts": "ros.mounts_node:calibrate",
     "ros_visualize_body_shape_calibration": "ros.visualize_node:visualize_body_shape",
     "fit_body_shape_model": "commands.fit_body_shape",
+    "ros_calibrate_robot": "commands.calibrate_robot",
 }
 
 

@@ -14,9 +14,10 @@ from stretch_sim_cal.calibration.calibration_file import (
     CalibrationFile,
     Entry,
 )
-from stretch_sim_cal.calibration.mounts.file import MOUNTS
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, stored_mounts
+from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footprint
-from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
 # What a user of the calibration may expect of it.
@@ -128,11 +129,9 @@ def _concerns_of_sureness(entry: Entry | None, what: str) -> list[str]:
 def deviations(entry: Entry) -> tuple[float, float]:
     """Return the largest standard deviations of an entry's covariance: of lengths (m) and of angles (rad)."""
     lengths = len(entry.covariance) // 2 if len(entry.covariance) == 6 else 1
-    variances = [
-        np.linalg.eigvalsh(block)[-1]
-        for block in (entry.covariance[:lengths, :lengths], entry.covariance[lengths:, lengths:])
-    ]
-    return float(np.sqrt(max(variances[0], 0.0))), float(np.sqrt(max(variances[1], 0.0)))
+    return largest_deviation(entry.covariance[:lengths, :lengths]), largest_deviation(
+        entry.covariance[lengths:, lengths:]
+    )
 
 
 def floor_difference(first: Plane, second: Plane) -> Difference:
@@ -148,6 +147,80 @@ def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]
     if first.floor_plane is not None and second.floor_plane is not None:
         found.append(floor_difference(first.floor_plane, second.floor_plane))
     return found
+
+
+@dataclass(frozen=True)
+class Change:
+    """How far one thing is from one calibration to the next: `distance` (m), `angle` (rad); the largest standard deviations
+    (m, rad) `before` and `after`, None for a calibration that does not say. `sigmas` is the change over what both
+    uncertainties together explain, root mean square over its directions: about 1 for two calibrations of one thing."""
+
+    what: str
+    distance: float
+    angle: float
+    before: tuple[float, float] | None
+    after: tuple[float, float] | None
+    sigmas: float | None
+
+
+def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
+    """Return how far the parts that both files hold are apart. A floor that is told from the described pose of the left lidar
+    and one that is told from its mount have no common uncertainty: their `sigmas` are None."""
+    found = []
+    mounts = stored_mounts(old), stored_mounts(new)
+    if old.right_to_left is not None and new.right_to_left is not None:
+        entries = old.entries.get(RIGHT_TO_LEFT), new.entries.get(RIGHT_TO_LEFT)
+        found.append(_pose_change("lidar to lidar", old.right_to_left, new.right_to_left, *map(_covariance, entries)))
+    if old.floor_plane is not None and new.floor_plane is not None:
+        planes = [file.floor_plane.facing(np.array([0.0, 0.0, 1.0])) for file in (old, new)]
+        tilt = np.cross(planes[0].normal, planes[1].normal)[:2]
+        step = np.array([planes[1].offset - planes[0].offset, *tilt])
+        far = floor_difference(*planes)
+        covariances = [_covariance(file.entries.get(FOOTPRINT) or file.entries.get(FLOOR)) for file in (old, new)]
+        comparable = (mounts[0] is None) == (mounts[1] is None)
+        sigmas = _sigmas(step, covariances) if comparable else None
+        found.append(Change("floor", far.distance, far.angle, *_spreads(covariances, 1), sigmas))
+    if None not in mounts:
+        for number, side in enumerate(SIDES):
+            own = slice(6 * number, 6 * number + 6)
+            poses = [stored.base_from_lidar[side] for stored in mounts]
+            # About the lidar's own origin: a turn about base_link's would count as a shift as well.
+            covariances = [
+                at_lidar(stored.covariance[own, own], pose) for stored, pose in zip(mounts, poses, strict=True)
+            ]
+            found.append(_pose_change(f"{side} lidar on the robot", *poses, *covariances, about=poses[0][:3, 3]))
+    return found
+
+
+def _pose_change(what: str, old: np.ndarray, new: np.ndarray, *covariances, about=None) -> Change:
+    step = log(new @ inverse(old))
+    if about is not None:
+        step = np.concatenate([new[:3, 3] - old[:3, 3], step[3:]])
+    return Change(what, *error(old, new), *_spreads(covariances, 3), _sigmas(step, covariances))
+
+
+def _covariance(entry: Entry | None) -> np.ndarray | None:
+    return None if entry is None else entry.covariance
+
+
+def _spreads(covariances, lengths: int) -> list[tuple[float, float] | None]:
+    return [
+        None
+        if known is None
+        else (largest_deviation(known[:lengths, :lengths]), largest_deviation(known[lengths:, lengths:]))
+        for known in covariances
+    ]
+
+
+def largest_deviation(covariance: np.ndarray) -> float:
+    """Return the largest standard deviation along any direction."""
+    return float(np.sqrt(max(np.linalg.eigvalsh(covariance)[-1], 0.0)))
+
+
+def _sigmas(step: np.ndarray, covariances) -> float | None:
+    if any(known is None for known in covariances):
+        return None
+    return float(np.sqrt(step @ np.linalg.pinv(sum(covariances), hermitian=True) @ step / len(step)))
 
 
 def _is_covariance(matrix: np.ndarray) -> bool:

@@ -1,14 +1,16 @@
 """`stretch-sim-cal doctor [RECORDING]`: what of ROS, Gazebo and the robot is there, what that enables, and what the lidars'
-driver publishes."""
+driver publishes, in a recording or (`--live`) now."""
 
 import argparse
 import importlib.util
 import json
 import os
 import platform
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
+from stretch_sim_cal.command import only_with
 from stretch_sim_cal.errors import InputError
 
 EXAMPLE = "stretch-sim-cal doctor this_morning.mcap"
@@ -28,11 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recording", type=Path, nargs="?", help="a rosbag2 folder or file: look at its lidars, too")
     parser.add_argument("--left-topic", default="/lidar_points_left", help="in the recording; default: %(default)s")
     parser.add_argument("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
+    parser.add_argument("--live", action="store_true", help="look at the running robot: is it ready to be calibrated?")
+    parser.add_argument("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is there. The exit code is 0 if the embedded simulator and the nodes can run, else 1."""
+    """Print what is there. The exit code is 0 if the embedded simulator and the nodes can run, and with `--live` the robot
+    is ready, else 1."""
+    if not args.live:
+        only_with(args, {"sensor": "jt128"}, "--live")
     findings = {
         "python": platform.python_version(),
         "ros": os.environ.get("ROS_DISTRO") or ("rclpy from the package index" if _has("rclpy") else "none"),
@@ -42,9 +49,15 @@ def run(args: argparse.Namespace) -> int:
         "fleet": _fleet(),
     }
     lidars = [] if args.recording is None else _lidars(args)
+    checks = _live(args) if args.live else []
     commands = {name: [need for need in needs if not _has(need)] for name, needs in NEEDS.items()}
     if args.json:
-        print(json.dumps(findings | {"missing": commands, "lidars": lidars}, indent=1))
+        print(
+            json.dumps(
+                findings | {"missing": commands, "lidars": lidars, "live": [asdict(check) for check in checks]},
+                indent=1,
+            )
+        )
     else:
         for name, value in findings.items():
             print(f"{name:<14} {value}")
@@ -54,8 +67,16 @@ def run(args: argparse.Namespace) -> int:
             )
         for line in lidars:
             print(line)
+        for check in checks:
+            print(check.line())
     essential = [commands["demo, run, sim (embedded)"], commands["ros_* nodes"]]
-    return 1 if any(essential) else 0
+    return 1 if any(essential) or any(check.missed for check in checks) else 0
+
+
+def _live(args: argparse.Namespace) -> list:
+    from stretch_sim_cal.ros.live_checks import live_look
+
+    return live_look([f"--sensor={args.sensor}"], moving=True).checks
 
 
 def _lidars(args: argparse.Namespace) -> list[str]:

@@ -158,10 +158,12 @@ def calibration_nodes(
         processes.append(Process("mounts", "ros_calibrate_lidar_mounts", arguments, stage="mounts"))
     if "body_shape" in stages:
         options = stages["body_shape"]
+        collecting = {name: value for name, value in options.items() if name not in ("plan", "fit_method")}
         processes += [
             Process(
                 "collect", "ros_collect_body_shape_data",
-                (str(files.dataset), "--plan", str(options["plan"]), "--yes", *_ros(**time)), stage="body_shape",
+                (str(files.dataset), "--plan", str(options["plan"]), "--yes", *_ros(**time, **collecting)),
+                stage="body_shape",
             ),
             Process(
                 "fit", "fit_body_shape_model",
@@ -283,6 +285,7 @@ class _Running:
         log: Path,
         begun: float,
         hear: Callable[[Process, str], None],
+        stop_orphans: bool = False,
     ):
         self.process = process
         self.started = time.monotonic()
@@ -290,8 +293,8 @@ class _Running:
         try:
             self.popen = subprocess.Popen(
                 process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=environment | process.environment, start_new_session=True, preexec_fn=_prepare,
-                text=True, errors="replace",
+                env=environment | process.environment, start_new_session=True,
+                preexec_fn=_prepare_to_stop if stop_orphans else _prepare, text=True, errors="replace",
             )  # fmt: skip
         except OSError as error:
             raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
@@ -326,11 +329,15 @@ class _Running:
         return False
 
 
-def _prepare() -> None:
+def _prepare(at_death: int = signal.SIGKILL) -> None:
     # Also a harness that is killed outright must leave no simulator behind; the setting survives exec.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, at_death)
     # A shell lets its background jobs ignore SIGINT, and their children inherit that.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _prepare_to_stop() -> None:
+    _prepare(signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -352,10 +359,15 @@ class Runner:
 
     Lines in the logs begin with the seconds of wall time since the runner was made. `echo(process, line)` receives all
     output as it comes, and None when a process is done: when it is ready, or has ended. `seconds` is the wall time that
-    each process took until then, by name, and `unclean` says which had to be killed.
+    each process took until then, by name, and `unclean` says which had to be killed. If this process is killed itself,
+    its processes are killed with it, or, to `stop_orphans`, told to end: what moves an arm has to stop it.
     """
 
-    def __init__(self, environment: Mapping[str, str], logs: Path, echo: Echo = lambda process, line: None):
+    def __init__(
+        self, environment: Mapping[str, str], logs: Path, echo: Echo = lambda process, line: None,
+        stop_orphans: bool = False,
+    ):  # fmt: skip
+        self._stop_orphans = stop_orphans
         self._environment = dict(os.environ) | dict(environment)
         self._logs = logs
         self._echo = echo
@@ -387,7 +399,7 @@ class Runner:
 
         while (process := sequence.next()) is not None:
             goes_on.clear()
-            running = _Running(process, self._environment, self._log(process), self._begun, hear)
+            running = _Running(process, self._environment, self._log(process), self._begun, hear, self._stop_orphans)
             self._running.append(running)
             try:
                 while not (goes_on.wait(POLL) or self._next_is_due(sequence) or sequence.over):

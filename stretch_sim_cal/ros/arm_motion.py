@@ -1,8 +1,11 @@
 """Where the arm is, and moving it through the driver's action /follow_joint_trajectory, one joint at a time, with a stop
 that is confirmed."""
 
+import bisect
 import contextlib
+import itertools
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,8 +30,13 @@ ANSWER = 10.0
 STOPPING = 3.0
 
 
+# Messages that are kept, for what was seen a little earlier: 10 s at the robot's 50 Hz.
+REMEMBERED = 500
+
+
 class ArmState(JointListener):
-    """The arm's joints, and since when they stand still. The watchdog is ticked by whoever waits."""
+    """The arm's joints, since when they stand still, and where all joints were before. The watchdog is ticked by whoever
+    waits."""
 
     def __init__(self, context: Any, model: RobotModel, watchdog: Any):
         self._context = context
@@ -36,6 +44,7 @@ class ArmState(JointListener):
         self.stamp = 0
         self._still_at: dict[str, float] = {}
         self._still_since: dict[str, int] = {}
+        self._history: deque[tuple[int, dict[str, float]]] = deque(maxlen=REMEMBERED)
         super().__init__(context, watchdog)
 
     @property
@@ -49,6 +58,15 @@ class ArmState(JointListener):
         """The stamp (ns) from which on no joint of the arm has moved."""
         return max(self._still_since.values(), default=self.stamp)
 
+    def between(self, begin: int, end: int) -> list[dict[str, float]]:
+        """Return the positions of all joints in messages stamped from `begin` to `end` (ns), with the last one before and the
+        first one after; none if all that is remembered is later."""
+        stamps = [stamp for stamp, _ in self._history]
+        if not stamps or stamps[0] > begin:
+            return []
+        first, last = bisect.bisect_right(stamps, begin) - 1, bisect.bisect_left(stamps, end)
+        return [positions for _, positions in itertools.islice(self._history, first, last + 1)]
+
     def wait_until_known(self) -> None:
         """Wait for all joints of a dataset. Raises `RunFailure` (watchdog) if nothing comes."""
         while len(self.arm) < len(JOINTS):
@@ -58,6 +76,7 @@ class ArmState(JointListener):
     def _take(self, message: Any) -> None:
         super()._take(message)
         self.stamp = stamp_of(message) or self._context.node.get_clock().now().nanoseconds  # some drivers do not stamp
+        self._history.append((self.stamp, dict(self.positions)))
         for joint, value in self.arm.items():
             if abs(value - self._still_at.get(joint, float("inf"))) > STILL_WITHIN[joint]:
                 self._still_at[joint] = value

@@ -8,13 +8,16 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal.calibration.body.identity import robot_identity
 from stretch_sim_cal.collection.clearance import Sweep
+from stretch_sim_cal.collection.newcomers import RoomWatch
 from stretch_sim_cal.collection.plan import Plan, Pose, Skipped, describe, plan_collection
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused
@@ -26,6 +29,7 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses, check_driver, robot_description
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.watchdog import Watchdog
@@ -35,6 +39,10 @@ FRAME_PERIOD = 0.1
 PER_SAMPLE = 0.5
 SKIPPED_SHOWN = 10
 PAIRS_SHOWN = 3
+SCAN_TAKES = 100_000_000  # ns
+STATES = 3  # of the arm during a scan
+LOOK_EVERY, BLIND_AFTER = 0.05, 5.0  # s between looks at what came in, and s of silence of the lidars
+LEARNED_FROM = 5  # pairs of clouds of the room before the arm moves: an echo that comes and goes is in one of them
 
 
 def collect(context: NodeContext, only_raw: bool = False) -> int:
@@ -83,7 +91,8 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
         _ask(arguments.yes, len(plan.visits))
         writer = DatasetWriter(directory, description, _info(settings), footprint_from_base)
         writer.write_skipped([_skipped_entry(skipped) for skipped in plan.skipped])
-        with motion.stopping():
+        guarded = _room_watched(context, model, poses, state) if options.watch_room else nullcontext()
+        with motion.stopping(), guarded:
             _sweep(plan, settings, motion, captures, poses, writer, say)
             for pose in plan.way_back:
                 motion.move(pose)
@@ -181,6 +190,55 @@ def _check_room(
             f"something is in the arm's way: {found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in "
             "base_footprint; clear the room around the robot, or say --ignore-obstacles"
         )
+
+
+@contextmanager
+def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPoses, state: ArmState) -> Iterator[None]:
+    """A context in which `Refused` is raised as soon as something comes near that was not there when it was entered, and
+    `RunFailure` as soon as the lidars fall silent, so that nobody could be seen."""
+    room = RoomWatch(model, (poses.footprint_from_left, poses.footprint_from_right))
+    # One of its own: captures forget their silences when they are done.
+    watchdog = Watchdog(BLIND_AFTER, context.log.warning)
+    learned: list[CloudPair] = []
+    waiting: deque[CloudPair] = deque(maxlen=2)
+
+    def take(pair: CloudPair) -> None:
+        if len(learned) < LEARNED_FROM:
+            learned.append(pair)
+            room.learn((pair.left, pair.right))
+        else:
+            waiting.append(pair)
+
+    def look() -> None:
+        watchdog.tick()
+        # Only scans during which it is known where the arm was.
+        while waiting and waiting[0].stamp + SCAN_TAKES <= state.stamp:
+            pair = waiting.popleft()
+            passed = state.between(pair.stamp, pair.stamp + SCAN_TAKES)
+            if not passed:
+                continue
+            places = np.unique(np.linspace(0, len(passed) - 1, STATES).astype(int))
+            found = room.look((pair.left, pair.right), [_arm_and_others(model, passed[index]) for index in places])
+            if found is not None:
+                raise Refused(
+                    f"the arm was stopped: something that was not there has come near, at x {found.place[0]:.1f} y "
+                    f"{found.place[1]:.1f} m in base_footprint; when the room is clear again, the same folder continues"
+                )
+
+    clouds = CloudPairs(context, context.options, watchdog, on_pair=take)
+    timer = context.every(LOOK_EVERY, look)
+    try:
+        context.spin_until(lambda: len(learned) >= LEARNED_FROM)
+        yield
+    finally:  # before the arm is stopped: what is waited for then must not be cut off by another look
+        context.node.destroy_timer(timer)
+        clouds.close()
+
+
+def _arm_and_others(model: RobotModel, positions: Mapping[str, float]) -> tuple[Pose, dict[str, float]]:
+    commanded = stretch.commanded_positions(model, positions)
+    pose = tuple(float(commanded[stretch.COMMANDED_NAMES[joint]]) for joint in JOINTS)
+    return pose, {name: value for name, value in positions.items() if name in model.joints}
 
 
 def _ask(yes: bool, poses: int) -> None:

@@ -34,6 +34,9 @@ ROLLBACK_OPTION = Option("rollback", False, "bring back calibration and values a
 LEFT_CALIBRATED_OPTION = Option(
     "left_calibrated_frame", "lidar_left_calibrated", "where the left lidar is by the mounts that were found"
 )
+WATCH_OPTION = Option(
+    "watch_room", False, "stop the arm as soon as something comes near that was not there when it began to move"
+)
 DISPLAY_OPTIONS = (
     FILE_OPTION,
     *CLOUD_OPTIONS,
@@ -161,6 +164,7 @@ MOUNTS = CollectCommand(
         *(Option(joint, None, f"grid of {joint} in place of the plan's", kind=str) for joint in JOINTS),
         Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
         Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
+        WATCH_OPTION,
         Option("link_mm", 1.0, "how far links may be from where the description has them, one sigma per axis", minimum=0.0),
         Option("link_deg", 0.1, "how far links may be turned, one sigma per axis", minimum=0.0),
         Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
@@ -192,6 +196,7 @@ COLLECT = CollectCommand(
         ),
         Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
         Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
+        WATCH_OPTION,
         Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
         Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
         LEFT_CALIBRATED_OPTION,

@@ -6,6 +6,7 @@ import signal
 
 import numpy as np
 import pytest
+import trimesh
 from fake_drivers import publish_frames
 from node_process import PATIENCE, Graph, stop, wait_for_line
 from robot_client import robot_client
@@ -20,6 +21,8 @@ from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
 from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.ros import simulator_node
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -207,6 +210,25 @@ def test_a_silent_lidar_is_named(graph):
         ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", "5")
         assert ended.code == 3
         assert "/lidar_points_right" in ended.error
+
+
+def test_the_arm_stops_for_somebody_who_comes_near(graph, monkeypatch):
+    simulations, simulation = [], simulator_node._simulation
+    monkeypatch.setattr(
+        simulator_node, "_simulation", lambda *given: simulations.append(simulation(*given)) or simulations[-1]
+    )
+    with faulty(graph) as (cell, _):
+        cell.broadcast()
+        collecting = cell.start(str(cell.folder("data")), "--yes", "--watch-room")
+        wait_for_line(collecting, "sample 1 of 4")
+        body = trimesh.creation.box([0.3, 0.4, 1.7], trimesh.transformations.translation_matrix([0.9, -0.6, 0.85]))
+        simulations[0].add_surface("visitor", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
+        _, errors = collecting.communicate(timeout=PATIENCE)
+        assert collecting.returncode == 1, errors
+        assert "the arm was stopped: something that was not there has come near, at x 0." in errors
+        assert len(read_dataset(cell.folder("data")).samples) >= 1
+        before = cell.positions()
+        assert cell.positions() == before
 
 
 def process(graph, *arguments):

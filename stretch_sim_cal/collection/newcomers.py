@@ -1,0 +1,98 @@
+"""Whether somebody has come near while the arm moves: returns from where both lidars saw free space before. Free of ROS.
+
+The base stands still, so each lidar keeps, for every direction, the nearest range that it saw before the arm moved. A return
+well in front of that is from something that was not there; what is near the robot's model, as it stands now, is the robot.
+What comes close to the arm from where nothing could be seen before (behind the robot, over its head) is not noticed: this is
+no safety function, and does not replace the hand at the run-stop.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import minimum_filter
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.collection.clearance import Sweep
+from stretch_sim_cal.collection.plan import Pose
+from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.robot.model import RobotModel
+
+CELL = np.deg2rad(2.0)  # of a direction; coarser than the rows of any lidar that is used
+AZIMUTHS, ELEVATIONS = int(round(2 * np.pi / CELL)), int(round(np.pi / CELL))
+NEARER = 0.3  # m in front of what was there: more than noise, mixed pixels, and a robot that rocks on its wheels
+REACH = 2.0  # m from the base's axis: the arm's 1.1 m, and a step
+HEIGHTS = (0.15, 2.1)  # m above the floor
+OWN = 0.12  # m from the model, with the lidars where the description has them to a few cm and 2 deg
+COLUMN = 0.5  # m, edge of the square on the floor in which somebody stands
+# Directions with such a return in one square: somebody at 2 m fills over a hundred of both lidars', a hand about ten.
+ENOUGH = 10
+LOOKS = 2  # one after the other
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """Where (x, y) in base_footprint, in m, something is that was not there, and in how many directions it is seen."""
+
+    place: np.ndarray
+    directions: int
+
+
+class RoomWatch:
+    """Learns the room before the arm moves, then looks for what was not there. Clouds (N, 3 or 5) are in their lidar's frame,
+    `footprint_from_lidar` (4, 4) is by lidar."""
+
+    def __init__(self, model: RobotModel, footprint_from_lidar: Sequence[np.ndarray]):
+        self._sweep = Sweep(model)
+        self._poses = tuple(footprint_from_lidar)
+        self._nearest = [np.full((AZIMUTHS, ELEVATIONS), np.inf) for _ in self._poses]
+        self._seen = 0
+
+    def learn(self, clouds: Sequence[np.ndarray]) -> None:
+        """Take a scan of each lidar of the room as it is allowed to be."""
+        for nearest, cloud in zip(self._nearest, clouds, strict=True):
+            cells, ranges = _directions(cloud)
+            np.minimum.at(nearest.reshape(-1), cells, ranges)
+
+    def look(self, clouds: Sequence[np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]) -> Newcomer | None:
+        """Return what has come into the room, seen while the arm and the other joints went through `states`; None until it was
+        seen in `LOOKS` looks one after the other."""
+        found = self._new(clouds, states)
+        self._seen = self._seen + 1 if found else 0
+        return found if self._seen >= LOOKS else None
+
+    def _new(self, clouds: Sequence[np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]) -> Newcomer | None:
+        points, cells = [], []
+        for number, (nearest, cloud, placed) in enumerate(zip(self._nearest, clouds, self._poses, strict=True)):
+            directions, ranges = _directions(cloud)
+            allowed = minimum_filter(nearest, size=3, mode=("wrap", "nearest")).reshape(-1)
+            chosen = np.flatnonzero(ranges < allowed[directions] - NEARER)
+            seen = apply(placed, cloud[chosen, :3])
+            near = np.hypot(seen[:, 0], seen[:, 1]) < REACH
+            near &= (seen[:, 2] > HEIGHTS[0]) & (seen[:, 2] < HEIGHTS[1])
+            points.append(seen[near])
+            cells.append(directions[chosen][near] + number * AZIMUTHS * ELEVATIONS)
+        where, which = np.concatenate(points), np.concatenate(cells)
+        if len(where) < ENOUGH:
+            return None
+        for pose, joints in states:
+            robot = cKDTree(self._sweep.at(pose, joints))
+            foreign = robot.query(where, distance_upper_bound=OWN)[0] == np.inf
+            where, which = where[foreign], which[foreign]
+        squares = np.floor(where[:, :2] / COLUMN).astype(np.int64)
+        for square in np.unique(squares, axis=0):
+            # With its neighbours on two sides, so that nobody is missed for standing on a border.
+            inside = ((squares - square >= 0) & (squares - square <= 1)).all(axis=1)
+            count = len(np.unique(which[inside]))
+            if count >= ENOUGH:
+                return Newcomer(where[inside, :2].mean(axis=0), count)
+        return None
+
+
+def _directions(cloud: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cells (N,) of the returns' directions, and their ranges (N,)."""
+    ranges = np.linalg.norm(cloud[:, :3], axis=1)
+    azimuth = np.floor((np.arctan2(cloud[:, 1], cloud[:, 0]) + np.pi) / CELL).astype(np.int64) % AZIMUTHS
+    sine = np.clip(cloud[:, 2] / np.maximum(ranges, 1e-9), -1.0, 1.0)
+    elevation = np.clip(np.floor((np.arcsin(sine) + np.pi / 2) / CELL).astype(np.int64), 0, ELEVATIONS - 1)
+    return azimuth * ELEVATIONS + elevation, ranges

@@ -1,0 +1,214 @@
+"""`ros_calibrate_robot`: the whole calibration of a robot in one command that leads, stops, continues, and asks before
+anything changes for good."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from stretch_sim_cal import command
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
+
+EXAMPLE = "ros_calibrate_robot"
+STAGES = ("alignment", "floor", "mounts", "body_shape")
+TRY_AGAIN = "what was done is kept: run ros_calibrate_robot again to continue"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `ros_calibrate_robot` and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="ros_calibrate_robot",
+        description=(
+            "Calibrate this robot from beginning to end: lidar to lidar, floor, lidars on the robot, body shape.\n"
+            "THE ROBOT MOVES ITS ARM in the last two; it asks before that. Nothing of the robot's own files changes before\n"
+            "the result is accepted. Ctrl-C, or anything else that ends it, loses nothing: the same command continues."
+        ),
+        epilog=f"example: {EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    parsed = parser.parse_args(arguments)
+    return command.run(lambda: run(parsed))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--from", dest="begin", choices=STAGES, help="calibrate this and all after it, whatever is there"
+    )
+    which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help=f"these alone: {', '.join(STAGES)}")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--accept", action="store_true", help="put what is done so far to use, and end")
+    end.add_argument("--discard", action="store_true", help="give the calibration under way up, and end")
+    end.add_argument("--rollback", action="store_true", help="bring back the files as before the last accepted one")
+    parser.add_argument(
+        "--yes", action="store_true",
+        help="ask nothing: keep what still holds, MOVE THE ARM, and accept what comes of it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)"
+    )
+    parser.add_argument(
+        "--sensor", default="jt128", metavar="NAME",
+        help="kind of the lidars: a name in config/, or a sensor file (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--alignment-samples", type=int, default=100, metavar="N", help="pairs of clouds (default: 100)"
+    )
+    parser.add_argument("--floor-samples", type=int, default=30, metavar="N", help="pairs of clouds (default: 30)")
+    parser.add_argument("--mounts-plan", default="mounts", metavar="PLAN", help="of the poses (default: mounts)")
+    parser.add_argument("--plan", default="default", help="of the poses for the body shape (default: default)")
+    parser.add_argument("--fit-method", default="tapered_capsule", help="kind of body shape (default: %(default)s)")
+    parser.add_argument("--frames", type=int, metavar="N", help="pairs of clouds per pose in place of the settings'")
+    parser.add_argument(
+        "--speed-factor", type=float, default=1.0, metavar="X", help="of the reduced speeds (default: 1)"
+    )
+    parser.add_argument("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
+    parser.add_argument("--verbose", action="store_true", help="show all output of every node")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON on standard output")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Lead through the calibration; the exit code is 0 when it was accepted, or left for later on request."""
+    from stretch_sim_cal.harness.robot_session import Session, default_folder, last_accepted, locked
+
+    say = partial(print, file=sys.stderr if args.json else sys.stdout, flush=True)
+    folder = (args.work or default_folder()).expanduser().resolve()
+    with locked(folder):
+        if args.rollback:
+            for path in last_accepted(folder).roll_back():
+                say(f"as it was before: {path}")
+            return 0
+        if args.accept or args.discard:
+            if not folder.is_dir():
+                raise InputError(f"{folder}: no calibration is under way")
+            session = Session.load(folder)
+            if args.accept:
+                return _accept(session, args, say)
+            say(f"given up; what was done lies in {session.close()}")
+            return 0
+        if not (args.yes or sys.stdin.isatty()):
+            raise InputError("there is no terminal to ask on: say --yes, and the arm moves without being asked for")
+        for name in ("alignment_samples", "floor_samples"):
+            if getattr(args, name) < 1:
+                raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, at least 1 is needed")
+        return _conduct(Session.open(folder), args, say)
+
+
+def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
+    from stretch_sim_cal.commands.run import Progress
+    from stretch_sim_cal.harness.robot_calibration import MOVING, TITLES, keep_clouds, run_stage
+    from stretch_sim_cal.ros.live_checks import live_look
+
+    wanted = args.only or STAGES
+    if session.continued:
+        done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
+        say(f"continuing the calibration begun {session.begun}; done: {done} (--discard begins anew)")
+    time = ["--ros-args", "-p", "use_sim_time:=true"] if args.use_sim_time else []
+    moving = any(stage in MOVING for stage in wanted if stage not in session.stages)
+    look = live_look([f"--sensor={args.sensor}", *time], moving)
+    for check in look.checks:
+        say(check.line())
+    if look.missed:
+        names = ", ".join(check.name for check in look.missed)
+        error = RunFailure if any(check.verdict == "silent" for check in look.missed) else Refused
+        raise error(f"the robot is not ready ({names}): see above for what to do; {TRY_AGAIN}")
+    if not session.files.clouds.is_file():
+        keep_clouds(session, look)
+    for stage in _stages(session, look, args, say):
+        if stage in MOVING:
+            _ask_for_motion(stage, args.yes)
+        say(f"{TITLES[stage]}:")
+        echo = Progress(session.folder, args.verbose, sys.stderr if args.json else sys.stdout)
+        failure = run_stage(session, stage, _options(stage, args), args.sensor, args.use_sim_time, echo)
+        if failure is not None:
+            error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
+            raise error(
+                f"{TITLES[stage]}: {failure.last_line}; {TRY_AGAIN}, or --accept what is done so far, or --discard "
+                f"(all output: {session.files.logs / stage})"
+            )
+    return _accept(session, args, say, ask=not args.yes)
+
+
+def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]:
+    """Return the stages to run now; those that are kept are noted in the session."""
+    from stretch_sim_cal.harness.robot_calibration import TITLES, presents
+    from stretch_sim_cal.harness.robot_session import KEPT
+    from stretch_sim_cal.sensor.sensor import sensor_called
+
+    if args.only:
+        return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
+    first = STAGES.index(args.begin) if args.begin else len(STAGES)
+    found = {} if session.stages or first == 0 else presents(session, look, sensor_called(args.sensor))
+    anew = bool(session.stages)
+    for number, stage in enumerate(STAGES):
+        if stage in session.stages:
+            continue
+        present = found.get(stage)
+        if anew or number >= first or present is None or not present.valid:
+            if present is not None and not anew and number < first:
+                say(f"{TITLES[stage]}: to be found: {present.sentence}")
+            anew = True
+            continue
+        say(f"{TITLES[stage]}: still holds: {present.sentence}")
+        if args.yes or _yes(f"Keep {TITLES[stage]} as it is?"):
+            session.ended(stage, KEPT)
+        else:
+            anew = True
+    return [stage for stage in STAGES if stage not in session.stages]
+
+
+def _options(stage: str, args: argparse.Namespace) -> dict:
+    speed = {"speed_factor": args.speed_factor, "frames": args.frames, "watch_room": True}
+    return {
+        "alignment": {"num_samples": args.alignment_samples, "method": None},
+        "floor": {"num_samples": args.floor_samples, "method": None},
+        "mounts": {"plan": args.mounts_plan, **speed},
+        "body_shape": {"plan": args.plan, "fit_method": args.fit_method, **speed},
+    }[stage]
+
+
+def _ask_for_motion(stage: str, yes: bool) -> None:
+    from stretch_sim_cal.harness.robot_calibration import TITLES
+
+    if not yes and not _yes(
+        f"{TITLES[stage]}: THE ARM IS GOING TO MOVE, slowly, through several poses. Keep 1.5 m free in front of it, stay out of "
+        "its reach, and keep a hand at the run-stop (the button on the head). Ctrl-C stops it as well. Go on?"
+    ):
+        raise Refused(f"nothing was moved; {TRY_AGAIN}, or --accept what is done so far")
+
+
+def _yes(question: str) -> bool:
+    while True:
+        answer = input(f"{question} [yes/no] ").strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return answer.startswith("y")
+
+
+def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False) -> int:
+    """Show old against new, and put the new into place if the user, asked for it, agrees."""
+    from stretch_sim_cal.harness.robot_calibration import advice, lines_of, table, write_page_of
+
+    rows = table(session)
+    page = write_page_of(session)
+    for line in lines_of(rows) + advice(session):
+        say(line)
+    outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}
+    if ask and not _yes("Put the new calibration to use?"):
+        say(f"nothing of the robot's was changed; it waits in {session.folder} (page: {page}): --accept, or --discard")
+    else:
+        files = session.accept()
+        page = session.folder / page.name
+        outcome |= {"accepted": True, "files": [str(path) for path in files]}
+        say("\n".join(f"in use: {path}" for path in files) or "nothing has changed")
+        say(f"page: {page}; --rollback brings back what was there before")
+        say(
+            "next: restart the robot's driver, so that its description takes the new joints over; then "
+            "ros_broadcast_calibration, and ros_watch_calibration beside the robot's work"
+        )
+    if args.json:
+        print(json.dumps(outcome | {"page": str(page)}))
+    return 0

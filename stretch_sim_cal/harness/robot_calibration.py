@@ -1,0 +1,274 @@
+"""The stages of a robot's calibration, one after the other in a session: what may be kept, how a stage runs, and what came of
+it against what was there before, as a table and as a page."""
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body.identity import description_hash, robot_identity
+from stretch_sim_cal.calibration.body.model import BodyShapeModel, load_body_shape_model
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.checks import Change, changes, problems
+from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
+from stretch_sim_cal.harness.report import (
+    clouds_before_and_after,
+    floor_residuals,
+    image,
+    mounts_before_and_after,
+    write_page,
+)
+from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session
+from stretch_sim_cal.harness.scenario import STAGES
+from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.ros.live_checks import LiveLook
+from stretch_sim_cal.sensor.sensor import Sensor
+
+MOVING = ("mounts", "body_shape")
+TITLES = {
+    "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
+}  # fmt: skip
+PROPOSAL = "would help most"
+"""Part of the line in which the mounts' node says which further pose would help."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """Whether what the robot has of a stage may be kept, and why or why not."""
+
+    stage: str
+    valid: bool
+    sentence: str
+
+
+def presents(session: Session, look: LiveLook, sensor: Sensor | None) -> dict[str, Present]:
+    """Return, by stage, whether what the robot has is still valid, seen from the clouds that it sends now.
+
+    A stage rests on those before it: after one that is not valid, none is.
+    """
+    file, found = session.old, {}
+    verification: Verification | None = None
+    wrong = problems(file) if file.data else []
+    if file.right_to_left is not None and not wrong and look.pairs and look.base_from_lidar:
+        left = look.base_from_lidar["left"]
+        verification = verify(file, look.pairs, left, look.footprint_from_base, sensor=sensor)
+    for stage in STAGES:
+        before = next((other for other in found.values() if not other.valid), None)
+        if before is not None:
+            found[stage] = Present(stage, False, f"rests on {TITLES[before.stage]}")
+        elif wrong:
+            found[stage] = Present(stage, False, wrong[0])
+        else:
+            found[stage] = _present(stage, session, look, verification)
+    return found
+
+
+def _present(stage: str, session: Session, look: LiveLook, verification: Verification | None) -> Present:
+    file = session.old
+    if stage in ("alignment", "floor"):
+        if (file.right_to_left if stage == "alignment" else file.floor_plane) is None:
+            return Present(stage, False, "there is none yet")
+        what = "lidars" if stage == "alignment" else "floor"
+        drifts = [drift for drift in verification.drifts if drift.name.startswith(what)] if verification else []
+        asked = (
+            [question for question in verification.open_questions if question.startswith(what)] if verification else []
+        )
+        said = "; ".join([drift.sentence() for drift in drifts] + asked) or "it could not be held against fresh scans"
+        return Present(stage, bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), said)
+    if stage == "mounts":
+        if stored_mounts(file) is None:
+            return Present(stage, False, "there are none yet")
+        try:
+            left_pose(file, look.base_from_lidar["left"])
+        except InputError as error:
+            return Present(stage, False, str(error))
+        return Present(stage, True, "fits the robot's description")
+    path = next(target.place for target in session.targets if target.name == "body shape")
+    if not path.is_file():
+        return Present(stage, False, "there is none yet")
+    try:
+        here = description_hash(parse_urdf(look.description or "", "/robot_description"))
+        other = load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here)
+    except InputError as error:
+        return Present(stage, False, str(error))
+    return Present(stage, not other, other[0] if other else "was fitted for this robot and tool")
+
+
+def keep_clouds(session: Session, look: LiveLook) -> None:
+    """Keep the clouds of the first look, for the page."""
+    arrays = {
+        side: np.concatenate([pair[index][:, :3] for pair in look.pairs])
+        for index, side in enumerate(("left", "right"))
+    }
+    poses = {f"base_from_{side}": pose for side, pose in look.base_from_lidar.items()}
+    write_atomic(session.files.clouds, lambda stream: np.savez_compressed(stream, **arrays, **poses))
+
+
+def run_stage(
+    session: Session, stage: str, options: dict[str, Any], sensor: str, use_sim_time: bool, echo: Echo
+) -> Ended | None:
+    """Run a stage's nodes and note in the session that it has ended; return how it failed, None if it did not.
+
+    Raises `RunFailure` if a node cannot be started, or takes longer than its time. However this process ends, the nodes end
+    with it, and the arm is stopped.
+    """
+    files = session.files
+    sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor))
+    with interruptible(), Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
+        runner.run(sequence)
+    if sequence.failure is not None:
+        return sequence.failure
+    said = [line for output in sequence.output.values() for line in output.splitlines() if PROPOSAL in line]
+    session.ended(stage, DONE, " ".join(said[-1].split()) if said else "")
+    return None
+
+
+def table(session: Session) -> list[list[str]]:
+    """Return the rows of old against new, the head first."""
+    rows = [["", "change", "standard deviation before", "after", "change in sigma"]]
+    found = {change.what: change for change in changes(session.old, session.new)}
+    for what in ("lidar to lidar", "floor", "left lidar on the robot", "right lidar on the robot"):
+        if what in found:
+            rows.append(_row(found[what]))
+        elif (known := _new(session.new, what)) is not None:
+            rows.append([what, "new", "", _spread(known), ""])
+    body = _body(session)
+    return [*rows, body] if body else rows
+
+
+def _new(file: CalibrationFile, what: str) -> tuple[float, float] | None:
+    """Return the standard deviations of what only the new file holds, None if it does not either."""
+    itself = {change.what: change for change in changes(file, file)}
+    return itself[what].after or (np.nan, np.nan) if what in itself else None
+
+
+def _row(change: Change) -> list[str]:
+    moved = f"{1e3 * change.distance:.2f} mm, {np.degrees(change.angle):.3f} deg"
+    sigmas = "" if change.sigmas is None else f"{change.sigmas:.1f}"
+    return [change.what, moved, _spread(change.before), _spread(change.after), sigmas]
+
+
+def _spread(known: tuple[float, float] | None) -> str:
+    return (
+        "not said"
+        if known is None or np.isnan(known[0])
+        else f"{1e3 * known[0]:.2f} mm, {np.degrees(known[1]):.3f} deg"
+    )
+
+
+def _body(session: Session) -> list[str] | None:
+    place = next(target.place for target in session.targets if target.name == "body shape")
+    models = [
+        load_body_shape_model(path) if path.is_file() else None for path in (place, session.files.body_shape_model)
+    ]
+    if models[1] is None:
+        return None
+    area = _area(models[1])
+    if models[0] is None:
+        return ["body shape", f"new: {area:.3f} m2", "", "", ""]
+    before = _area(models[0])
+    return ["body shape", f"{before:.3f} to {area:.3f} m2 ({100 * (area / before - 1):+.1f} %)", "", "", ""]
+
+
+def _area(model: BodyShapeModel) -> float:
+    """Return the mean area over the model's grid, in m2."""
+    return float(np.mean([shape.area for row in model.shapes for shape in row]))
+
+
+def lines_of(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines, its columns aligned."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def advice(session: Session) -> list[str]:
+    """Return what would make the result surer, a line each, with what it would gain."""
+    mounts = session.stages.get("mounts", {})
+    return [f"lidars on the robot: {mounts['said']}"] if mounts.get("said") else []
+
+
+def write_page_of(session: Session):
+    """Write the session's page and return its path; a picture whose data is missing is left out with a sentence."""
+    rows = table(session)
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td class='number'>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:]
+    )
+    ended = "".join(
+        f"<li>{TITLES[stage]}: {'kept' if state['how'] == KEPT else 'done'}, {html.escape(state['at'])}</li>"
+        for stage, state in session.stages.items()
+    )
+    parts = [
+        f"<h1>Calibration of {html.escape(session.robot_id)}</h1><p>Begun {html.escape(session.begun)}.</p><ul>{ended}</ul>",
+        f"<h2>Before and after</h2><table><tr>{head}</tr>{body}</table>",
+        "<p>A change in sigma is the change over what the uncertainties of both explain: about 1 for two calibrations of a robot "
+        "that did not change. The lidars' own errors are in both, so it is rather too small.</p>",
+        "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
+    ]
+    for title, draw in (
+        ("Both clouds before and after", _draw_clouds),
+        ("Floor residuals", _draw_floor),
+        ("The robot as it is seen with the lidars as described, and as found", _draw_mounts),
+    ):
+        parts.append(_drawn(title, draw, session))
+    return write_page(session.folder / "report.html", f"Calibration of {session.robot_id}", parts)
+
+
+def _drawn(title: str, draw: Callable[[Session], bytes], session: Session) -> str:
+    try:
+        return image(title, draw(session))
+    except InputError as error:
+        return f"<h2>{html.escape(title)}</h2><p>Not drawn: {html.escape(str(error))}</p>"
+
+
+def _clouds(session: Session) -> dict[str, np.ndarray]:
+    path = session.files.clouds
+    if not path.is_file():
+        raise InputError("no clouds were kept")
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def _aligned(session: Session) -> np.ndarray:
+    if session.new.right_to_left is None:
+        raise InputError("the lidars are not aligned")
+    return session.new.right_to_left
+
+
+def _draw_clouds(session: Session) -> bytes:
+    seen, new, old = _clouds(session), _aligned(session), session.old.right_to_left
+    left, right = seen["base_from_left"], seen["base_from_right"]
+    before = right if old is None else left @ old
+    return clouds_before_and_after(
+        apply(left, seen["left"]), apply(before, seen["right"]), apply(left @ new, seen["right"])
+    )
+
+
+def _draw_floor(session: Session) -> bytes:
+    seen, file = _clouds(session), session.new
+    if file.footprint_from_base is None:
+        raise InputError("there is no floor")
+    footprint_from_left = file.footprint_from_base @ left_pose(file, seen["base_from_left"])
+    right = apply(_aligned(session), seen["right"])
+    return floor_residuals(apply(footprint_from_left, np.vstack([seen["left"], right])))
+
+
+def _draw_mounts(session: Session) -> bytes:
+    from stretch_sim_cal.recording.dataset import read_dataset
+    from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
+
+    mounts = stored_mounts(session.new)
+    if mounts is None or not session.files.mounts_dataset.is_dir():
+        raise InputError("no arm poses were collected")
+    dataset = read_dataset(session.files.mounts_dataset)
+    robot = MountedRobot(load_model(dataset.description_file))
+    return mounts_before_and_after(
+        *(residuals_at(dataset, robot, poses) for poses in (robot.nominal, mounts.base_from_lidar))
+    )

@@ -1,0 +1,246 @@
+"""The calibration of a robot as one session on disk: what the stages write is staged in a folder of its own, which any end
+leaves as it is, and moves into the robot's place only when it is accepted.
+
+`state.json` is written after every stage. A stage that was cut off is run again: alignment and floor take seconds, and the
+collections of arm poses go on where they were.
+"""
+
+import contextlib
+import datetime
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stretch_sim_cal.calibration import backups
+from stretch_sim_cal.calibration.body.identity import CONFIGURATIONS
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
+from stretch_sim_cal.calibration.observations import path_beside
+from stretch_sim_cal.calibration.values_file import default_values_path
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.files import read_text, write_atomic, write_text
+from stretch_sim_cal.harness.processes import RunFiles
+
+STATE, LOCK = "state.json", ".lock"
+KEPT, DONE = "kept", "done"
+MODEL_NAME = "body_shape_model.yaml"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file of the robot: where the session stages it, and where it belongs."""
+
+    name: str
+    staged: Path
+    place: Path
+
+
+@dataclass
+class Session:
+    """A session in `folder`: `stages` that have ended, with how (`KEPT`, `DONE`) and what their nodes said; `begun` and
+    `accepted` are times, the latter None until then; `base` holds the digests of the robot's files when it began."""
+
+    folder: Path
+    robot_id: str
+    begun: str
+    base: dict[str, str | None]
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    accepted: dict[str, Any] | None = None
+    continued: bool = False
+
+    @property
+    def files(self) -> RunFiles:
+        """Where the stages' files are; its `environment` makes the nodes write there."""
+        return RunFiles(self.folder, self.robot_id)
+
+    @property
+    def old(self) -> CalibrationFile:
+        """The robot's calibration when the session began."""
+        return CalibrationFile.load_or_empty(self.folder / "before.yaml")
+
+    @property
+    def new(self) -> CalibrationFile:
+        """The calibration that is staged."""
+        return CalibrationFile.load_or_empty(self.files.calibration)
+
+    @property
+    def targets(self) -> list[Target]:
+        return _targets(self.files)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Session":
+        """Continue the session in `folder`, or begin one there. Raises `InputError` for a folder of something else, or of
+        another robot."""
+        if not (folder / STATE).is_file():
+            return cls._begin(folder)
+        session = cls.load(folder)
+        if session.robot_id != default_robot_id():
+            raise InputError(
+                f"{folder}: holds a calibration of robot {session.robot_id}, this one is {default_robot_id()}; set "
+                "HELLO_FLEET_ID, or give it up with --discard"
+            )
+        session.continued = True
+        return session
+
+    @classmethod
+    def load(cls, folder: Path) -> "Session":
+        """Return the session of a folder. Raises `InputError` if it holds none."""
+        path = folder / STATE
+        try:
+            state = json.loads(read_text(path))
+            return cls(folder, state["robot_id"], state["begun"], state["base"], state["stages"], state["accepted"])
+        except (ValueError, KeyError, TypeError) as problem:
+            raise InputError(f"{path}: is torn ({problem}); move {folder} away and begin anew") from problem
+
+    @classmethod
+    def _begin(cls, folder: Path) -> "Session":
+        present = [path for path in folder.iterdir() if path.name != LOCK] if folder.is_dir() else []
+        if any(path.name not in ("fleet", "before.yaml") for path in present):
+            raise InputError(f"{folder}: holds {present[0].name} and no {STATE}; name another folder with --work")
+        for path in present:  # of a session that was killed before its first state was written
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        begun = datetime.datetime.now().isoformat(timespec="seconds")
+        session = cls(folder, default_robot_id(), begun, {})
+        for target in session.targets:
+            session.base[target.name] = _digest(target.place)
+            _copy(target.place, target.staged)
+        _copy(default_path(), folder / "before.yaml")
+        place, staged = default_path().parent, session.files.calibration.parent
+        _copy(place / "body_shape.yaml", staged / "body_shape.yaml")  # the robot's own settings
+        for name in CONFIGURATIONS:
+            _copy(place.parent / name, staged.parent / name)
+        session.save()
+        return session
+
+    def save(self) -> None:
+        """Write the state, whole or not at all."""
+        names = ("robot_id", "begun", "base", "stages", "accepted")
+        write_text(self.folder / STATE, json.dumps({name: getattr(self, name) for name in names}, indent=1) + "\n")
+
+    def ended(self, stage: str, how: str, said: str = "") -> None:
+        """Note that a stage has ended well; what was found after it before rests on something else now."""
+        self.stages[stage] = {"how": how, "said": said, "at": datetime.datetime.now().isoformat(timespec="seconds")}
+        self.save()
+
+    def accept(self) -> list[Path]:
+        """Move what is staged into the robot's place, keeping what it replaces, and close the session; return the files.
+
+        Can be cut off and called again. Raises `Refused` if another program has changed the robot's files since.
+        """
+        wanted = {target.name: _digest(target.staged) for target in self.targets}
+        for target in self.targets:
+            if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
+                raise Refused(
+                    f"{target.place}: was changed by another program since this calibration began ({self.begun}); what it "
+                    "holds now would be lost. Begin anew (--discard), or move it away to accept all the same"
+                )
+        changed = []
+        for target in self.targets:
+            if wanted[target.name] is None or wanted[target.name] == self.base[target.name]:
+                continue
+            if _digest(target.place) != wanted[target.name]:
+                backups.keep_backup(target.place)
+                _copy(target.staged, target.place)
+            changed.append(target)
+        self.accepted = {
+            "at": datetime.datetime.now().isoformat(timespec="seconds"),
+            "files": {target.name: wanted[target.name] for target in changed},
+        }
+        self.save()
+        self.close()
+        return [target.place for target in changed]
+
+    def roll_back(self) -> list[Path]:
+        """Bring back the robot's files as they were before this session was accepted; return them.
+
+        Raises `Refused` if one of them was changed since: that has to be undone first.
+        """
+        changed = [target for target in self.targets if target.name in (self.accepted or {}).get("files", {})]
+        for target in changed:
+            if _digest(target.place) not in (self.accepted["files"][target.name], self.base[target.name]):
+                raise Refused(f"{target.place}: was changed since {self.accepted['at']}; undo that first")
+        for target in changed:
+            if _digest(target.place) == self.base[target.name]:
+                continue
+            if self.base[target.name] is None:  # there was none before
+                os.replace(target.place, target.place.with_name(target.place.name + backups.ROLLED_BACK))
+            else:
+                backups.rollback(target.place)
+        self.accepted["rolled_back"] = datetime.datetime.now().isoformat(timespec="seconds")
+        self.save()
+        return [target.place for target in changed]
+
+    def close(self) -> Path:
+        """Put the session's folder aside under the time at which it began, and return where it is."""
+        stamp = self.begun.replace("-", "").replace(":", "").replace("T", "_")
+        aside, number = self.folder.with_name(f"{self.folder.name}_{stamp}"), 1
+        while aside.exists():
+            number += 1
+            aside = self.folder.with_name(f"{self.folder.name}_{stamp}_{number}")
+        os.replace(self.folder, aside)
+        self.folder = aside
+        return aside
+
+
+def default_folder() -> Path:
+    """Return where a robot's session is: beside its calibration file."""
+    return default_path().parent / "calibrate_robot"
+
+
+def last_accepted(folder: Path) -> Session:
+    """Return the latest session beside `folder` that was accepted and not rolled back. Raises `InputError` without one."""
+    closed = [Session.load(path.parent) for path in folder.parent.glob(f"{folder.name}_*/{STATE}")]
+    closed = [session for session in closed if session.accepted and "rolled_back" not in session.accepted]
+    if not closed:
+        raise InputError(f"{folder.parent}: no calibration of this robot was accepted that could be rolled back")
+    return max(closed, key=lambda session: session.accepted["at"])
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a session's folder. Raises `InputError` if another process does."""
+    path = folder.with_name(f".{folder.name}{LOCK}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path, "a")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}; set HELLO_FLEET_PATH, or --work") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(f"{folder}: another calibration of this robot is under way") from error
+        yield
+
+
+def _targets(files: RunFiles, environment: Mapping[str, str] | None = None) -> list[Target]:
+    place = default_path(environment)
+    targets = [
+        Target("calibration", files.calibration, place),
+        Target("observations", path_beside(files.calibration), path_beside(place)),
+        Target("body shape", files.body_shape_model, place.with_name(MODEL_NAME)),
+    ]
+    with contextlib.suppress(InputError):  # HELLO_FLEET_ID is not set: the nodes record no joints then
+        values = default_values_path(environment)
+        targets.append(Target("values", default_values_path(files.environment), values))
+    return targets
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_file():
+        content = source.read_bytes()
+        write_atomic(target, lambda stream: stream.write(content))

@@ -1,0 +1,235 @@
+"""Whether the robot, or a simulator in its place, is ready to be calibrated: what `stretch-sim-cal doctor --live` and
+`ros_calibrate_robot` look at before anything else. Every check says what to do about a miss."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.collection.clearance import ROBOT_WITHIN, Sweep
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.geometry.transforms import SIDES, apply
+from stretch_sim_cal.recording.clouds import scan_from_message
+from stretch_sim_cal.recording.dataset import JOINTS
+from stretch_sim_cal.recording.topics import sensor_lines
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
+from stretch_sim_cal.ros.captures import check_driver
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.mounts_solve import MountedRobot
+from stretch_sim_cal.ros.node_commands import BROADCAST, CLOUD_OPTIONS, SENSOR_OPTION
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, Option, in_node
+from stretch_sim_cal.ros.watchdog import Watchdog
+from stretch_sim_cal.sensor.sensor import sensor_called
+from stretch_sim_cal.sensor.signature import Observer, known_sensors, sync_line
+
+READY, NOTE, MISSING, SILENT = "ready", "note", "missing", "silent"
+LIVE = NodeCommand(
+    executable="stretch-sim-cal doctor",
+    node_name="doctor",
+    description="Listen to the robot's drivers.",
+    example="stretch-sim-cal doctor --live",
+    options=(
+        *CLOUD_OPTIONS,
+        SENSOR_OPTION,
+        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        Option("timeout", 10.0, "s that each of the drivers has to say something", minimum=0.1),
+    ),
+)
+PAIRS = 6  # scans of each lidar: enough for the signature, and for a look at whether a calibration holds
+SLOWEST = 5.0  # Hz; a pose's few pairs of clouds then take a second
+LATE = 1.0  # s that a stamp may be off the robot's clock: poses and scans are matched by stamps
+FREE = 1.0  # m around the robot; the arm reaches 0.5 m over the base
+HEIGHTS = (0.1, 1.6)  # m above the floor that the arm moves through
+ENOUGH = 5  # returns that are no noise
+DRIVER = "start the robot's driver (ros2 launch stretch_core stretch_driver.launch.py)"
+LIDARS = "start the lidars' driver (ros2 launch stretch_core dual_hesai.launch.py filter_type:=sor)"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: its `verdict` (`READY`, `NOTE`, `MISSING`, `SILENT`), what was found, and for a miss
+    what to do."""
+
+    name: str
+    verdict: str
+    sentence: str
+    remedy: str = ""
+
+    @property
+    def missed(self) -> bool:
+        """Whether a calibration cannot begin."""
+        return self.verdict in (MISSING, SILENT)
+
+    def line(self) -> str:
+        """Return the check as one line."""
+        return f"{self.verdict:<8} {self.name:<12} {self.sentence}{f'; {self.remedy}' if self.remedy else ''}"
+
+
+@dataclass
+class LiveLook:
+    """What was found: `checks`; and, as far as it was heard, `pairs` of returns (N, 5), where the lidars are in base_link by
+    the description, by side, `footprint_from_base` (4, 4 each), and the `description` (URDF)."""
+
+    checks: list[Check] = field(default_factory=list)
+    pairs: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    base_from_lidar: dict[str, np.ndarray] = field(default_factory=dict)
+    footprint_from_base: np.ndarray = field(default_factory=lambda: np.eye(4))
+    description: str | None = None
+
+    @property
+    def missed(self) -> list[Check]:
+        return [check for check in self.checks if check.missed]
+
+
+def live_look(arguments: list[str], moving: bool) -> LiveLook:
+    """Look at the running robot; `arguments` are those of `LIVE`, `moving` says that its arm is going to move.
+
+    Raises `InputError` if ROS 2 is not there, or an argument is wrong.
+    """
+    return in_node(LIVE, lambda context: _Looking(context).all(moving), arguments)
+
+
+class _Looking:
+    def __init__(self, context: NodeContext):
+        self._context, self._options = context, context.options
+        self._found = LiveLook()
+
+    def all(self, moving: bool) -> LiveLook:
+        self._try("frames", DRIVER, self._frames)
+        pairs: list[CloudPair] = []
+        self._try("lidars", LIDARS, lambda: self._clouds(pairs))
+        if pairs:
+            self._signatures(pairs)
+        self._broadcaster()
+        if self._found.description is not None:
+            self._try("description", "use the description of a Stretch with two lidars", self._described)
+        if moving:
+            self._try("joints", DRIVER, self._joints)
+        return self._found
+
+    def _try(self, name: str, remedy: str, check: Callable[[], str]) -> None:
+        """Note what a check says, or why it failed."""
+        try:
+            self._say(name, READY, check())
+        except RunFailure as failure:
+            self._say(name, SILENT, str(failure), remedy)
+        except Refused as refusal:  # says itself what to do
+            self._say(name, MISSING, str(refusal))
+        except InputError as error:
+            self._say(name, MISSING, str(error), remedy)
+
+    def _say(self, name: str, verdict: str, sentence: str, remedy: str = "") -> None:
+        self._found.checks.append(Check(name, verdict, sentence, remedy))
+
+    def _watchdog(self) -> Watchdog:
+        return Watchdog(self._options.timeout, lambda text: None)
+
+    def _frames(self) -> str:
+        options, frames = self._options, FrameListener(self._context)
+        lidars = {"left": options.left_lidar_frame, "right": options.right_lidar_frame}
+        poses = frames.wait_for(*((options.base_link_frame, lidars[side]) for side in SIDES), watchdog=self._watchdog())
+        self._found.base_from_lidar = dict(zip(SIDES, poses, strict=True))
+        self._context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
+        self._found.description = frames.description
+        self._found.footprint_from_base = frames.lookup(options.footprint_frame, options.base_link_frame)
+        if frames.description is None:
+            raise InputError("both lidars are in TF, but nobody publishes /robot_description")
+        frames.close()
+        return "both lidars, base and footprint are in TF, and the robot is described"
+
+    def _clouds(self, pairs: list[CloudPair]) -> str:
+        late: list[float] = []
+        watchdog = self._watchdog()
+
+        def take(pair: CloudPair) -> None:
+            late.append(1e-9 * (self._context.node.get_clock().now().nanoseconds - pair.stamp))
+            pairs.append(pair)
+
+        clouds = CloudPairs(self._context, self._options, watchdog, on_pair=take)
+        try:
+            while len(pairs) < PAIRS:
+                self._context.spin_once()
+                watchdog.tick()
+        finally:
+            clouds.close()
+        self._found.pairs = [(pair.left, pair.right) for pair in pairs]
+        stamps = np.array([pair.stamp for pair in pairs]) * 1e-9
+        rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), float(np.median(late))
+        said = f"{rate:.1f} pairs a second, {len(pairs[-1].left)} and {len(pairs[-1].right)} returns"
+        if abs(delay) > LATE:
+            raise Refused(
+                f"{said}, but their stamps are {delay:.1f} s behind the robot's clock: poses of the arm cannot be matched with "
+                "scans; synchronise the lidars' clocks with the robot's (PTP)"
+            )
+        if rate < SLOWEST:
+            self._say("lidars", NOTE, f"{said}: slower than {SLOWEST:g} Hz, so everything takes longer")
+        return said
+
+    def _signatures(self, pairs: list[CloudPair]) -> None:
+        observers, sensor = {side: Observer() for side in SIDES}, sensor_called(self._options.sensor)
+        for pair in pairs:
+            for side, message in zip(SIDES, (pair.left_message, pair.right_message), strict=True):
+                observers[side].add(scan_from_message(message), 1e-9 * pair.stamp)
+        found = {}
+        for side, observer in observers.items():
+            try:
+                found[side] = observer.signature(known_sensors())
+            except InputError as error:  # clouds without rings say nothing of the sensor
+                self._say("sensor", NOTE, f"{side} lidar: {error}")
+        for side, seen in found.items():
+            if sensor is not None and seen.num_channels > sensor.num_channels:
+                self._say("sensor", MISSING, f"{side} lidar: has {seen.num_channels} channels, {sensor.name} has "
+                          f"{sensor.num_channels}", "name the kind of the lidars with --sensor")  # fmt: skip
+        if len(found) == len(SIDES):
+            in_step, sentence = sync_line(found["left"], found["right"])
+            if in_step is False:
+                self._say("clocks", MISSING, sentence)
+            for line in sensor_lines(found):
+                self._say("sensor", READY, line)
+
+    def _broadcaster(self) -> None:
+        """A broadcaster of the robot's present file would say otherwise than the one of the calibration under way."""
+        infos = self._context.node.get_publishers_info_by_topic("/tf_static")
+        if any(info.node_name == BROADCAST.node_name for info in infos):
+            self._say(
+                "broadcaster", MISSING, f"{BROADCAST.executable} runs and publishes the present calibration",
+                "stop it until the new one is accepted",
+            )  # fmt: skip
+
+    def _described(self) -> str:
+        robot = MountedRobot(parse_urdf(self._found.description, "/robot_description"))
+        return f"'{robot.model.name}' has both lidars and {len(robot.surfaces)} links with surfaces"
+
+    def _joints(self) -> str:
+        model, watchdog = parse_urdf(self._found.description or "", "/robot_description"), self._watchdog()
+        state = ArmState(self._context, model, watchdog)
+        state.wait_until_known()
+        motion = ArmMotion(self._context, state, watchdog, {})
+        motion.wait_for_driver()
+        check_driver(self._context)
+        self._room(model, state)
+        return "all joints are heard, and the driver is ready to move them"
+
+    def _room(self, model, state: ArmState) -> None:
+        """Note what is nearer to the robot than the arm may need; the collection itself looks along its own paths."""
+        if not self._found.pairs or len(self._found.base_from_lidar) != len(SIDES):
+            return
+        points = np.concatenate([
+            apply(self._found.footprint_from_base @ self._found.base_from_lidar[side], pair[index][:, :3])
+            for pair in self._found.pairs[-1:] for index, side in enumerate(SIDES)
+        ])  # fmt: skip
+        points = points[(points[:, 2] > HEIGHTS[0]) & (points[:, 2] < HEIGHTS[1])]
+        joints = {name: value for name, value in state.positions.items() if name in model.joints}
+        robot = Sweep(model).at(tuple(state.arm[joint] for joint in JOINTS), joints)
+        foreign = points[cKDTree(robot).query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf]
+        distance = np.sort(np.hypot(foreign[:, 0], foreign[:, 1]))
+        if len(distance) > ENOUGH and distance[ENOUGH] < FREE:
+            self._say(
+                "free space", NOTE, f"something is {distance[ENOUGH]:.2f} m from the base's axis",
+                f"{FREE:g} m free around the robot are enough for every pose",
+            )  # fmt: skip
+        else:
+            self._say("free space", READY, f"nothing within {FREE:g} m of the base's axis")

@@ -1,0 +1,193 @@
+"""ros_calibrate_robot: a robot with both lidars 20 mm and 2 deg off is calibrated in one command that is killed after every
+stage; what is staged gets into the robot's place whole, and back again."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
+from node_process import PATIENCE, Graph, stop
+
+from stretch_sim_cal.calibration import backups
+from stretch_sim_cal.calibration.body.model import load_body_shape_model
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.commands import calibrate_robot
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import SIDES, error
+from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.harness.robot_session import Session, default_folder, last_accepted, locked
+from stretch_sim_cal.harness.verdict import load_truth
+
+ROBOT = (
+    "--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "6", "--real-time-factor", "2",
+    "--lidar-left-error=0.012,-0.010,0.0125,1.3,-1.0,1.15",  # 20 mm, 2 deg
+    "--lidar-right-error=-0.0115,0.0125,-0.0105,-1.1,1.35,-0.95", "--base-error", "0.002,0.3,-0.2",
+)  # fmt: skip
+QUICK = (
+    "--yes", "--use-sim-time", "--sensor", "jt128_sparse", "--alignment-samples", "10", "--floor-samples", "5",
+    "--mounts-plan", "quick", "--plan", "quick", "--fit-method", "circle", "--frames", "2", "--speed-factor", "10",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A graph with a simulated robot whose lidars are far from where the description has them."""
+    with own_domain() as domain:
+        graph = Graph(domain, tmp_path_factory.mktemp("robot"))
+        with graph.simulator(*ROBOT):
+            yield graph
+
+
+def calibrate(graph, *arguments):
+    return graph.run("ros_calibrate_robot", *arguments)
+
+
+def killed_after(graph, stage: str) -> None:
+    """Run the command, and kill it as soon as its state says that a stage has ended."""
+    folder = graph.calibration_file.parent / "calibrate_robot"
+    process = graph.start("ros_calibrate_robot", *QUICK)
+    try:
+        deadline = time.monotonic() + 5 * PATIENCE
+        while stage not in stages(folder):
+            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finally:
+        stop(process)
+        process.stdout.close(), process.stderr.close()
+
+
+def stages(folder: Path) -> dict:
+    state = folder / "state.json"
+    return json.loads(state.read_text())["stages"] if state.is_file() else {}
+
+
+def test_a_stage_that_fails_leaves_the_robots_files_alone(graph):
+    ended = calibrate(graph, *QUICK, "--only", "floor")
+    assert ended.code == 2 and "run ros_align_dual_lidar first" in ended.error and "--discard" in ended.error
+    assert not graph.calibration_file.exists()
+    assert calibrate(graph, "--discard").code == 0
+
+
+def test_killed_after_every_stage_and_continued_it_ends_with_the_robot_calibrated(graph):
+    for stage in ("alignment", "floor", "mounts"):
+        killed_after(graph, stage)
+        assert not graph.calibration_file.exists()
+    ended = calibrate(graph, *QUICK, "--json")
+    assert ended.code == 0, ended.err
+    assert "done: lidar to lidar, floor, lidars on the robot" in ended.err
+    outcome = json.loads(ended.out)
+    assert outcome["accepted"] and str(graph.calibration_file) in outcome["files"] and Path(outcome["page"]).is_file()
+    assert {row[0] for row in outcome["table"]} >= {"lidar to lidar", "floor", "left lidar on the robot", "body shape"}
+
+    truth, file = load_truth(graph.folder / "truth.json"), CalibrationFile.load(graph.calibration_file)
+    for side, true in zip(SIDES, (truth.base_link_from_lidar_left, truth.base_link_from_lidar_right), strict=True):
+        distance, angle = error(true, stored_mounts(file).base_from_lidar[side])
+        assert distance < 0.004 and np.degrees(angle) < 0.3, side
+    distance, angle = error(truth.right_to_left, file.right_to_left)
+    assert distance < 0.003 and np.degrees(angle) < 0.05
+    assert load_body_shape_model(graph.calibration_file.with_name("body_shape_model.yaml")).shapes
+    assert not (graph.calibration_file.parent / "calibrate_robot").exists()
+
+
+def test_what_still_holds_is_kept(graph):
+    before = graph.calibration_file.read_bytes()
+    ended = calibrate(graph, *QUICK)
+    assert ended.code == 0, ended.err
+    assert ended.out.count("still holds") == 4 and "nothing has changed" in ended.out
+    assert graph.calibration_file.read_bytes() == before
+
+
+def test_a_robot_that_says_nothing_is_named_with_what_to_do(tmp_path):
+    with own_domain() as domain:
+        ended = Graph(domain, tmp_path).run("stretch_sim_cal", "doctor", "--live")
+    assert ended.code == 1
+    assert "silent   lidars" in ended.out and "dual_hesai.launch.py" in ended.out
+    assert "silent   frames" in ended.out and "stretch_driver.launch.py" in ended.out
+
+
+@pytest.fixture
+def robot(tmp_path, monkeypatch):
+    """A robot's folder with a calibration, and the folder of a session with a new one staged."""
+    monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
+    monkeypatch.setenv("HELLO_FLEET_ID", "stretch-1")
+    folder = default_folder()
+    folder.parent.mkdir(parents=True)
+    (folder.parent / "dual_lidar_calibration.yaml").write_text("old: 1\n")
+    session = Session.open(folder)
+    for target in session.targets:
+        target.staged.parent.mkdir(parents=True, exist_ok=True)
+        target.staged.write_text(f"new: {target.name}\n")
+    session.ended("alignment", "done")
+    return folder
+
+
+def contents(session) -> dict[str, str | None]:
+    return {target.name: target.place.read_text() if target.place.is_file() else None for target in session.targets}
+
+
+def test_accepted_files_are_in_place_and_rolled_back_as_they_were(robot):
+    session = Session.open(robot)
+    session.accept()
+    assert contents(session) == {target.name: f"new: {target.name}\n" for target in session.targets}
+    assert not robot.exists()
+    last = last_accepted(robot)
+    last.roll_back()
+    assert contents(last) == {"calibration": "old: 1\n", "observations": None, "body shape": None, "values": None}
+    with pytest.raises(InputError, match="no calibration of this robot was accepted"):
+        last_accepted(robot)
+
+
+def test_an_acceptance_that_was_cut_off_is_finished_and_still_rolled_back(robot, monkeypatch):
+    session = Session.open(robot)
+    calls = []
+
+    def dies(path):
+        calls.append(path)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return kept(path)
+
+    kept = backups.keep_backup
+    with monkeypatch.context() as context:
+        context.setattr(backups, "keep_backup", dies)
+        with pytest.raises(KeyboardInterrupt):
+            session.accept()
+    Session.open(robot).accept()
+    last = last_accepted(robot)
+    assert contents(last) == {target.name: f"new: {target.name}\n" for target in last.targets}
+    last.roll_back()
+    assert contents(last)["calibration"] == "old: 1\n"
+
+
+def test_what_another_program_wrote_meanwhile_is_not_lost(robot):
+    session = Session.open(robot)
+    session.targets[0].place.write_text("another: 2\n")
+    with pytest.raises(Refused, match="changed by another program"):
+        session.accept()
+    assert session.targets[0].place.read_text() == "another: 2\n"
+
+
+def test_a_session_of_another_robot_is_not_continued(robot, monkeypatch):
+    monkeypatch.setenv("HELLO_FLEET_ID", "stretch-2")
+    with pytest.raises(InputError, match="robot stretch-1, this one is stretch-2"):
+        Session.open(robot)
+
+
+def test_two_at_a_time_are_one_too_many(robot):
+    with locked(robot), pytest.raises(InputError, match="under way"), locked(robot):
+        pass
+
+
+def test_the_arm_does_not_move_without_a_terminal_or_yes(robot, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", open(os.devnull))
+    assert calibrate_robot.main([]) == 2
+    assert "--yes" in capsys.readouterr().err
