@@ -5,7 +5,9 @@
 Every file or folder in DIR is a recording (docs/real_data.md says where some come from):
     NAME.npz                   keys scene/lidar/field, or frame/field for one lidar, whose azimuth columns are then split
                                into two; fields xyz (N, 3), and intensity, ring, timestamp (N,)
-    NAME/SCENE/LIDAR.pcd       one frame of each lidar; NAME/SCENE/LIDAR/FRAME.pcd for several
+    NAME/SCENE/LIDAR.pcd       one frame of each lidar; NAME/SCENE/LIDAR/FRAME.pcd for several; .bin: x, y, z, intensity
+                               of every point as float32
+    NAME/sensors/lidar/        a sensor log of Argoverse 2, with its calibration/ as published extrinsics
     NAME.mcap, NAME/ (rosbag2) every topic of PointCloud2 is a lidar
 NAME.yaml beside it says how the lidars stand, by name, in the frame of the first one:
     {first: top, height: 2.0, others: {left: {xyz: [0, 0, 0], rpy_deg: [0, 0, 90], known: false}}}

@@ -1,4 +1,5 @@
-"""Recordings of real rigs as arrays: .npz, .pcd files, rosbag2. What a folder of them has to look like: `real_data.py`."""
+"""Recordings of real rigs as arrays: .npz, .pcd and .bin files, rosbag2, Argoverse 2. What a folder of them has to look like:
+`real_data.py`."""
 
 import struct
 from collections.abc import Iterator
@@ -6,17 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+from pyarrow import feather
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import apply, from_rotation_translation, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.clouds import fields_from_message
 from stretch_sim_cal.recording.rosbag import Recording
 
 CLOUD = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2")])
 POINT_CLOUD = "sensor_msgs/msg/PointCloud2"
 MAX_FRAMES = 20
+# A sensor log of Argoverse 2: its files, and how many rings each of its two lidars has; the upper one's come first.
+AV2_EXTRINSICS, AV2_SWEEPS = "calibration/egovehicle_SE3_sensor.feather", "sensors/lidar"
+AV2_QUATERNION, AV2_TRANSLATION = ("qx", "qy", "qz", "qw"), ("tx_m", "ty_m", "tz_m")
+AV2_RINGS = 32
 # Longest header of a .pcd file that is looked through for its last line, in bytes.
 PCD_HEADER = 10_000
 
@@ -40,14 +48,17 @@ def rigs(folder: Path) -> Iterator[Rig]:
         raise InputError(f"--data {folder}: is no folder")
     found = [path for path in sorted(folder.iterdir()) if path.is_dir() or path.suffix in (".npz", ".mcap", ".db3")]
     if not found:
-        raise InputError(f"--data {folder}: holds no .npz, .mcap, rosbag2 folder or folder of .pcd files")
+        raise InputError(f"--data {folder}: holds no .npz, .mcap, rosbag2 folder or folder of .pcd or .bin files")
     for path in found:
         if path.suffix == ".npz":
             scenes = read_npz(path)
         elif path.is_file() or (path / "metadata.yaml").is_file():
             scenes = {path.stem: read_bag(path)}
+        elif (path / AV2_EXTRINSICS).is_file():
+            yield argoverse(path)
+            continue
         else:
-            scenes = read_pcds(path)
+            scenes = read_files(path)
         yield rig_of(path, scenes)
 
 
@@ -144,17 +155,60 @@ def read_bag(path: Path) -> dict[str, list[np.ndarray]]:
     return clouds
 
 
-def read_pcds(path: Path) -> dict[str, dict[str, list[np.ndarray]]]:
-    """Return the clouds of a folder of .pcd files by scene and lidar."""
+def argoverse(path: Path) -> Rig:
+    """Return a sensor log of Argoverse 2: every sweep a scene, since the car drives. Both lidars' points come in the car's
+    frame, and are brought back into their own by the published extrinsics. Raises `InputError` if a file is torn."""
+
+    def table(file: Path) -> dict[str, np.ndarray]:
+        try:
+            return {name: np.array(values) for name, values in feather.read_table(file).to_pydict().items()}
+        except (OSError, pyarrow.ArrowInvalid) as problem:
+            raise InputError(f"{file}: cannot be read as .feather: {problem}") from problem
+
+    poses = table(path / AV2_EXTRINSICS)
+    car_from_lidar = {}
+    for index, name in enumerate(poses["sensor_name"]):
+        quaternion, place = ([poses[key][index] for key in keys] for keys in (AV2_QUATERNION, AV2_TRANSLATION))
+        rotation = Rotation.from_quat(quaternion).as_matrix()
+        car_from_lidar[name.removesuffix("_lidar")] = from_rotation_translation(rotation, np.array(place))
+    scenes = {}
+    for file in sorted((path / AV2_SWEEPS).glob("*.feather")):
+        sweep = table(file)
+        points = np.column_stack([sweep[name] for name in "xyz"]).astype(float)
+        rings, scene = sweep["laser_number"], scenes.setdefault(file.stem, {})
+        for lidar, own in (("up", rings < AV2_RINGS), ("down", rings >= AV2_RINGS)):
+            xyz = apply(inverse(car_from_lidar[lidar]), points[own])
+            scene[lidar] = [cloud(xyz, ring=rings[own] % AV2_RINGS, intensity=sweep["intensity"][own])]
+    if not scenes:
+        raise InputError(f"{path / AV2_SWEEPS}: holds no sweep")
+    up_from_down = inverse(car_from_lidar["up"]) @ car_from_lidar["down"]
+    return Rig(path.name, scenes, "up", {"down": up_from_down}, {"down"})
+
+
+def read_files(path: Path) -> dict[str, dict[str, list[np.ndarray]]]:
+    """Return the clouds of a folder of .pcd and .bin files by scene and lidar."""
     scenes: dict[str, dict[str, list[np.ndarray]]] = {}
-    for file in sorted(path.rglob("*.pcd")):
+    for file in sorted([*path.rglob("*.pcd"), *path.rglob("*.bin")]):
         parts = file.relative_to(path).with_suffix("").parts
         if len(parts) not in (2, 3):
-            raise InputError(f"{file}: was expected at SCENE/LIDAR.pcd or SCENE/LIDAR/FRAME.pcd in {path}")
-        scenes.setdefault(parts[0], {}).setdefault(parts[1], []).append(read_pcd(file))
+            raise InputError(
+                f"{file}: was expected at SCENE/LIDAR{file.suffix} or SCENE/LIDAR/FRAME{file.suffix} in {path}"
+            )
+        read = read_pcd if file.suffix == ".pcd" else read_bin
+        scenes.setdefault(parts[0], {}).setdefault(parts[1], []).append(read(file))
     if not scenes:
-        raise InputError(f"{path}: is no rosbag2 recording and holds no .pcd file")
+        raise InputError(f"{path}: is no rosbag2 recording and no Argoverse log, and holds no .pcd or .bin file")
     return scenes
+
+
+def read_bin(path: Path) -> np.ndarray:
+    """Return a .bin file, x, y, z, intensity of every point as float32, as a cloud. Raises `InputError` if it is torn."""
+    content = path.read_bytes()
+    if len(content) % 16:
+        raise InputError(f"{path}: {len(content)} bytes are no whole number of points of four float32; get it again")
+    points = np.frombuffer(content, "<f4").reshape(-1, 4)
+    points = points[np.isfinite(points).all(axis=1) & points[:, :3].any(axis=1)]
+    return cloud(points[:, :3], intensity=points[:, 3])
 
 
 def read_pcd(path: Path) -> np.ndarray:

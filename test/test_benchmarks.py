@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import yaml
+from pyarrow import feather
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import inverse, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse, to_xyz_rpy
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -185,6 +188,46 @@ def test_a_rig_is_aligned_from_mcap_and_from_pcd_alike(benchmark, tmp_path, scan
     row = next(line for line in folder.splitlines() if line.startswith("| room |"))
     off_known = row.split(" | ")[5]
     assert float(off_known.split(" mm ")[0]) < 2.0, f"from the true transform: {off_known}"
+
+
+def test_a_log_of_argoverse_gives_both_lidars_in_their_own_frames(benchmark, tmp_path):
+    up, down = from_xyz_rpy([1.35, 0.0, 1.64], [0.0, 0.0, 0.0]), from_xyz_rpy([1.35, 0.0, 1.52], [np.pi, 0.0, 0.2])
+    quaternions = [Rotation.from_matrix(pose[:3, :3]).as_quat() for pose in (up, down)]
+    poses = {"sensor_name": ["up_lidar", "down_lidar"]}
+    poses |= {key: [q[i] for q in quaternions] for i, key in enumerate(("qx", "qy", "qz", "qw"))}
+    poses |= {key: [pose[i, 3] for pose in (up, down)] for i, key in enumerate(("tx_m", "ty_m", "tz_m"))}
+    own = np.random.default_rng(1).uniform(-9.0, 9.0, (40, 3))
+    in_car = np.concatenate([apply(up, own), apply(down, own)])
+    sweep = {name: in_car[:, axis] for axis, name in enumerate("xyz")}
+    sweep |= {"intensity": np.arange(80) % 256, "laser_number": np.r_[np.arange(40) % 32, 32 + np.arange(40) % 32]}
+    log = tmp_path / "log"
+    for file, columns in (("calibration/egovehicle_SE3_sensor", poses), ("sensors/lidar/7", sweep)):
+        (log / file).parent.mkdir(parents=True, exist_ok=True)
+        feather.write_feather(pyarrow.table(columns), log / f"{file}.feather")
+    (rig,) = benchmark("rigs").rigs(tmp_path)
+    assert rig.known == {"down"} and list(rig.scenes) == ["7"]
+    np.testing.assert_allclose(rig.others["down"], inverse(up) @ down, atol=1e-9)
+    for lidar in ("up", "down"):
+        (frame,) = rig.scenes["7"][lidar]
+        np.testing.assert_allclose(np.column_stack([frame[a] for a in "xyz"]), own, atol=1e-5)
+        np.testing.assert_array_equal(frame["ring"], np.arange(40) % 32)
+    (log / "sensors/lidar/7.feather").write_bytes(b"torn")
+    with pytest.raises(InputError, match="7.feather: cannot be read as .feather"):
+        list(benchmark("rigs").rigs(tmp_path))
+
+
+def test_a_bin_file_gives_its_returns_with_intensity(benchmark, tmp_path):
+    points = np.array([[1, 2, 3, 9], [0, 0, 0, 0], [np.nan, 1, 1, 1], [4, 5, 6, 7]], "<f4")
+    for lidar in ("one", "two"):
+        file = tmp_path / "rig" / "scene" / f"{lidar}.bin"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(points.tobytes())
+    (rig,) = benchmark("rigs").rigs(tmp_path)
+    (frame,) = rig.scenes["scene"]["one"]
+    assert frame["intensity"].tolist() == [9, 7] and frame["z"].tolist() == [3, 6]
+    file.write_bytes(points.tobytes()[:-3])
+    with pytest.raises(InputError, match="two.bin: 61 bytes are no whole number of points"):
+        list(benchmark("rigs").rigs(tmp_path))
 
 
 def test_a_folder_without_recordings_is_named(benchmark, tmp_path):
