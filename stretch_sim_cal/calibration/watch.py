@@ -39,9 +39,11 @@ LENGTH, ANGLE = 5e-3, math.radians(0.2)  # the shifts (m, rad) that are looked f
 # (benchmarks/watch.py), since real rooms do more.
 PLACE_LENGTH, PLACE_ANGLE = 7e-4, math.radians(0.02)
 PLACES_NEEDED = 6  # steps from place to place, of which the median says something
+STEPS_NEEDED = 20  # from look to look, likewise
 FIRST = 2.0  # times the prior standard deviation that a place's effect is taken to have until then
 REMEMBERED = 200  # places
 MEDIANS = {1: 0.4549, 2: math.log(2.0), 3: 0.7887}  # of chi-squared over its degrees of freedom
+OVER = 0.5  # of the threshold, below which a change is over
 CAP = 2.0  # thresholds that a sum may reach: what was temporary is over after about as many places as it took
 BASELINE_LOOKS = 20  # with the arm in one pose, before where its lidars are on the robot is compared with them
 
@@ -164,7 +166,9 @@ class Panorama:
         ranges = np.linalg.norm(points, axis=1)
         azimuth = np.arctan2(points[:, 1], points[:, 0]) / (2 * np.pi) % 1.0
         elevation = np.arcsin(np.clip(points[:, 2] / np.maximum(ranges, 1e-9), -1, 1)) / np.pi + 0.5
-        cell = (azimuth * AZIMUTHS).astype(int) % AZIMUTHS * ELEVATIONS + np.minimum((elevation * ELEVATIONS).astype(int), ELEVATIONS - 1)
+        cell = (azimuth * AZIMUTHS).astype(int) % AZIMUTHS * ELEVATIONS + np.minimum(
+            (elevation * ELEVATIONS).astype(int), ELEVATIONS - 1
+        )
         self._ranges = np.full(AZIMUTHS * ELEVATIONS, np.nan)
         order = np.lexsort((ranges, cell))
         cells, first, counts = np.unique(cell[order], return_index=True, return_counts=True)
@@ -231,6 +235,7 @@ class BlockTest:
         self._within: deque[float] = deque(maxlen=REMEMBERED)  # squared, from look to look, over what is expected
         self._last: Standing | None = None
         self._sums = self._before.copy()
+        self.changed = False  # whether the shift that is looked for is there
         self._common = np.zeros(len(self.directions))
 
     def add(
@@ -251,6 +256,8 @@ class BlockTest:
         self._now.covariances.append(covariance)
         self._now.stamps.append(stamp)
         self._sums = np.minimum(self._before + self._evidence()[0], CAP * self.threshold)
+        # What was noticed is not taken back by a look or two that say less.
+        self.changed = self._sums.max() >= (OVER * self.threshold if self.changed else self.threshold)
 
     def _leave(self) -> None:
         """The robot goes: what its place said is added up."""
@@ -283,7 +290,7 @@ class BlockTest:
     @property
     def _scale(self) -> float:
         """How many times larger the looks of one place scatter than their covariance says; at least 1."""
-        enough = len(self._within) >= PLACES_NEEDED
+        enough = len(self._within) >= STEPS_NEEDED
         return max(1.0, float(np.median(self._within)) / MEDIANS[1]) if enough else 1.0
 
     @property
@@ -294,11 +301,6 @@ class BlockTest:
             return FIRST**2 * prior
         # A shift is one large step among many: the median does not see it.
         return max(prior, float(np.median(self._steps)))
-
-    @property
-    def changed(self) -> bool:
-        """Whether the shift that is looked for is there."""
-        return bool(self._sums.max() >= self.threshold)
 
     def state(self) -> State:
         """Return what is known now."""
@@ -318,7 +320,9 @@ class BlockTest:
         since = self._began[worst] or self._now.stamps[start] if changed else None
         settled = alike + self._scale * max(float(np.trace(r)) / len(r) for r in self._now.covariances) / WINDOW
         # The shift s for which WINDOW looks give the threshold: d / V (s - d / 2) = h, in the direction worst covered.
-        noticeable = (self.threshold * settled / self.block.shift + self.block.shift / 2.0) / math.cos(math.radians(28.0))
+        noticeable = (self.threshold * settled / self.block.shift + self.block.shift / 2.0) / math.cos(
+            math.radians(28.0)
+        )
         return State(self.block, CHANGED if changed else HOLDS, size, deviation, since, noticeable)
 
 

@@ -54,7 +54,9 @@ class History:
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, timeout=10.0)
-            self._database.execute("PRAGMA journal_mode=WAL")  # a reader never stops the watch, and no look is half written
+            self._database.execute(
+                "PRAGMA journal_mode=WAL"
+            )  # a reader never stops the watch, and no look is half written
             self._database.executescript(TABLES)
 
     def close(self) -> None:
@@ -63,7 +65,9 @@ class History:
 
     def add(self, look: Look, calibration: str) -> None:
         """Write a look, and forget those of more than `KEPT` ago."""
-        vectors = {name: [residual.tolist(), covariance.tolist()] for name, (residual, covariance) in look.vectors.items()}
+        vectors = {
+            name: [residual.tolist(), covariance.tolist()] for name, (residual, covariance) in look.vectors.items()
+        }
         row = (look.stamp, calibration, look.place, look.arm, json.dumps(look.refused), json.dumps(vectors))
         with self._errors(), self._database:
             self._database.execute("INSERT INTO looks VALUES (?, ?, ?, ?, ?, ?)", row)

@@ -317,5 +317,16 @@ SIMULATOR = NodeCommand(
 )  # fmt: skip
 NODE_COMMANDS = {
     command.executable: command
-    for command in (ALIGN, FLOOR, BROADCAST, MOUNTS, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, WATCH, SIMULATOR)
+    for command in (
+        ALIGN,
+        FLOOR,
+        BROADCAST,
+        MOUNTS,
+        COLLECT,
+        CAPTURE,
+        VISUALIZE,
+        VISUALIZE_BODY_SHAPE,
+        WATCH,
+        SIMULATOR,
+    )
 }

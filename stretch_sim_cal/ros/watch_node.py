@@ -69,7 +69,9 @@ class Watcher:
             watch.add(look)
         self._place = before[-1][1].place + 1 if before else 1
         if before:
-            self._context.log.info(f"going on after {len(before)} looks at {self._path}, the last {_when(before[-1][1].stamp)}")
+            self._context.log.info(
+                f"going on after {len(before)} looks at {self._path}, the last {_when(before[-1][1].stamp)}"
+            )
         return file, digest, watch
 
     def look(self) -> str:
@@ -177,7 +179,9 @@ class Watcher:
             sentence = f"{state.sentence()} (since {_when(state.since)}{f'; {moved}' if moved else ''})"
             self._context.log.error(sentence)
             self._history.note(
-                NoticedChange(stamp, self._digest, state.block.name, state.since, state.value, state.deviation, sentence)
+                NoticedChange(
+                    stamp, self._digest, state.block.name, state.since, state.value, state.deviation, sentence
+                )
             )
 
     def _publish(self) -> None:
