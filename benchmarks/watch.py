@@ -30,6 +30,7 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 
 PERIOD = 300.0  # s
 PER_PLACE = 12  # looks, on average
+MOST = 200  # looks until a push counts as missed
 ERRORS = {
     "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
     "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
@@ -137,6 +138,11 @@ def false_alarms(found: dict[str, np.ndarray], factor: float, months: int) -> fl
     return alarms / months
 
 
+def noticed(watch: Watch, look: Look) -> bool:
+    watch.add(look)
+    return any(state.block.vector == "lidars" for state in watch.changed)
+
+
 def delays(
     found: dict[str, np.ndarray], factor: float, size: float, columns: slice, runs: int, after: int
 ) -> np.ndarray:
@@ -149,11 +155,7 @@ def delays(
         direction = np.random.default_rng(run).normal(size=3)
         shift = np.zeros(6)
         shift[columns] = size * direction / np.linalg.norm(direction)
-        for count in range(1, 200):
-            watch.add(robot.look({"lidars": shift}))
-            if any(state.block.vector == "lidars" for state in watch.changed):
-                break
-        result.append(count)
+        result.append(next((count for count in range(1, MOST) if noticed(watch, robot.look({"lidars": shift}))), MOST))
     return np.array(result)
 
 
