@@ -12,7 +12,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 # Those that need no argument; benchmarks/effects_sweep.py takes one and a half hours more, real_data.py needs --data.
-BENCHMARKS := alignment floor mounts body_shape sensor scan startup zones information
+BENCHMARKS := alignment floor mounts body_shape sensor scan startup zones information watch
 
 # Tests of ROS's launch_testing, each run by its own runner; Gazebo's only where it is installed.
 LAUNCH_SRC ?=
