@@ -1,5 +1,6 @@
 # make demo  the whole path: simulate, calibrate, judge     make test   the tests
 # make env   only the environment in .venv                  make bench  the benchmarks
+# make test-launch  the launch tests, with ROS 2 sourced or LAUNCH_SRC=a checkout of github.com/ros2/launch
 # make clean removes everything that was made               PYTHON=python3.12 chooses the interpreter
 
 PYTHON ?=
@@ -7,11 +8,18 @@ TESTS ?= test
 BIN := .venv/bin
 
 export PYTHONUNBUFFERED := 1
+# Or every process that is started compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Those that need no argument; benchmarks/effects_sweep.py takes one and a half hours more, real_data.py needs --data.
-BENCHMARKS := alignment floor mounts body_shape sensor scan startup zones information
+BENCHMARKS := alignment floor mounts body_shape sensor scan startup zones information watch
 
-.PHONY: env demo test lint docs bench clean
+# Tests of ROS's launch_testing, each run by its own runner; Gazebo's only where it is installed.
+LAUNCH_SRC ?=
+LAUNCH_TESTS := furnished_room long_corridor $(if $(shell command -v gz),gazebo)
+LAUNCH_PATH := $(if $(LAUNCH_SRC),$(LAUNCH_SRC)/launch:$(LAUNCH_SRC)/launch_testing:)$(PYTHONPATH)
+
+.PHONY: env demo test test-launch lint docs bench clean
 
 env:
 	@python=$$(command -v python3 || command -v "$(PYTHON)") || \
@@ -21,8 +29,19 @@ env:
 demo: env
 	@$(BIN)/stretch-sim-cal demo $(ARGS)
 
+# What is freed is kept: returned to the system, it would be zeroed anew for every large array, a tenth of the time.
+test: export MALLOC_TRIM_THRESHOLD_ := 1073741824
+test: export MALLOC_MMAP_THRESHOLD_ := 1073741824
 test: env
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+
+test-launch: env
+	@$(if $(LAUNCH_SRC),$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .[launch])
+	@PYTHONPATH="$(LAUNCH_PATH)" $(BIN)/python -c "import launch.launch_description, launch_testing" || \
+		{ echo "error: ROS's launch is not there: source ROS 2, or give LAUNCH_SRC=, a checkout of github.com/ros2/launch" >&2; exit 2; }
+	@PYTHONPATH="$(LAUNCH_PATH)" $(BIN)/python -m pytest test/launch/test_launch_arguments.py
+	@for name in $(LAUNCH_TESTS); do \
+		PYTHONPATH="$(LAUNCH_PATH)" $(BIN)/python -m launch_testing.launch_test "test/launch/test_launch_$$name.py" || exit 1; done
 
 lint: env
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .[lint]

@@ -19,6 +19,7 @@ PROGRAMS = (
     "ros_visualize_body_shape_calibration",
     "fit_body_shape_model",
     "ros_calibrate_robot",
+    "ros_watch_calibration",
 )
 CAMPAIGN = [
     "cma>=4,<5",
@@ -80,6 +81,8 @@ setup(
     extras_require={
         "campaign": CAMPAIGN,
         "docs": ["mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26,<2"],
+        # What ROS's launch needs where its sources are used without ROS.
+        "launch": ["lark>=1.1,<2", "osrf-pycommon>=2,<3"],
         "lint": ["mypy>=1.11,<3", "ruff>=0.15,<0.18", "types-PyYAML"],
         "test": [
             *CAMPAIGN,

@@ -1,14 +1,11 @@
 """The simulated robot: `ros2 launch stretch_sim_cal simulation.launch.py world:=tables simulator:=gazebo`."""
 
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
-from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import Node
 
 from launch import Action, LaunchContext, LaunchDescription
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import share_directory
-from stretch_sim_cal.harness.launched import LaunchedSequence
+from stretch_sim_cal.harness.launched import LaunchedSequence, rviz
 from stretch_sim_cal.harness.processes import simulator_with
 
 # Arguments that are handed on to stretch_simulator where they are given.
@@ -38,14 +35,6 @@ def simulator(context: LaunchContext) -> list[Action]:
 
 
 def generate_launch_description() -> LaunchDescription:
-    rviz = Node(
-        package="rviz2",
-        executable="rviz2",
-        # The file's own fixed frame, the calibrated floor, is not there yet.
-        arguments=["-d", str(share_directory() / "rviz" / "dual_lidar_calibration.rviz"), "-f", "base_link"],
-        parameters=[{"use_sim_time": True}],
-        condition=IfCondition(LaunchConfiguration("rviz")),
-    )
     return LaunchDescription([
         DeclareLaunchArgument(
             "simulator", default_value="embedded", choices=["embedded", "gazebo"], description="what computes the scans"
@@ -66,5 +55,6 @@ def generate_launch_description() -> LaunchDescription:
         ),
         DeclareLaunchArgument("rviz", default_value="false", choices=["true", "false"], description="open RViz as well"),
         OpaqueFunction(function=simulator),
-        rviz,
+        # The view's own fixed frame, the calibrated floor, is not there yet.
+        rviz(True, "-f", "base_link"),
     ])  # fmt: skip

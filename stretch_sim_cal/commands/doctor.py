@@ -21,7 +21,7 @@ NEEDS = {
     "ros_* nodes": ("rclpy", "sensor_msgs", "tf2_msgs", "control_msgs", "small_gicp"),
     "calibrate, verify from a recording": ("rosbags", "small_gicp"),
     "fit_body_shape_model": ("scipy", "embreex", "stretch4_urdf"),
-    "launch files and launch tests": ("launch", "launch_ros", "launch_testing"),
+    "launch files and launch tests": ("launch", "launch_testing"),
 }
 
 

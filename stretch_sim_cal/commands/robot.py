@@ -373,7 +373,9 @@ def _poses(model, arm: Sequence, order: Sequence[str], guess: Guess) -> None:
     most = [name for name in sorted(changes, key=changes.get, reverse=True) if changes[name] > FOLLOWED_FROM][:2]
     followed = [name for name in order if name in most]
 
-    corners = [dict(zip(followed, ends, strict=True)) for ends in itertools.product(*(ranges[name] for name in followed))]
+    corners = [
+        dict(zip(followed, ends, strict=True)) for ends in itertools.product(*(ranges[name] for name in followed))
+    ]
 
     def room(pose: dict) -> int:
         return sum(collision.is_free(described(pose | corner)) for corner in corners)

@@ -20,7 +20,6 @@ from launch.event_handlers import OnProcessExit, OnProcessIO
 from launch.events import Shutdown
 from launch.events.process import ProcessExited, ProcessIO
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import Node
 
 from launch import Action, LaunchContext, LaunchDescription
 from stretch_sim_cal.files import share_directory
@@ -117,6 +116,16 @@ def _execution(process: Process, environment: Mapping[str, str]) -> ExecuteProce
     )
 
 
+def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
+    """Return RViz with the package's view and more command-line options, started if the launch's argument `rviz` is true."""
+    view = str(share_directory() / "rviz" / "dual_lidar_calibration.rviz")
+    clock = f"use_sim_time:={str(use_sim_time).lower()}"
+    return ExecuteProcess(
+        cmd=["rviz2", "-d", view, *options, "--ros-args", "-p", clock],
+        name="rviz2", output="screen", condition=IfCondition(LaunchConfiguration("rviz")),
+    )  # fmt: skip
+
+
 BOOLEAN = ["true", "false"]
 
 
@@ -126,14 +135,10 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
     `motion_warning` is added to the description of every argument that makes the arm move.
     """
     alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES)
-    rviz = Node(
-        package="rviz2",
-        executable="rviz2",
-        arguments=["-d", str(share_directory() / "rviz" / "dual_lidar_calibration.rviz")],
-        parameters=[{"use_sim_time": use_sim_time}],
-        condition=IfCondition(LaunchConfiguration("rviz")),
-    )
     return LaunchDescription([
+        DeclareLaunchArgument(
+            "sensor", default_value="", description="kind of the lidars: a name in config/, a YAML file, or unknown; by default the nodes' own",
+        ),
         DeclareLaunchArgument(
             "alignment_samples", default_value=str(alignment["num_samples"]),
             description="pairs of clouds for the transform between the lidars",
@@ -167,7 +172,7 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
         ),
         DeclareLaunchArgument("rviz", default_value="false", choices=BOOLEAN, description="open RViz as well"),
         OpaqueFunction(function=lambda context: _calibration(context, use_sim_time)),
-        rviz,
+        rviz(use_sim_time),
     ])  # fmt: skip
 
 
@@ -183,7 +188,8 @@ def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
         stages["mounts"] = {"plan": given("mounts_plan")}
     if given("body_shape") == "true":
         stages["body_shape"] = {"plan": given("plan"), "fit_method": given("fit_method")}
-    nodes = calibration_nodes(stages, RunFiles(Path(given("data")).expanduser().resolve()), use_sim_time)
+    files = RunFiles(Path(given("data")).expanduser().resolve())
+    nodes = calibration_nodes(stages, files, use_sim_time, given("sensor") or None)
     if not {"mounts", "body_shape"} & set(stages):
         nodes.append(broadcast_process(use_sim_time))
     after_ready = {}

@@ -16,7 +16,7 @@ import trimesh
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.model import Geometry, RobotModel
+from stretch_sim_cal.robot.model import Geometry, Link, RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 CYLINDER_SECTIONS = 64
@@ -67,13 +67,17 @@ def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surf
     """
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
-    result = {}
-    for link in model.links.values():
-        geometries = link.collisions if which == "collision" else link.visuals
-        if geometries:
-            where = f"robot '{model.name}', link '{link.name}', {which}"
-            result[link.name] = joined(geometry_surface(geometry, where) for geometry in geometries)
-    return result
+    return {
+        link.name: _link_surface(model, link, which)
+        for link in model.links.values()
+        if (link.collisions if which == "collision" else link.visuals)
+    }
+
+
+def _link_surface(model: RobotModel, link: Link, which: str) -> Surface:
+    where = f"robot '{model.name}', link '{link.name}', {which}"
+    geometries = link.collisions if which == "collision" else link.visuals
+    return joined(geometry_surface(geometry, where) for geometry in geometries)
 
 
 def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
@@ -160,7 +164,7 @@ def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) ->
     hides what is lower than about 7 deg over the lidar's x-y plane.
     """
     link = profile.housing_link
-    shell = link_surfaces(model, "visual")[link]
+    shell = _link_surface(model, model.links[link], "visual")
     sizes = {frame: lidar.housing for lidar in profile.lidars.values() for frame in (lidar.frame, lidar.older_frame)}
     parts = _connected_parts(shell)
     housings = {}
@@ -184,8 +188,11 @@ def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) ->
 def _connected_parts(surface: Surface) -> list[np.ndarray]:
     """Return the faces' indices of each part of a surface whose triangles share vertices."""
     # Vertices of an STL are not shared, so they are merged by position first.
-    _, merged = np.unique(np.round(surface.vertices, 7), axis=0, return_inverse=True)
-    faces = merged.reshape(-1)[surface.faces]
+    merged = np.zeros(len(surface.vertices), dtype=np.int64)
+    for column in np.round(surface.vertices, 7).T:  # far quicker than unique rows
+        values, index = np.unique(column, return_inverse=True)
+        merged = np.unique(merged * len(values) + index, return_inverse=True)[1]
+    faces = merged[surface.faces]
     edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]]])
     labels = trimesh.graph.connected_component_labels(edges, node_count=merged.max() + 1)[faces[:, 0]]
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]

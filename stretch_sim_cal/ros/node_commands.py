@@ -265,6 +265,29 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
     arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
     endless=True,
 )
+WATCH = NodeCommand(
+    executable="ros_watch_calibration",
+    node_name="watch_calibration",
+    description=(
+        "Look now and then, while the robot stands, whether the stored calibration still holds: lidar to lidar, floor, and\n"
+        "where each lidar is against the robot's own surfaces. Publishes /diagnostics, says in a line what has changed, and\n"
+        "keeps a history ('stretch-sim-cal history'). Nothing moves, and no file of the calibration is written."
+    ),
+    example="ros_watch_calibration --period 300",
+    options=(
+        FILE_OPTION,
+        Option("history", "", "the history's SQLite file; default: beside the calibration"),
+        *CLOUD_OPTIONS,
+        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        SENSOR_OPTION,
+        Option("period", 300.0, "s from look to look; one false alarm a month is counted in these", minimum=0.1),
+        Option("share", 0.01, "of a processor core that looks may take: they are seldomer than the period if need be", minimum=1e-4),
+        Option("pairs", 2, "of clouds in a look", minimum=2, maximum=100),
+        Option("looks", 0, "end after so many, with 1 if something has changed; 0: go on", minimum=0),
+        TIMEOUT_OPTION,
+    ),
+    endless=True,
+)  # fmt: skip
 SIMULATOR = NodeCommand(
     executable="stretch_simulator",
     node_name="stretch_simulator",
@@ -307,5 +330,16 @@ SIMULATOR = NodeCommand(
 )  # fmt: skip
 NODE_COMMANDS = {
     command.executable: command
-    for command in (ALIGN, FLOOR, BROADCAST, MOUNTS, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, SIMULATOR)
+    for command in (
+        ALIGN,
+        FLOOR,
+        BROADCAST,
+        MOUNTS,
+        COLLECT,
+        CAPTURE,
+        VISUALIZE,
+        VISUALIZE_BODY_SHAPE,
+        WATCH,
+        SIMULATOR,
+    )
 }

@@ -156,7 +156,12 @@ class NodeContext:
         if self._signals:
             # Raised here once more: Python drops an exception that a signal raises inside a destructor.
             raise _Ended(self._signals[0])
-        self.executor.spin_once(timeout_sec=timeout)
+        try:
+            self.executor.spin_once(timeout_sec=timeout)
+        except RuntimeError as error:
+            if self._signals:  # raised while rclpy's bindings converted an argument, which makes this of it
+                raise _Ended(self._signals[0]) from error
+            raise
 
     def spin(self) -> None:
         """Run callbacks until a signal ends the node."""

@@ -50,3 +50,9 @@ def test_the_nodes_that_are_asked_for_start_in_their_order(monkeypatch, argument
 def test_the_mounts_get_their_plan(monkeypatch):
     mounts = started(monkeypatch, mounts="true", mounts_plan="quick")[-1]
     assert "--yes" in mounts.arguments and "plan:=quick" in mounts.arguments
+
+
+@pytest.mark.parametrize(("given", "told"), [({}, False), ({"sensor": "jt128_sparse"}, True)])
+def test_the_kind_of_the_lidars_is_told_where_it_is_given(monkeypatch, given, told):
+    for process in started(monkeypatch, mounts="true", **given)[:2]:
+        assert ("sensor:=jt128_sparse" in process.arguments) == told, process.name

@@ -1,9 +1,11 @@
-"""Parameters take what people and launch files write, and name what cannot be meant."""
+"""Parameters take what people and launch files write, and name what cannot be meant; a signal ends a node."""
+
+from types import SimpleNamespace
 
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.node_main import Option, split_arguments
+from stretch_sim_cal.ros.node_main import NodeContext, Option, split_arguments
 
 COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
 MARGIN = Option("margin", 0.05, "in m", minimum=0.0)
@@ -43,3 +45,16 @@ def test_arguments_for_ros_are_told_from_our_own():
     )
     assert own == ["FILE", "--num-samples=3", "--json"]
     assert for_ros == ["--ros-args", "-p", "a_b:=1", "--", "--ros-args", "-r", "__node:=x"]
+
+
+@pytest.mark.parametrize(("signals", "raised"), [([2], KeyboardInterrupt), ([], RuntimeError)])
+def test_a_signal_while_the_bindings_convert_an_argument_ends_the_node(signals, raised):
+    pending = list(signals)
+
+    def spin_once(timeout_sec):
+        context._signals.extend(pending)
+        raise RuntimeError("Unable to convert call argument '0' to Python object")
+
+    context = NodeContext(None, SimpleNamespace(spin_once=spin_once), SimpleNamespace(), None)
+    with pytest.raises(raised):
+        context.spin_once()
