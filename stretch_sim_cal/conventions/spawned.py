@@ -19,7 +19,7 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.description import load_urdf_text
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import NO_CONVENTION, DescriptionSource, RobotProfile, load_profile, stretch_profile
-from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, nominal_description
+from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, WITHOUT_TOOL, nominal_description
 from stretch_sim_cal.robot.urdf import parse_urdf
 
 NAME, NOTES = "robot.urdf", "notes.yaml"
@@ -110,6 +110,8 @@ def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
     """Return the description as its source has it, and the tool to attach to it."""
     source = profile.description
     if source.vendor is not None:
+        if source.tool is not None and Path(source.tool).is_file():
+            return description(nominal_description(WITHOUT_TOOL), source=source.vendor), read_description(source.tool)
         return description(nominal_description(source.tool or DEFAULT_TOOL), source=source.vendor), None
     given = read_description(source.file, source.arguments, source.packages)
     tool = None if source.tool is None else read_description(source.tool, mesh_folders=source.packages)

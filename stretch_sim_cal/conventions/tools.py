@@ -15,9 +15,8 @@ from stretch_sim_cal.conventions.normalized_files import prove_same_mechanism, r
 from stretch_sim_cal.conventions.profile import Finding, lint
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, nominal_description
 
-NO_TOOL = "eoa_wrist_dw4_tool_nil"
 CONNECTION = "tool_connection_joint"
 
 
@@ -31,7 +30,7 @@ class NormalTool:
 
 def carrier() -> Description:
     """Return the robot that tools are held against: the vendor's Stretch without one."""
-    return description(nominal_description(NO_TOOL), source="the Stretch without a tool")
+    return description(nominal_description(WITHOUT_TOOL), source="the Stretch without a tool")
 
 
 def tool_findings(tool: Description) -> list[Finding]:

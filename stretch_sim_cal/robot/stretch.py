@@ -12,6 +12,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import near
 
 DEFAULT_TOOL = "eoa_wrist_dw4_tool_sg4"
+WITHOUT_TOOL = "eoa_wrist_dw4_tool_nil"
 MODEL, BATCH = "SE4", "francis"
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from stretch_sim_cal.cli import main
+from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.robot.stretch import vendor_folder
 
 TOOLS = sorted((vendor_folder() / "SE4_tools").glob("*/*.urdf"), key=lambda path: path.parent.name)
@@ -30,7 +31,10 @@ def own(tmp_path, name="own.urdf", **changes):
 GRASP = ("grasp_center_link", "where_it_grasps")
 
 
-def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a_rename(tmp_path, capsys):
+def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a_rename(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     tool = own(tmp_path, grasp=GRASP)
     assert main(["lint", "--as", "tool", str(tool)]) == 1
     assert "grasp" in capsys.readouterr().out
@@ -42,6 +46,8 @@ def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a
     capsys.readouterr()
     robot = ["stretch4", "--arg", "tool=eoa_wrist_dw4_tool_nil", "--tool", str(tmp_path / "normal" / "own.urdf")]
     assert main(["normalize", *robot, "--out", str(tmp_path / "robot")]) == 0
+    spawned = spawned_robot(named_robot("stretch4", tool=str(tmp_path / "normal" / "own.urdf")))
+    assert "grasp_center_link" in spawned.model.links
 
 
 @pytest.mark.parametrize(
