@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import norm, qmc
+from scipy.special import ndtri
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration.methods import (
@@ -100,9 +100,9 @@ class Distribution:
             case "integer":
                 return float(np.floor(numbers[0] + probability * (numbers[1] - numbers[0] + 1)))
             case "normal":
-                return float(numbers[0] + numbers[1] * np.clip(norm.ppf(probability), -4.0, 4.0))
+                return float(numbers[0] + numbers[1] * np.clip(ndtri(probability), -4.0, 4.0))
             case "half_normal":
-                return float(numbers[0] * min(norm.ppf(0.5 + probability / 2), 4.0))
+                return float(numbers[0] * min(ndtri(0.5 + probability / 2), 4.0))
         return numbers[int(probability * len(numbers))]  # choice
 
     @property
@@ -203,6 +203,8 @@ class Campaign:
     def numbers(self, index: int) -> dict[str, float]:
         """Return the inputs of case `index` by name: point `index` of a scrambled Sobol sequence, so that any number of
         first cases covers the distributions evenly."""
+        from scipy.stats import qmc  # takes a second of CPU, and only what computes cases needs it
+
         sequence = qmc.Sobol(len(INPUTS), scramble=True, rng=self.seed)
         if index:
             sequence.fast_forward(index)
