@@ -265,6 +265,43 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
     arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
     endless=True,
 )
+
+
+class FootprintCommand(NodeCommand):
+    """The command line: beside the parameters a file that may be left out."""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the command's own arguments."""
+        parser = super().parser()
+        parser.add_argument(
+            "file",
+            nargs="?",
+            type=Path,
+            metavar="FILE",
+            help="the body-shape model (default: beside the calibration file)",
+        )
+        return parser
+
+
+FOOTPRINT = FootprintCommand(
+    executable="ros_publish_footprint",
+    node_name="publish_footprint",
+    description=(
+        "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone\n"
+        "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. While nobody says where the arm is, or it\n"
+        "is where the model was not fitted, both are those of the arm anywhere. config/nav2/body_shape.yaml has the\n"
+        "parameters of Nav2's side."
+    ),
+    example="ros_publish_footprint body_shape_model.yaml",
+    options=(
+        ROBOT_OPTION,
+        Option("topics", "/local_costmap/footprint,/global_costmap/footprint", "of geometry_msgs/Polygon, with commas between"),
+        Option("padding", 0.0, "m around the shape; Nav2's own footprint_padding comes on top", minimum=0.0, maximum=1.0),
+        Option("footprint_frame", "base_footprint", "frame of the stop zone; Nav2's robot_base_frame has to be the same"),
+        SETTINGS_OPTION,
+    ),
+    endless=True,
+)  # fmt: skip
 WATCH = NodeCommand(
     executable="ros_watch_calibration",
     node_name="watch_calibration",
@@ -340,6 +377,7 @@ NODE_COMMANDS = {
         VISUALIZE,
         VISUALIZE_BODY_SHAPE,
         WATCH,
+        FOOTPRINT,
         SIMULATOR,
     )
 }

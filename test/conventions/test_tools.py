@@ -31,9 +31,7 @@ def own(tmp_path, name="own.urdf", **changes):
 GRASP = ("grasp_center_link", "where_it_grasps")
 
 
-def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a_rename(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a_rename(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     tool = own(tmp_path, grasp=GRASP)
     assert main(["lint", "--as", "tool", str(tool)]) == 1
