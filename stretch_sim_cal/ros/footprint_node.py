@@ -78,7 +78,7 @@ class Footprint:
         if self._joints.messages != self._messages:
             self._heard, self._messages = time.monotonic(), self._joints.messages
         joints = self._joints.commanded
-        if not self._model.followed:
+        if not self._model.axes:  # a robot without an arm
             return self._anywhere
         missing = [joint for joint in self._model.followed if joint not in joints]
         if missing or time.monotonic() - self._heard > STALE:
