@@ -20,10 +20,10 @@ LIMIT_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class CollectionSettings:
-    """Lengths in m, times in s, speeds in m/s or rad/s; `grids` and `speeds` by the joints of a dataset. `path` is the
-    settings file."""
+    """Lengths in m, times in s, speeds in m/s or rad/s; `grids` and `speeds` by the joints of a dataset. `source` is the
+    file that the plan is in: the settings file, or the robot's profile."""
 
-    path: Path
+    source: Path | str
     plan: str
     grids: dict[str, tuple[float, ...]]
     speeds: dict[str, float]
@@ -86,7 +86,7 @@ def load_settings(
         grid = parse_grid(grids[joint], where) if joint in grids else written.get(joint)
         values[joint] = _grid_values(grid, limit, where)
     return CollectionSettings(
-        path=path,
+        source=source,
         plan=plan,
         grids=values,
         speeds={

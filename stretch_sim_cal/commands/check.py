@@ -23,10 +23,11 @@ from stretch_sim_cal.calibration.calibration_file import (
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.command import only_with
-from stretch_sim_cal.commands.described import MODEL_HELP, described, load_description
+from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, error, to_xyz_rpy
+from stretch_sim_cal.robot.profile import profile_called
 
 EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
 
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
     parser.add_argument("other", nargs="?", type=Path, help="another calibration file, to compare it with")
     parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
+    parser.add_argument("--robot", metavar="FILE", help=ROBOT_HELP)
     parser.add_argument(
         "--tolerance-mm",
         type=float,
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         only_with(args, TOLERANCES, "two files")
     path = args.file or default_path()
     calibration = CalibrationFile.load(path)
-    model, note = _model(args.model)
+    model, note = _model(args)
     now = datetime.datetime.now()
     findings = {
         "file": str(path),
@@ -78,12 +80,12 @@ def run(args: argparse.Namespace) -> int:
     return 0 if findings["usable"] and agreed else 1
 
 
-def _model(path: str | None) -> tuple[checks.Described, list[str]]:
+def _model(args: argparse.Namespace) -> tuple[checks.Described, list[str]]:
     """Return what the description says; without one of its own and without the vendor's, nothing, and a note."""
     try:
-        return described(load_description(path)), []
+        return described(load_description(args.model, args.robot), profile_called(args.robot)), []
     except InputError as problem:
-        if path:
+        if args.model or args.robot:
             raise
         return checks.Described(), [f"not held against a description: {problem}"]
 

@@ -3,6 +3,7 @@
 from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.commands.fk import is_own
+from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -13,8 +14,22 @@ from stretch_sim_cal.robot.stretch import nominal_description
 MODEL_HELP = "robot description to compare it with: a URDF or xacro file (default: the vendor's Stretch 4)"
 
 
-def load_description(path: str | None) -> RobotModel:
-    """Return the model at `path`, or the vendor's Stretch 4 for none and for `stretch4`. Raises `InputError` if neither can be read."""
+ROBOT_HELP = (
+    "the robot's profile, a name in config/robots/ or a path: its frames, and its description (default: the Stretch's)"
+)
+
+
+def description_file(path: str | None, robot: str | None) -> str | None:
+    """Return `path`, or the description of the profile `robot` if that is named and no path is. Raises `InputError`."""
+    return str(spawned_robot(named_robot(robot)).file) if path is None and robot is not None else path
+
+
+def load_description(path: str | None, robot: str | None = None) -> RobotModel:
+    """Return the model at `path`, of the profile `robot` for none, or the vendor's Stretch 4 for neither and for `stretch4`.
+
+    Raises `InputError` if it cannot be read.
+    """
+    path = description_file(path, robot)
     return load_model(nominal_description() if is_own(path) else path)
 
 

@@ -13,13 +13,19 @@ from stretch_sim_cal.calibration.checks import problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
 from stretch_sim_cal.command import only_with
-from stretch_sim_cal.commands.described import MODEL_HELP, base_origin, lidar_origins, load_description
+from stretch_sim_cal.commands.described import (
+    MODEL_HELP,
+    ROBOT_HELP,
+    base_origin,
+    description_file,
+    lidar_origins,
+    load_description,
+)
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
 from stretch_sim_cal.robot.description import load_urdf_text
-from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.urdf import parse_xml
 
@@ -33,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
     parser.add_argument("--as", dest="form", required=True, choices=("urdf", "static-transform", "calibration-values"))
     parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
+    parser.add_argument("--robot", metavar="FILE", help=ROBOT_HELP)
     parser.add_argument(
         "--out", type=Path, metavar="FILE",
         help="write it there instead of printing it; as urdf: the whole description with its joints replaced",
@@ -70,25 +77,26 @@ def run(args: argparse.Namespace) -> int:
     return export(calibration, args)
 
 
-def _joints(calibration: CalibrationFile, model: RobotModel) -> list[JointOrigin]:
+def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
     """Return the description's joints with their calibrated origins."""
+    model, profile = load_description(args.model, args.robot), profile_called(args.robot)
     if stored_mounts(calibration) is not None:
         from stretch_sim_cal.ros.mounts_solve import mount_joints
 
-        return mount_joints(calibration, model)
-    left, right = lidar_origins(model) if calibration.right_to_left is not None else (None, None)
-    base = base_origin(model)
+        return mount_joints(calibration, model, profile)
+    left, right = lidar_origins(model, profile) if calibration.right_to_left is not None else (None, None)
+    base = base_origin(model, profile)
     if base is None and calibration.footprint_from_base is not None:
         raise InputError(
-            f"robot '{model.name}' has no fixed joint from base_footprint to base_link; the floor has no place in it"
+            f"robot '{model.name}' has no fixed joint from {profile.footprint_frame} to {profile.base_frame}; the floor has no place in it"
         )
     return calibrated_joints(calibration, left, right, base)
 
 
 def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:
-    joints = _joints(calibration, load_description(args.model))
+    joints = _joints(calibration, args)
     if args.out:
-        files.write_text(args.out, _description_with(joints, args.model))
+        files.write_text(args.out, _description_with(joints, description_file(args.model, args.robot)))
         print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
     elif args.json:
         print(json.dumps({joint.name: _as_json(joint) for joint in joints}, indent=1))
@@ -120,15 +128,15 @@ def _description_with(joints: list[JointOrigin], model: str | None) -> str:
 
 
 def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> int:
-    transforms = []
+    transforms, profile = [], profile_called(args.robot)
     if calibration.right_to_left is not None:
-        left = lidar_origins(load_description(args.model))[0].child
+        left = profile.lidar_links(load_description(args.model, args.robot))[0]
         transforms.append((left, RIGHT_CALIBRATED, calibration.right_to_left))
     mounts = stored_mounts(calibration)
     if mounts is not None:
-        transforms.append((stretch_profile().base_frame, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))
+        transforms.append((profile.base_frame, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))
     if calibration.footprint_from_base is not None:
-        transforms.append((stretch_profile().base_frame, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
+        transforms.append((profile.base_frame, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
     if args.json:
         text = json.dumps([_transform_as_json(*transform) for transform in transforms], indent=1) + "\n"
     elif args.launch:
@@ -168,7 +176,7 @@ def _transform_as_json(parent: str, child: str, parent_from_child) -> dict[str, 
 def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
     if args.out and args.record:
         raise InputError("--record writes the robot's own values file, --out another one: give one of them")
-    joints = _joints(calibration, load_description(args.model))
+    joints = _joints(calibration, args)
     if args.json:
         print(json.dumps({joint.name: _as_json(joint) for joint in joints}, indent=1))
     robot_id = _robot_id(calibration)

@@ -187,7 +187,7 @@ def _print_plan(
     if len(plan.skipped) > SKIPPED_SHOWN:
         say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
     say(
-        f"plan '{settings.plan}' of {settings.path}: {len(plan.visits)} poses to capture, {len(plan.skipped)} skipped, "
+        f"plan '{settings.plan}' of {settings.source}: {len(plan.visits)} poses to capture, {len(plan.skipped)} skipped, "
         f"about {_duration(_time_needed(plan, settings))} of the robot's time"
     )
 

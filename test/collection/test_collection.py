@@ -178,8 +178,8 @@ def test_the_robots_own_settings_go_before_the_packages_and_hold_fit_and_zones_t
     shipped = settings_of(model)
     own = tmp_path / "se4-1" / "calibration_dual_lidar" / "body_shape.yaml"
     own.parent.mkdir(parents=True)
-    own.write_text(shipped.path.read_text().replace("settle_time: 0.3", "settle_time: 1.5"))
-    assert (settings_of(model).settle_time, settings_of(model).path) == (1.5, own)
+    own.write_text(shipped.source.read_text().replace("settle_time: 0.3", "settle_time: 1.5"))
+    assert (settings_of(model).settle_time, settings_of(model).source) == (1.5, own)
     assert load_settings("mounts", "quick", {}, 1.0, stretch_profile().commanded_limits(model)).settle_time == 0.3
     own.write_text(own.read_text().replace("settle_time", "settling_time"))
     with pytest.raises(InputError, match="body_shape.yaml: unknown key 'settling_time'"):

@@ -17,7 +17,7 @@ from stretch_sim_cal.calibration.values_file import read_values
 from stretch_sim_cal.commands import export
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_quaternion, inverse
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_quaternion, from_xyz_rpy, inverse
 
 PLANE = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
 
@@ -133,3 +133,16 @@ def test_options_that_do_not_go_together_are_told(calibration, tmp_path):
     assert run(calibration, "--as", "urdf", "--record") == 2
     assert run("--as", "urdf", "--rollback") == 2
     assert run(tmp_path / "none.yaml", "--as", "urdf") == 2
+
+
+def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "calibration.yaml"
+    result = alignment_result(from_xyz_rpy((-1.05, 0.13, -0.38), (0.0, 0.7, 3.1)))
+    CalibrationFile().with_alignment(result, "other").save(file)
+    robot = ["--robot", "two_lidar_manipulator", "--json"]
+    assert run(file, "--as", "static-transform", *robot) == 0
+    (transform,) = json.loads(capsys.readouterr().out)
+    assert "front_laser_link" in transform.values()
+    assert run(file, "--as", "urdf", *robot) == 2  # its lidars stand on posts of their own
+    assert "not fixed to one link" in capsys.readouterr().err

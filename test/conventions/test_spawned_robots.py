@@ -2,6 +2,7 @@
 frames."""
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal
 from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.gazebo.description import gazebo_description
 
 ERRORS = {
     "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
@@ -156,3 +158,16 @@ def test_a_body_shape_without_joints_encloses_the_robot(tmp_path):
     assert fitted.axes == () and fitted.shape_for({}).protrusion(recorder.outline({})) < 0.01
     assert fitted.shape_for({}).area < 1.1 * enclosing_shape(recorder.outline({})).area
     assert fit([str(tmp_path / "data"), "--out", str(model)]) == 2  # not the Stretch's joints
+
+
+def test_another_robots_description_for_gazebo_has_its_sensors_and_none_of_its_lidars_shapes(tmp_path):
+    setup = load_scenario("two_lidar_manipulator").simulation
+    simulator = EmbeddedSimulator(setup)
+    text = gazebo_description(setup, simulator.sensor, simulator.geometry, "cpu", tmp_path)
+    root = ElementTree.fromstring(text)
+    assert {each.findtext("frame_id") for each in root.iter("sensor")} == {"front_laser_link", "rear_laser_link"}
+    driven = {each.findtext("joint_name") for each in root.iter("plugin")} - {None}
+    assert driven == {joint.command for joint in setup.profile.joints}
+    model = parse_urdf(text)
+    assert not model.links["front_laser_link"].collisions and model.links["front_post_link"].collisions
+    assert {"floor_link", "lidar_left_true_link"} <= set(model.links)
