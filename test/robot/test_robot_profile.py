@@ -128,3 +128,25 @@ def test_a_tie_shares_its_value_or_gives_it_to_each(tmp_path):
 
 def test_a_profile_is_found_by_its_name_or_path():
     assert load_profile("two_lidar_amr") == load_profile(PROFILES / "two_lidar_amr.yaml")
+
+
+def test_init_says_what_it_cannot_guess_and_overwrites_nothing(tmp_path, capsys):
+    source = AMR["description"]["file"]
+    out = tmp_path / "amr.yaml"
+    assert main(["robot", "init", source, "--sensor", "os0_32", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "open: lidars: topic" in told and "joints: none that moves more than a finger" in told
+    profile = load_profile(out)
+    assert profile.lidar_frames == ("lidar_left_link", "lidar_right_link") and not profile.planned
+    assert main(["robot", "init", source, "--out", str(out)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_init_asks_for_the_lidars_if_they_are_not_two(tmp_path, capsys):
+    text = Path(AMR["description"]["file"]).read_text()
+    (tmp_path / "robot.urdf.xacro").write_text(text.replace("lidar_${side}_link", "eye_${side}_link"))
+    arguments = ["robot", "init", str(tmp_path / "robot.urdf.xacro"), "--sensor", "os0_32"]
+    assert main(arguments) == 2
+    assert "0 links could be lidars" in capsys.readouterr().err
+    assert main([*arguments, "--left", "eye_left_link", "--right", "eye_right_link"]) == 0
+    assert load_profile(tmp_path / "robot.yaml").lidar_frames == ("eye_left_link", "eye_right_link")
