@@ -20,6 +20,7 @@ PROGRAMS = (
     "fit_body_shape_model",
     "ros_calibrate_robot",
     "ros_watch_calibration",
+    "ros_publish_footprint",
 )
 CAMPAIGN = [
     "cma>=4,<5",
