@@ -19,6 +19,8 @@ PROGRAMS = (
     "ros_visualize_body_shape_calibration",
     "fit_body_shape_model",
     "ros_calibrate_robot",
+    "ros_watch_calibration",
+    "ros_publish_footprint",
 )
 CAMPAIGN = [
     "cma>=4,<5",

@@ -30,7 +30,7 @@ INTERFACES = ROOT / "interfaces"
 MADE = VENV / "made"  # a file per finished step, written last; it holds the key of what the step was made from
 UNFINISHED = MADE / "unfinished"  # there while pip works: packages that a killed pip left cannot be trusted
 
-CHECK = "import rclpy, sensor_msgs.msg, tf2_msgs.msg, control_msgs.action, stretch_sim_cal"
+CHECK = "import rclpy, diagnostic_msgs.msg, sensor_msgs.msg, tf2_msgs.msg, control_msgs.action, stretch_sim_cal"
 
 
 def make(wanted):
@@ -150,7 +150,7 @@ def check(sourced):
         if not sourced:
             raise
         raise Stop(
-            f"something of ROS 2 is missing: apt-get install ros-{sourced}-control-msgs ros-{sourced}-tf2-msgs ({stop})"
+            f"something of ROS 2 is missing: apt-get install ros-{sourced}-control-msgs ros-{sourced}-diagnostic-msgs ros-{sourced}-tf2-msgs ({stop})"
         ) from stop
 
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "calibrate": "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed.",
     "sensor": "Identify both lidars (noise, driver, each unit's own errors) from recordings of the robot standing in a room.",
     "verify": "Say whether the stored calibration still holds on fresh data: a recording, or the robot itself without one.",
+    "history": "Say, and draw, what the watch of the calibration (ros_watch_calibration) has seen over weeks and months.",
     "check": "Say what a calibration file holds, how old, how sure, and whether its parts agree; or compare two files.",
     "export": "Say what of a calibration to put where: a URDF's joints, static transforms, or the robot's own values file.",
     "fk": "Say where a frame of a robot is at given joint positions (forward kinematics).",

@@ -22,6 +22,8 @@ PROGRAMS = {
     "ros_collect_body_shape_data": "ros.collect_node:collect",
     "ros_calibrate_lidar_mounts": "ros.mounts_node:calibrate",
     "ros_visualize_body_shape_calibration": "ros.visualize_node:visualize_body_shape",
+    "ros_publish_footprint": "ros.footprint_node:publish_footprint",
+    "ros_watch_calibration": "ros.watch_node:watch",
     "fit_body_shape_model": "commands.fit_body_shape",
     "ros_calibrate_robot": "commands.calibrate_robot",
 }

@@ -5,11 +5,10 @@ import os
 import hypothesis
 import pytest
 
-from stretch_sim_cal.harness.processes import isolated_environment, own_domain
 from stretch_sim_cal.programs import THREADS
 
 os.environ["MPLBACKEND"] = "Agg"
-os.environ.update(dict.fromkeys(THREADS, "1"))  # as the programs do
+os.environ.update(dict.fromkeys(THREADS, "1"))  # as the programs do, and before numpy is imported
 
 # The same examples on every machine, however slow: a run that fails here fails elsewhere too.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
@@ -17,6 +16,8 @@ hypothesis.settings.load_profile("reproducible")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from stretch_sim_cal.harness.processes import isolated_environment, own_domain
+
     domain = own_domain()
     os.environ.update(isolated_environment(domain.__enter__()))
     config.add_cleanup(lambda: domain.__exit__(None, None, None))

@@ -39,7 +39,16 @@ MAY_IMPORT = {
         "campaign",
     },
 }
-ROS_MODULES = ("rclpy", "sensor_msgs", "geometry_msgs", "tf2_msgs", "std_msgs", "control_msgs", "visualization_msgs")
+ROS_MODULES = (
+    "rclpy",
+    "sensor_msgs",
+    "geometry_msgs",
+    "tf2_msgs",
+    "std_msgs",
+    "control_msgs",
+    "diagnostic_msgs",
+    "visualization_msgs",
+)
 
 
 def imported_modules(path: Path) -> set[str]:

@@ -13,10 +13,11 @@ import numpy as np
 
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, SEEN_COVARIANCE, CalibrationFile
-from stretch_sim_cal.calibration.floor.result import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorResult, FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
 from stretch_sim_cal.calibration.observations import load_beside
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import error
@@ -76,6 +77,60 @@ class Verification:
         return CANNOT_TELL if self.open_questions or CANNOT_TELL in verdicts or not verdicts else HOLDS
 
 
+@dataclass
+class FoundAnew:
+    """Alignment and floor found anew from fresh pairs: results or, as `open_questions`, why there is none. `file` is the stored
+    calibration, its floor as it is with what is known of the lidars' errors; `same_lidars` says that these are known, and
+    taken out then and now."""
+
+    file: CalibrationFile
+    same_lidars: bool
+    aligned: AlignmentResult | None = None
+    floor: FloorResult | None = None
+    open_questions: list[str] = field(default_factory=list)
+
+
+def found_anew(
+    file: CalibrationFile,
+    pairs: Iterable[tuple[np.ndarray, np.ndarray]],
+    base_from_left: np.ndarray,
+    nominal_footprint_from_base: np.ndarray,
+    sensor: Sensor | None = None,
+) -> FoundAnew:
+    """Find alignment and floor anew; arguments and errors are those of `verify`."""
+    if file.right_to_left is None:
+        raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
+    pairs = list(pairs)
+    known = load_beside(file.path, file.right_to_left)
+    units = None if known is None else known.units
+    found = FoundAnew(file, known is not None)
+    settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units)
+    alignment = alignment_method()(file.right_to_left, settings)
+    for left, right in pairs:
+        alignment.add(left, right)
+    aligned = alignment.solve()
+    if not aligned.accepted:
+        found.open_questions += [f"lidars: {reason}" for reason in aligned.refusals]
+        return found
+    found.aligned = aligned
+    if file.floor_plane is None:
+        return found
+    # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
+    settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known)
+    base_from_left = seen_from(file, base_from_left)
+    method = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
+    for left, right in pairs:
+        method.add(left, right)
+    floor = method.solve()
+    if not floor.accepted:
+        found.open_questions += [f"floor: {reason}" for reason in floor.refusals]
+        return found
+    found.floor = floor
+    if known is not None and known.floor is not None:
+        found.file = with_units(file, known.floor, known.units, np.zeros((len(known.floor.scalars),) * 2))
+    return found
+
+
 def verify(
     file: CalibrationFile,
     pairs: Iterable[tuple[np.ndarray, np.ndarray]],
@@ -89,36 +144,12 @@ def verify(
     The floor is only looked at where the lidars' alignment could be; `base_from_left` and
     `nominal_footprint_from_base` (4, 4) are the description's. Raises `InputError` where the file holds no alignment.
     """
-    if file.right_to_left is None:
-        raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
-    pairs = list(pairs)
-    verification = Verification()
-    known = load_beside(file.path, file.right_to_left)
-    units = None if known is None else known.units
-    settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units)
-    alignment = alignment_method()(file.right_to_left, settings)
-    for left, right in pairs:
-        alignment.add(left, right)
-    aligned = alignment.solve()
-    if not aligned.accepted:
-        verification.open_questions += [f"lidars: {reason}" for reason in aligned.refusals]
-        return verification
-    verification.drifts += _alignment_drifts(file, aligned, tolerances, known is not None)
-    if file.floor_plane is None:
-        return verification
-    # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
-    settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known)
-    base_from_left = seen_from(file, base_from_left)
-    floor = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
-    for left, right in pairs:
-        floor.add(left, right)
-    found = floor.solve()
-    if not found.accepted:
-        verification.open_questions += [f"floor: {reason}" for reason in found.refusals]
-        return verification
-    if known is not None and known.floor is not None:
-        file = with_units(file, known.floor, known.units, np.zeros((len(known.floor.scalars),) * 2))
-    verification.drifts += _floor_drifts(file, found, tolerances, known is not None)
+    found = found_anew(file, pairs, base_from_left, nominal_footprint_from_base, sensor)
+    verification = Verification(open_questions=found.open_questions)
+    if found.aligned is not None:
+        verification.drifts += _alignment_drifts(file, found.aligned, tolerances, found.same_lidars)
+    if found.floor is not None:
+        verification.drifts += _floor_drifts(found.file, found.floor, tolerances, found.same_lidars)
     return verification
 
 

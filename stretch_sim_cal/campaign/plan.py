@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import chi2, norm, qmc
+from scipy.special import chdtrc, ndtr, ndtri
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration.methods import (
@@ -77,7 +77,7 @@ KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", 
 
 def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray | bool:
     """Return whether squared errors (N,), in units of a covariance over so many degrees of freedom, are too large for it."""
-    return chi2.sf(squares, freedom) < 2.0 * norm.sf(WRONG)
+    return chdtrc(freedom, squares) < 2.0 * ndtr(-WRONG)
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class Distribution:
             case "integer":
                 return float(np.floor(numbers[0] + probability * (numbers[1] - numbers[0] + 1)))
             case "normal":
-                return float(numbers[0] + numbers[1] * np.clip(norm.ppf(probability), -4.0, 4.0))
+                return float(numbers[0] + numbers[1] * np.clip(ndtri(probability), -4.0, 4.0))
             case "half_normal":
-                return float(numbers[0] * min(norm.ppf(0.5 + probability / 2), 4.0))
+                return float(numbers[0] * min(ndtri(0.5 + probability / 2), 4.0))
         return numbers[int(probability * len(numbers))]  # choice
 
     @property
@@ -211,6 +211,8 @@ class Campaign:
     def numbers(self, index: int) -> dict[str, float]:
         """Return the inputs of case `index` by name: point `index` of a scrambled Sobol sequence, so that any number of
         first cases covers the distributions evenly."""
+        from scipy.stats import qmc  # takes a second of CPU, and only what computes cases needs it
+
         sequence = qmc.Sobol(len(INPUTS), scramble=True, rng=self.seed)
         if index:
             sequence.fast_forward(index)

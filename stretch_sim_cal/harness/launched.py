@@ -29,7 +29,9 @@ from stretch_sim_cal.harness.processes import (
     RunFiles,
     broadcast_process,
     calibration_nodes,
+    footprint_process,
     visualize_process,
+    watch_process,
 )
 from stretch_sim_cal.harness.scenario import STAGE_OPTIONS, STAGES
 
@@ -130,7 +132,8 @@ BOOLEAN = ["true", "false"]
 
 
 def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
-    """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other.
+    """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other, then
+    what runs on beside the robot's work: the watch of the calibration, and the footprint for Nav2.
 
     `motion_warning` is added to the description of every argument that makes the arm move.
     """
@@ -170,6 +173,13 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
             "stay", default_value="true", choices=BOOLEAN,
             description="go on broadcasting the calibrated frames when all steps have ended",
         ),
+        DeclareLaunchArgument(
+            "watch", default_value="false", choices=BOOLEAN, description="go on looking whether the calibration holds"
+        ),
+        DeclareLaunchArgument(
+            "footprint", default_value="false", choices=BOOLEAN,
+            description="publish the body shape as Nav2's footprint: the one fitted here, else the robot's own",
+        ),
         DeclareLaunchArgument("rviz", default_value="false", choices=BOOLEAN, description="open RViz as well"),
         OpaqueFunction(function=lambda context: _calibration(context, use_sim_time)),
         rviz(use_sim_time),
@@ -192,6 +202,10 @@ def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
     nodes = calibration_nodes(stages, files, use_sim_time, given("sensor") or None)
     if not {"mounts", "body_shape"} & set(stages):
         nodes.append(broadcast_process(use_sim_time))
+    if given("watch") == "true":
+        nodes.append(watch_process(use_sim_time, given("sensor") or None))
+    if given("footprint") == "true":
+        nodes.append(footprint_process(files.body_shape_model if "body_shape" in stages else None, use_sim_time))
     after_ready = {}
     if given("rviz") == "true":
         after_ready["broadcast"] = LaunchedSequence([visualize_process(use_sim_time)]).start()

@@ -59,6 +59,8 @@ def isolated_environment(domain: int) -> dict[str, str]:
 
 SIMULATOR_READY = "simulator ready"
 BROADCAST_READY = "broadcasting"
+WATCH_READY = "watching"
+FOOTPRINT_READY = "publishing the footprint"
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,19 @@ def broadcast_process(use_sim_time: bool = True) -> Process:
 def visualize_process(use_sim_time: bool = True) -> Process:
     """Return the node that shows both clouds, calibrated, in RViz."""
     return Process("visualize", "ros_visualize_calibration", _ros(use_sim_time=use_sim_time))
+
+
+def watch_process(use_sim_time: bool = True, sensor: str | None = None) -> Process:
+    """Return the node that goes on looking whether the calibration holds."""
+    parameters = _ros(use_sim_time=use_sim_time, sensor=sensor)
+    return Process("watch", "ros_watch_calibration", parameters, ready_line=WATCH_READY)
+
+
+def footprint_process(model: Path | None = None, use_sim_time: bool = True) -> Process:
+    """Return the node that publishes a body shape (by default the robot's own) as Nav2's footprint."""
+    file = () if model is None else (str(model),)
+    parameters = _ros(use_sim_time=use_sim_time)
+    return Process("footprint", "ros_publish_footprint", (*file, *parameters), ready_line=FOOTPRINT_READY)
 
 
 def _ros(**parameters) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ To its driver the arm is one joint, in its description four. A simulated Stretch
 knows (see models/).
 """
 
+import functools
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -79,11 +80,15 @@ def nominal_description(tool: str = DEFAULT_TOOL) -> str:
 
     Raises `InputError` for an unknown tool, or if the vendor's package `stretch4_urdf` is not installed.
     """
-    stretch4_urdf = vendor_package()
     tools = available_tools()
     if tool not in tools:
         raise InputError(f"'{tool}' is no tool of the Stretch{near(tool, tools)}")
-    return stretch4_urdf.get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
+    return _vendor_description(tool)
+
+
+@functools.cache
+def _vendor_description(tool: str) -> str:
+    return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
 
 
 def available_tools() -> list[str]:

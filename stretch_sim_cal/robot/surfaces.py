@@ -16,7 +16,7 @@ import trimesh
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.model import Geometry, RobotModel
+from stretch_sim_cal.robot.model import Geometry, Link, RobotModel
 from stretch_sim_cal.robot.stretch import HEAD_LINK, lidar_links
 
 CYLINDER_SECTIONS = 64
@@ -71,13 +71,17 @@ def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surf
     """
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
-    result = {}
-    for link in model.links.values():
-        geometries = link.collisions if which == "collision" else link.visuals
-        if geometries:
-            where = f"robot '{model.name}', link '{link.name}', {which}"
-            result[link.name] = joined(geometry_surface(geometry, where) for geometry in geometries)
-    return result
+    return {
+        link.name: _link_surface(model, link, which)
+        for link in model.links.values()
+        if (link.collisions if which == "collision" else link.visuals)
+    }
+
+
+def _link_surface(model: RobotModel, link: Link, which: str) -> Surface:
+    where = f"robot '{model.name}', link '{link.name}', {which}"
+    geometries = link.collisions if which == "collision" else link.visuals
+    return joined(geometry_surface(geometry, where) for geometry in geometries)
 
 
 def robot_surfaces(model: RobotModel) -> dict[str, Surface]:
@@ -130,7 +134,7 @@ def _split_head(model: RobotModel, lidars: list[str]) -> tuple[Surface, dict[str
     parts is inside the housing cannot be seen from outside, so it goes, too. The collar around the dome stays: it
     hides what is lower than about 7 deg over the lidar's x-y plane.
     """
-    head = link_surfaces(model, "visual")[HEAD_LINK]
+    head = _link_surface(model, model.links[HEAD_LINK], "visual")
     parts = _connected_parts(head)
     housings = {}
     taken = np.zeros(len(head.faces), dtype=bool)
@@ -152,8 +156,11 @@ def _split_head(model: RobotModel, lidars: list[str]) -> tuple[Surface, dict[str
 def _connected_parts(surface: Surface) -> list[np.ndarray]:
     """Return the faces' indices of each part of a surface whose triangles share vertices."""
     # Vertices of an STL are not shared, so they are merged by position first.
-    _, merged = np.unique(np.round(surface.vertices, 7), axis=0, return_inverse=True)
-    faces = merged.reshape(-1)[surface.faces]
+    merged = np.zeros(len(surface.vertices), dtype=np.int64)
+    for column in np.round(surface.vertices, 7).T:  # far quicker than unique rows
+        values, index = np.unique(column, return_inverse=True)
+        merged = np.unique(merged * len(values) + index, return_inverse=True)[1]
+    faces = merged[surface.faces]
     edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]]])
     labels = trimesh.graph.connected_component_labels(edges, node_count=merged.max() + 1)[faces[:, 0]]
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]

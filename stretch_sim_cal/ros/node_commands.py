@@ -255,6 +255,65 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
     arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
     endless=True,
 )
+
+
+class FootprintCommand(NodeCommand):
+    """The command line: beside the parameters a file that may be left out."""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the command's own arguments."""
+        parser = super().parser()
+        parser.add_argument(
+            "file",
+            nargs="?",
+            type=Path,
+            metavar="FILE",
+            help="the body-shape model (default: beside the calibration file)",
+        )
+        return parser
+
+
+FOOTPRINT = FootprintCommand(
+    executable="ros_publish_footprint",
+    node_name="publish_footprint",
+    description=(
+        "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone\n"
+        "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. While nobody says where the arm is, or it\n"
+        "is where the model was not fitted, both are those of the arm anywhere. config/nav2/body_shape.yaml has the\n"
+        "parameters of Nav2's side."
+    ),
+    example="ros_publish_footprint body_shape_model.yaml",
+    options=(
+        Option("topics", "/local_costmap/footprint,/global_costmap/footprint", "of geometry_msgs/Polygon, with commas between"),
+        Option("padding", 0.0, "m around the shape; Nav2's own footprint_padding comes on top", minimum=0.0, maximum=1.0),
+        Option("footprint_frame", "base_footprint", "frame of the stop zone; Nav2's robot_base_frame has to be the same"),
+        SETTINGS_OPTION,
+    ),
+    endless=True,
+)  # fmt: skip
+WATCH = NodeCommand(
+    executable="ros_watch_calibration",
+    node_name="watch_calibration",
+    description=(
+        "Look now and then, while the robot stands, whether the stored calibration still holds: lidar to lidar, floor, and\n"
+        "where each lidar is against the robot's own surfaces. Publishes /diagnostics, says in a line what has changed, and\n"
+        "keeps a history ('stretch-sim-cal history'). Nothing moves, and no file of the calibration is written."
+    ),
+    example="ros_watch_calibration --period 300",
+    options=(
+        FILE_OPTION,
+        Option("history", "", "the history's SQLite file; default: beside the calibration"),
+        *CLOUD_OPTIONS,
+        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        SENSOR_OPTION,
+        Option("period", 300.0, "s from look to look; one false alarm a month is counted in these", minimum=0.1),
+        Option("share", 0.01, "of a processor core that looks may take: they are seldomer than the period if need be", minimum=1e-4),
+        Option("pairs", 2, "of clouds in a look", minimum=2, maximum=100),
+        Option("looks", 0, "end after so many, with 1 if something has changed; 0: go on", minimum=0),
+        TIMEOUT_OPTION,
+    ),
+    endless=True,
+)  # fmt: skip
 SIMULATOR = NodeCommand(
     executable="stretch_simulator",
     node_name="stretch_simulator",
@@ -294,5 +353,17 @@ SIMULATOR = NodeCommand(
 )  # fmt: skip
 NODE_COMMANDS = {
     command.executable: command
-    for command in (ALIGN, FLOOR, BROADCAST, MOUNTS, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, SIMULATOR)
+    for command in (
+        ALIGN,
+        FLOOR,
+        BROADCAST,
+        MOUNTS,
+        COLLECT,
+        CAPTURE,
+        VISUALIZE,
+        VISUALIZE_BODY_SHAPE,
+        WATCH,
+        FOOTPRINT,
+        SIMULATOR,
+    )
 }

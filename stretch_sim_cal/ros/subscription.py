@@ -98,13 +98,14 @@ class MatchedSubscription:
 class JointListener:
     """Keeps the latest `positions` (m, rad) of all joints by their names; several publishers may each send a part of them.
 
-    `watchdog`, if there is one, counts the topic's silence.
+    `watchdog`, if there is one, counts the topic's silence; `messages` counts what came.
     """
 
     def __init__(self, context, watchdog=None):
         from sensor_msgs.msg import JointState
 
         self.positions: dict[str, float] = {}
+        self.messages = 0
         self._watchdog = watchdog
         self._silence = f"no messages on {JOINT_STATES}"
         subscription = MatchedSubscription(context, JointState, JOINT_STATES, self._take)
@@ -119,6 +120,7 @@ class JointListener:
     def _take(self, message: Any) -> None:
         if self._watchdog:
             self._watchdog.seen(self._silence)
+        self.messages += 1
         self.positions |= zip(message.name, message.position, strict=False)
 
 

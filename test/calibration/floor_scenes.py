@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -109,3 +110,15 @@ class Scene:
         assert result.accepted, result.refusals
         assert abs(error[0]) * 1e3 < millimetres
         assert np.degrees(np.linalg.norm(error[1:])) < degrees
+
+
+@cache
+def scene_of(world: str = "empty_hall", seed: int = 1) -> Scene:
+    """Return a scene that is made once; tests must not change it."""
+    return Scene(world, seed)
+
+
+@cache
+def solved(world: str = "empty_hall", seed: int = 1, frames: int = 5) -> FloorResult:
+    """Return what the first frames of `scene_of` give, solved once."""
+    return scene_of(world, seed).solve(frames)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from floor_scenes import Scene, box, height_field
+from floor_scenes import Scene, box, height_field, scene_of, solved
 
 from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
 from stretch_sim_cal.calibration.observations import Observations
@@ -25,7 +25,7 @@ def test_ten_frames_of_the_real_sensor_meet_the_target(world):
 
 
 def test_plane_and_footprint_are_one_floor():
-    result = Scene("furnished_room").solve(frames=1)
+    result = solved("furnished_room", frames=1)
     of_footprint = floor_of_footprint(result.footprint_from_base)
     np.testing.assert_allclose(of_footprint.normal, result.plane.normal, atol=1e-12)
     assert of_footprint.offset == pytest.approx(result.plane.offset, abs=1e-12)
@@ -78,7 +78,7 @@ def test_a_step_of_half_of_that_is_seen_in_one_frame_or_makes_the_result_less_su
 
 def test_an_even_floor_has_no_step():
     for seed in range(1, 5):
-        assert not any("step" in warning for warning in Scene(seed=seed).solve(frames=2).warnings)
+        assert not any("step" in warning for warning in solved(seed=seed, frames=2).warnings)
 
 
 def test_a_robot_on_a_carpet_stands_on_the_carpet():
@@ -124,7 +124,7 @@ def test_ranges_that_are_all_too_long_do_not_sink_the_floor(world):
 
 def test_a_rough_floor_makes_the_result_less_sure():
     rough = height_field(lambda x, y: 0.0015 * np.sin(2 * x) * np.sin(2 * y + 1))
-    even, uneven = Scene().solve(), Scene(things=[rough], without=("floor", "ground")).solve()
+    even, uneven = solved(), Scene(things=[rough], without=("floor", "ground")).solve()
     assert uneven.support.unevenness > 0.0003 > 0.0002 > even.support.unevenness
     assert uneven.covariance[0, 0] > 1.5 * even.covariance[0, 0]
     assert any("uneven" in warning for warning in uneven.warnings)
@@ -145,14 +145,14 @@ def test_mixed_pixels_and_channel_biases_are_survived():
 
 
 def test_a_wrong_alignment_does_not_move_the_floor_of_the_left_lidar():
-    scene = Scene("furnished_room")
-    right, wrong = scene.solve(), scene.solve(alignment_error=[0.0003, -0.0002, 0.0003, 1e-4, -1e-4, 1e-4])
+    scene, right = scene_of("furnished_room"), solved("furnished_room")
+    wrong = scene.solve(alignment_error=[0.0003, -0.0002, 0.0003, 1e-4, -1e-4, 1e-4])
     scene.assert_found(wrong, **SPARSE)
     assert abs(right.plane.offset - wrong.plane.offset) < 0.0001
 
 
 def test_an_unsure_alignment_makes_the_floor_less_sure():
-    scene = Scene("furnished_room")
+    scene = scene_of("furnished_room")
     pairs = list(scene.pairs(2))
     sure, unsure = (
         _solved(
@@ -169,39 +169,34 @@ def test_an_unsure_alignment_makes_the_floor_less_sure():
 def test_the_covariance_is_honest():
     squares = []
     for seed in range(1, 9):
-        scene = Scene("furnished_room", seed=seed)
-        result = scene.solve(frames=1)
-        error = scene.error(result)
+        result = solved("furnished_room", seed, frames=1)
+        error = scene_of("furnished_room", seed).error(result)
         squares.append(error @ np.linalg.solve(result.covariance, error))
     assert 1.0 < np.mean(squares) < 6.0  # 3 for a perfect one
 
 
 def test_the_answer_moves_with_the_frame_it_is_asked_in():
-    scene = Scene("furnished_room")
-    pairs = list(scene.pairs(2))
+    scene, here = scene_of("furnished_room"), solved("furnished_room", frames=2)
     other_from_base = from_xyz_rpy([0.4, -0.3, 0.2], [0.02, -0.03, 2.0])
-    here = _solved(scene.method(), pairs)
     method = SupportFloor(
         other_from_base @ scene.base_from_left,
         scene.right_to_left,
         scene.footprint_from_base @ inverse(other_from_base),
         FloorSettings(sensor=scene.simulator.sensor),
     )
-    there, expected = _solved(method, pairs).plane, here.plane.moved(other_from_base)
+    there, expected = _solved(method, scene.pairs(2)).plane, here.plane.moved(other_from_base)
     np.testing.assert_allclose(there.normal, expected.normal, atol=1e-9)
     assert there.offset == pytest.approx(expected.offset, abs=1e-9)
 
 
 def test_the_same_data_gives_the_same_bits():
-    scene = Scene("furnished_room")
-    pairs = list(scene.pairs(4))
-    first, second = _solved(scene.method(), pairs), _solved(scene.method(), pairs)
+    first, second = solved("furnished_room", frames=2), scene_of("furnished_room").solve(frames=2)
     np.testing.assert_array_equal(first.footprint_from_base, second.footprint_from_base)
     np.testing.assert_array_equal(first.covariance, second.covariance)
 
 
 def test_memory_does_not_grow_with_the_number_of_frames():
-    scene = Scene("furnished_room")
+    scene = scene_of("furnished_room")
     method, sizes = scene.method(), []
     for pair in scene.pairs(20):
         method.add(*pair)

@@ -87,9 +87,24 @@ def recordings(tmp_path_factory):
     return functools.cache(lambda storage: (folder / storage, record(folder / storage, storage)))
 
 
-@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
-def test_one_recording_gives_alignment_floor_and_mounts(recordings, storage, tmp_path, capsys):
-    folder, simulator = recordings(storage)
+def test_both_storages_hold_the_same(recordings):
+    topics = ["/robot_description", "/joint_states", *(f"/lidar_points_{side}" for side in SIDES)]
+    texts = []
+    for storage in ("mcap", "sqlite3"):
+        with Recording(recordings(storage)[0]) as recording:
+            texts.append(
+                [
+                    (topic, repr(message), bytes(getattr(message, "data", b"")))
+                    for topic, message in recording.messages(topics)
+                    if topic != "/robot_description"
+                ]
+            )
+            assert recording.topics.keys() == set(topics)
+    assert texts[0] == texts[1] and len(texts[0]) == len(list(way())) * (RATE + len(SIDES))
+
+
+def test_one_recording_gives_alignment_floor_and_mounts(recordings, tmp_path, capsys):
+    folder, simulator = recordings("mcap")
     out = tmp_path / "cal.yaml"
     assert main("calibrate", folder, "--out", out) == 0
     true = {side: simulator.base_from_lidar(side) for side in SIDES}

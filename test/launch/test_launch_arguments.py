@@ -41,6 +41,7 @@ def started(monkeypatch, **arguments):
         ({"mounts": "true"}, [*ALWAYS, "ros_calibrate_lidar_mounts"]),
         ({"body_shape": "true"}, [*ALWAYS, *BODY_SHAPE]),
         ({"mounts": "true", "body_shape": "true"}, [*ALWAYS, "ros_calibrate_lidar_mounts", *BODY_SHAPE]),
+        ({"watch": "true", "footprint": "true"}, [*ALWAYS, "ros_watch_calibration", "ros_publish_footprint"]),
     ],
 )
 def test_the_nodes_that_are_asked_for_start_in_their_order(monkeypatch, arguments, expected):
@@ -56,3 +57,9 @@ def test_the_mounts_get_their_plan(monkeypatch):
 def test_the_kind_of_the_lidars_is_told_where_it_is_given(monkeypatch, given, told):
     for process in started(monkeypatch, mounts="true", **given)[:2]:
         assert ("sensor:=jt128_sparse" in process.arguments) == told, process.name
+
+
+def test_the_footprint_is_that_of_the_body_shape_fitted_here_or_the_robots_own(monkeypatch):
+    fitted = started(monkeypatch, body_shape="true", footprint="true", data="some")[-1]
+    assert fitted.arguments[0].endswith("some/body_shape_model.yaml")
+    assert started(monkeypatch, footprint="true")[-1].arguments[0] == "--ros-args"

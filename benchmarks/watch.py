@@ -1,0 +1,186 @@
+"""How well ros_watch_calibration does: what looks in generated rooms scatter by, false alarms, and delays until a push is noticed.
+
+The scatter comes from simulated scans of lidars with errors of their own: one calibration, looks in rooms and standing places
+that it has not seen. From it, years of looks are drawn, for which nobody could simulate scans; places take turns as measured,
+and what is drawn scatters by the factor given at the head of each column.
+"""
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.floor.result import FloorSettings
+from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.observations import path_beside
+from stretch_sim_cal.calibration.verification import found_anew
+from stretch_sim_cal.calibration.watch import ANGLE, LENGTH, Look, Watch, vectors_of
+from stretch_sim_cal.campaign.rooms import Room, write_room
+from stretch_sim_cal.geometry.transforms import SIDES, inverse
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK
+from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+PERIOD = 300.0  # s
+PER_PLACE = 12  # looks, on average
+MOST = 200  # looks until a push counts as missed
+ERRORS = {
+    "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
+    "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
+}
+
+
+def simulator(world: str, sensor: str) -> EmbeddedSimulator:
+    mapping = {"world": world, "sensor": sensor, "seed": 3, "unit_seed": 5, **ERRORS}
+    return EmbeddedSimulator(SimulationSetup.from_mapping(mapping, source="benchmark"))
+
+
+def pairs(robot: EmbeddedSimulator, count: int, first: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [
+        tuple(scan[are_returns(coordinates(scan))] for scan in (robot.scan(side, tick) for side in SIDES))
+        for tick in range(first, first + count)
+    ]
+
+
+def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile, np.ndarray, np.ndarray]:
+    """Return the calibration of a robot, where its left lidar is described, and footprint_from_base."""
+    left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
+    footprint = link_transform(parse_urdf(robot.nominal_description), {}, BASE_LINK, FOOTPRINT_LINK)
+    method = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
+    for pair in pairs(robot, 20):
+        method.add(*pair)
+    aligned = method.solve()
+    found = floor_method()(
+        left, aligned.right_to_left, footprint, FloorSettings(sensor=robot.sensor, observations=aligned.known)
+    )
+    for pair in pairs(robot, 10, 20):
+        found.add(*pair)
+    floor = found.solve()
+    path = folder / "calibration.yaml"
+    CalibrationFile().with_alignment(aligned, "robot").with_floor(floor, "robot", base_from_left=left).save(path)
+    replace(aligned.observations, floor=floor.by_units).save(path_beside(path))
+    return CalibrationFile.load(path), left, footprint
+
+
+def scatter(sensor: str, rooms: int) -> dict[str, np.ndarray]:
+    """Return the residuals (looks, n) of one look in each of many rooms, by vector, and print how they scatter."""
+    random, seen, sure = np.random.default_rng(1), {}, {}
+    with tempfile.TemporaryDirectory() as scratch:
+        file, left, footprint = calibrated(simulator("furnished_room", sensor), Path(scratch))
+        refused = 0
+        for number in range(rooms):
+            room = Room(
+                length=random.uniform(4, 9), width=random.uniform(3.5, 7), furniture=int(random.integers(2, 12)),
+                x=random.uniform(-1, 1), y=random.uniform(-1, 1), yaw=random.uniform(-3, 3), wall_rms=0.003, floor_rms=0.001,
+                glass=float(random.choice([0.0, 0.3])),
+            )  # fmt: skip
+            folder = Path(scratch) / str(number)
+            robot = simulator(str(write_room(room, random, folder)), sensor)
+            found = found_anew(file, pairs(robot, 2, 100), left, footprint, robot.sensor)
+            refused += bool(found.open_questions)
+            for name, (residual, covariance) in vectors_of(found).items():
+                seen.setdefault(name, []).append(residual)
+                sure.setdefault(name, []).append(np.sqrt(np.diag(covariance)))
+    print(f"{sensor}: {rooms} rooms, one look of two pairs each; {refused} could not tell all")
+    found = {name: np.array(residuals) for name, residuals in seen.items()}
+    for name, columns, scale, unit in (
+        ("lidars", slice(0, 3), 1e3, "mm"), ("lidars", slice(3, 6), np.degrees(1.0), "deg"),
+        ("floor", slice(0, 1), 1e3, "mm"), ("floor", slice(1, 3), np.degrees(1.0), "deg"),
+    ):  # fmt: skip
+        values = scale * found[name][:, columns]
+        said = scale * np.array(sure[name])[:, columns]
+        print(
+            f"  {name:<7} {unit:<4} mean {np.abs(values.mean(axis=0)).max():.3f}  scatter {values.std(axis=0).max():.3f}  "
+            f"largest {np.abs(values).max():.3f}  said standard deviation {np.median(said):.3f}"
+        )
+    return found
+
+
+class Drawn:
+    """Looks drawn from measured scatter: a place takes one of the measured residuals, a look adds noise of `noise` times it."""
+
+    def __init__(self, found: dict[str, np.ndarray], factor: float, seed: int, noise: float = 0.5):
+        self._random, self._found, self._factor, self._noise = np.random.default_rng(seed), found, factor, noise
+        self._place = self._left = self._count = 0
+        self._effect: dict[str, np.ndarray] = {}
+
+    def look(self, shift: dict[str, np.ndarray]) -> Look:
+        if not self._left:
+            self._place, self._left = self._place + 1, int(self._random.integers(1, 2 * PER_PLACE))
+            self._effect = {
+                name: self._factor * rows[self._random.integers(len(rows))] for name, rows in self._found.items()
+            }
+        self._left, self._count = self._left - 1, self._count + 1
+        vectors = {}
+        for name, rows in self._found.items():
+            sigma = self._noise * self._factor * rows.std(axis=0)
+            value = self._effect[name] + sigma * self._random.normal(size=len(sigma)) + shift.get(name, 0.0)
+            vectors[name] = (value, np.diag(sigma**2))
+        return Look(PERIOD * self._count, self._place, vectors)
+
+
+def false_alarms(found: dict[str, np.ndarray], factor: float, months: int) -> float:
+    """Return how many false alarms a month there are."""
+    looks, alarms = int(30 * 86400 / PERIOD), 0
+    for month in range(months):
+        watch, robot, alarmed = Watch(PERIOD), Drawn(found, factor, month), False
+        for _ in range(looks):
+            watch.add(robot.look({}))
+            alarms += bool(watch.changed) and not alarmed
+            alarmed = bool(watch.changed)
+    return alarms / months
+
+
+def noticed(watch: Watch, look: Look) -> bool:
+    watch.add(look)
+    return any(state.block.vector == "lidars" for state in watch.changed)
+
+
+def delays(
+    found: dict[str, np.ndarray], factor: float, size: float, columns: slice, runs: int, after: int
+) -> np.ndarray:
+    """Return after how many looks a shift in a direction of its own is noticed that comes after so many looks."""
+    result = []
+    for run in range(runs):
+        watch, robot = Watch(PERIOD), Drawn(found, factor, 1000 + run)
+        for _ in range(after):
+            watch.add(robot.look({}))
+        direction = np.random.default_rng(run).normal(size=3)
+        shift = np.zeros(6)
+        shift[columns] = size * direction / np.linalg.norm(direction)
+        result.append(next((count for count in range(1, MOST) if noticed(watch, robot.look({"lidars": shift}))), MOST))
+    return np.array(result)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sensor", default="jt128_sparse_real")
+    parser.add_argument("--rooms", type=int, default=24)
+    parser.add_argument("--months", type=int, default=6, help="of looks every five minutes, day and night")
+    parser.add_argument("--runs", type=int, default=40)
+    args = parser.parse_args()
+    found, factors = scatter(args.sensor, args.rooms), (1.0, 3.0)
+    print(f"{'scatter times':<44}" + "".join(f"{factor:>18g}" for factor in factors))
+    rates = [false_alarms(found, factor, args.months) for factor in factors]
+    print(f"{'false alarms a month':<44}" + "".join(f"{rate:>18.2f}" for rate in rates))
+    for what, size, columns in (
+        ("0.2 deg", ANGLE, slice(3, 6)), ("0.3 deg", 1.5 * ANGLE, slice(3, 6)), ("5 mm", LENGTH, slice(0, 3)),
+        ("10 mm", 2 * LENGTH, slice(0, 3)),
+    ):  # fmt: skip
+        for after in (1, 150):
+            found_after = [delays(found, factor, size, columns, args.runs, after) for factor in factors]
+            name = f"{what}, after {after} looks: median, 90 %, most"
+            texts = [f"{np.median(d):.0f}, {np.percentile(d, 90):.0f}, {d.max():.0f}" for d in found_after]
+            print(f"{name:<44}" + "".join(f"{text:>18}" for text in texts))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,373 @@
+"""Does a calibration go on to hold? A sequential test over looks that are taken now and then while the robot stands.
+
+A look finds lidar to lidar and floor anew, and where each lidar is against the robot's own surfaces, and gives for each of
+these *blocks* the residual against the stored calibration with its covariance. Each block is tested along a set of directions
+for a shift of a given size with Page's cumulative sum of log-likelihood ratios (CUSUM, Biometrika 41, 1954).
+
+Looks from one standing place share what that place does to them (surfaces that are not flat, glass, a floor that slopes), so
+they are no independent evidence. A place has an effect of its own, normal with a standard deviation that is estimated from
+the scatter of the places themselves and never taken for smaller than a prior one. The evidence of a place is that of the mean
+of its last looks, and it is bounded however long the robot stands there; that of several places adds up:
+
+    S = max(0, S of the places before) + max_k  d / (G + R_k) * (m_k - d / 2)
+
+with the shift `d` that is looked for, the mean `m_k` of the last k looks along a direction, its variance `R_k`, and the places'
+variance `G`. The exponential of each summand has expectation 1 while nothing has changed, so with the threshold
+ln(directions * looks a month * WINDOW) there is less than about one false alarm a month.
+
+Where the lidars are on the robot, a single arm pose tells only up to what the robot's model is wrong in, which is the same in
+every look of that pose. So the first looks of a pose are the baseline of those that follow. The baseline's own error is the same
+for all of them: it counts with the place's effect, and places do not add up.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from stretch_sim_cal.calibration.mounts.rays import PosedSample
+from stretch_sim_cal.calibration.verification import FoundAnew
+from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
+
+WINDOW = 10  # looks of one place that count
+MONTH = 30 * 86400.0  # s
+LENGTH, ANGLE = 5e-3, math.radians(0.2)  # the shifts (m, rad) that are looked for
+# Of a place's effect beforehand (m, rad; one standard deviation): twice what generated rooms do to realistic lidars
+# (benchmarks/watch.py), since real rooms do more.
+PLACE_LENGTH, PLACE_ANGLE = 7e-4, math.radians(0.02)
+PLACES_NEEDED = 6  # steps from place to place, of which the median says something
+STEPS_NEEDED = 20  # from look to look, likewise
+FIRST = 2.0  # times the prior standard deviation that a place's effect is taken to have until then
+REMEMBERED = 200  # places
+MEDIANS = {1: 0.4549, 2: math.log(2.0), 3: 0.7887}  # of chi-squared over its degrees of freedom
+OVER = 0.5  # of the threshold, below which a change is over
+CAP = 2.0  # thresholds that a sum may reach: what was temporary is over after about as many places as it took
+BASELINE_LOOKS = 20  # with the arm in one pose, before where its lidars are on the robot is compared with them
+
+HOLDS, CHANGED = "holds", "changed"
+
+
+def _directions(size: int) -> np.ndarray:
+    """Return unit vectors (M, size) both ways along axes and diagonals: no vector is more than 28 deg from one of them."""
+    vectors = np.array([v for v in product((-1, 0, 1), repeat=size) if any(v)], dtype=float)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One thing that is watched: columns of its look's vector that are lengths (m) or angles (rad), tested for a `shift`; a
+    place's effect has the standard deviation `place` beforehand. `remedy` is what to do if it has changed."""
+
+    name: str
+    vector: str
+    columns: slice
+    angular: bool
+    remedy: str
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the evidence of several places does."""
+        return self.vector not in SIDES
+
+    @property
+    def shift(self) -> float:
+        return ANGLE if self.angular else LENGTH
+
+    @property
+    def place(self) -> float:
+        return PLACE_ANGLE if self.angular else PLACE_LENGTH
+
+    def say(self, value: float) -> str:
+        """Return a length or an angle with its unit."""
+        return f"{math.degrees(value):.2f} deg" if self.angular else f"{1e3 * value:.1f} mm"
+
+
+_ANEW = "calibrate again (ros_calibrate_robot), after looking whether a lidar or its bracket is loose"
+_FLOOR = "look whether the robot stands on its floor with all wheels; if it does, calibrate again (ros_calibrate_robot --from floor)"
+BLOCKS = (
+    Block("lidar to lidar, translation", "lidars", slice(0, 3), False, _ANEW),
+    Block("lidar to lidar, rotation", "lidars", slice(3, 6), True, _ANEW),
+    Block("floor, height", "floor", slice(0, 1), False, _FLOOR),
+    Block("floor, tilt", "floor", slice(1, 3), True, _FLOOR),
+    *(
+        Block(f"{side} lidar on the robot, {what}", side, columns, what == "rotation", _ANEW)
+        for side in SIDES for what, columns in (("translation", slice(0, 3)), ("rotation", slice(3, 6)))
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look gave: at `stamp` (s), at the standing place of that number, residual (n,) and covariance (n, n) by vector:
+    `lidars` (twist in the left lidar's frame), `floor` (height, tilt about x, about y), `left` and `right` (twists about the
+    lidar's origin, base_link's axes, of where its returns from the robot have it against where it is stored to be). `arm` names
+    the arm's pose, `refused` says why something is missing."""
+
+    stamp: float
+    place: int
+    vectors: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    arm: str = ""
+    refused: tuple[str, ...] = ()
+
+
+def vectors_of(found: FoundAnew) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the residuals of what was found anew against the stored calibration."""
+    vectors = {}
+    if found.aligned is not None:
+        twist = log(found.aligned.right_to_left @ inverse(found.file.right_to_left))
+        vectors["lidars"] = (twist, found.aligned.covariance)
+    if found.floor is not None:
+        up = np.array([0.0, 0.0, 1.0])
+        before, now = found.file.floor_plane.facing(up), found.floor.plane.facing(up)
+        tilt = np.cross(before.normal, now.normal)
+        vectors["floor"] = (np.array([now.offset - before.offset, tilt[0], tilt[1]]), found.floor.covariance)
+    return vectors
+
+
+OWN_GATE = 0.03  # m along the ray: further off it is not of the model
+OWN_INCIDENCE = 0.3  # cosine; more grazing, the range says little
+OWN_PRIOR = (0.02, math.radians(2.0))  # m, rad: what lies between the stored pose and what a look may show
+OWN_NOISE = 1e-3  # m; no lidar's returns scatter by less about a model
+OWN_STEPS, OWN_TUKEY, OWN_ENOUGH = 5, 4.7, 100
+
+
+def own_twist(
+    model: PosedSample, side: str, base_from_lidar: np.ndarray, points: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return by which twist (6,) about the lidar's origin its returns (N, 3) from the robot are best explained, and its
+    covariance (6, 6); None for too few returns. What the model is wrong in is in it, the same in every look of one arm pose."""
+    matches = model.match(points, base_from_lidar, OWN_GATE, OWN_INCIDENCE)
+    if len(matches.distances) < OWN_ENOUGH:
+        return None
+    jacobian = np.column_stack([matches.normals, np.cross(matches.hits - base_from_lidar[:3, 3], matches.normals)])
+    prior = np.diag([OWN_PRIOR[0] ** -2] * 3 + [OWN_PRIOR[1] ** -2] * 3)
+    twist = np.zeros(6)
+    for _ in range(OWN_STEPS):
+        residual = matches.distances + jacobian @ twist
+        noise = max(1.4826 * float(np.median(np.abs(residual))), OWN_NOISE)
+        share = residual / (OWN_TUKEY * noise)
+        weights = np.where(np.abs(share) < 1.0, (1.0 - share**2) ** 2, 0.0) / noise**2
+        information = (jacobian * weights[:, None]).T @ jacobian + prior
+        twist = twist - np.linalg.solve(information, (jacobian * weights[:, None]).T @ residual + prior @ twist)
+    return twist, np.linalg.inv(information)
+
+
+AZIMUTHS, ELEVATIONS = 180, 60
+SAME_WITHIN, SAME_SHARE, FEWEST = 0.05, 0.8, 200  # m, of the directions, and how many of them are needed
+
+
+class Panorama:
+    """How far a lidar sees in every direction: tells whether the robot stands where it stood."""
+
+    def __init__(self, points: np.ndarray):
+        ranges = np.linalg.norm(points, axis=1)
+        azimuth = np.arctan2(points[:, 1], points[:, 0]) / (2 * np.pi) % 1.0
+        elevation = np.arcsin(np.clip(points[:, 2] / np.maximum(ranges, 1e-9), -1, 1)) / np.pi + 0.5
+        cell = (azimuth * AZIMUTHS).astype(int) % AZIMUTHS * ELEVATIONS + np.minimum(
+            (elevation * ELEVATIONS).astype(int), ELEVATIONS - 1
+        )
+        self._ranges = np.full(AZIMUTHS * ELEVATIONS, np.nan)
+        order = np.lexsort((ranges, cell))
+        cells, first, counts = np.unique(cell[order], return_index=True, return_counts=True)
+        self._ranges[cells] = ranges[order][first + counts // 2]
+
+    def same(self, other: "Panorama") -> bool:
+        """Return whether most directions show the same range; a person who walked by changes few."""
+        both = np.isfinite(self._ranges) & np.isfinite(other._ranges)
+        if both.sum() < FEWEST:
+            return False
+        apart = np.abs(self._ranges[both] - other._ranges[both])
+        return bool(np.mean(apart < SAME_WITHIN * np.maximum(1.0, self._ranges[both])) > SAME_SHARE)
+
+
+@dataclass
+class Standing:
+    """The last looks at one place, for one block: residuals (n,) and covariances (n, n)."""
+
+    place: int
+    residuals: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
+    covariances: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
+    stamps: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    @property
+    def mean(self) -> np.ndarray:
+        return np.mean(self.residuals, axis=0)
+
+    @property
+    def variance(self) -> float:
+        """Of the mean, the mean over its components."""
+        return float(np.trace(np.sum(self.covariances, axis=0))) / len(self.residuals) ** 2 / len(self.residuals[0])
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known of a block: its `verdict`, by how much (m or rad) it is off in the direction in which it is most, with the
+    standard deviation of that, since when (s), and which `shift` would be noticed within ten looks."""
+
+    block: Block
+    verdict: str
+    value: float
+    deviation: float
+    since: float | None
+    noticeable: float
+
+    def sentence(self) -> str:
+        """Return the state as one line."""
+        off = f"{self.block.say(self.value)} from the stored calibration, standard deviation {self.block.say(self.deviation)}"
+        if self.verdict == CHANGED:
+            return f"{self.block.name} has changed: {off}; {self.block.remedy}"
+        return f"{self.block.name}: {off}; a change of {self.block.say(self.noticeable)} would be noticed within {WINDOW} looks"
+
+
+class BlockTest:
+    """The sequential test of one block."""
+
+    def __init__(self, block: Block, threshold: float):
+        self.block, self.threshold = block, threshold
+        self.directions = _directions(block.columns.stop - block.columns.start)
+        self._before = np.zeros(len(self.directions))  # sums of the places before, per direction
+        self._began: list[float | None] = [None] * len(self.directions)  # when each of them left zero
+        self._now: Standing | None = None
+        self._steps: deque[float] = deque(maxlen=REMEMBERED)  # squared, from place to place, over what looks explain
+        self._within: deque[float] = deque(maxlen=REMEMBERED)  # squared, from look to look, over what is expected
+        self._last: Standing | None = None
+        self._sums = self._before.copy()
+        self.changed = False  # whether the shift that is looked for is there
+        self._common = np.zeros(len(self.directions))
+
+    def add(
+        self, stamp: float, place: int, residual: np.ndarray, covariance: np.ndarray, common: np.ndarray | None = None
+    ) -> None:
+        """Take a look's residual (n,) and covariance (n, n) of this block's columns; `common` (n, n) is that of an error that
+        all looks share."""
+        if common is not None:
+            self._common = np.einsum("di,ij,dj->d", self.directions, common, self.directions) + self.place_variance
+        if self._now is not None and self._now.place != place:
+            self._leave()
+        if self._now is None:
+            self._now = Standing(place)
+        elif self._now.residuals:
+            expected = np.diag(covariance + self._now.covariances[-1])
+            self._within.extend((residual - self._now.residuals[-1]) ** 2 / expected)
+        self._now.residuals.append(residual)
+        self._now.covariances.append(covariance)
+        self._now.stamps.append(stamp)
+        self._sums = np.minimum(self._before + self._evidence()[0], CAP * self.threshold)
+        # What was noticed is not taken back by a look or two that say less.
+        self.changed = self._sums.max() >= (OVER * self.threshold if self.changed else self.threshold)
+
+    def _leave(self) -> None:
+        """The robot goes: what its place said is added up."""
+        sums, began = self._sums, self._evidence()[1]
+        for index, value in enumerate(sums):
+            if value <= 0.0:
+                self._began[index] = None
+            elif self._began[index] is None:
+                self._began[index] = self._now.stamps[began[index]]
+        if self.block.adds_up:
+            self._before = np.maximum(sums, 0.0)
+        if self._last is not None:
+            step = self._now.mean - self._last.mean
+            explained = self._scale * (self._now.variance + self._last.variance)
+            self._steps.append(float(step @ step) / len(step) / 2.0 / MEDIANS[len(step)] - explained / 2.0)
+        self._last, self._now = self._now, None
+
+    def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log-likelihood ratio of the present place along each direction, and from which of its looks on."""
+        along = np.array(self._now.residuals)[::-1] @ self.directions.T
+        covariances = np.array(self._now.covariances)[::-1]
+        spread = np.einsum("di,kij,dj->kd", self.directions, covariances, self.directions)
+        counts = np.arange(1, len(along) + 1)[:, None]
+        means, variances = np.cumsum(along, axis=0) / counts, self._scale * np.cumsum(spread, axis=0) / counts**2
+        shift = self.block.shift
+        ratios = shift / (self.place_variance + self._common + variances) * (means - shift / 2.0)
+        best = ratios.argmax(axis=0)
+        return ratios[best, np.arange(len(best))], len(along) - 1 - best
+
+    @property
+    def _scale(self) -> float:
+        """How many times larger the looks of one place scatter than their covariance says; at least 1."""
+        enough = len(self._within) >= STEPS_NEEDED
+        return max(1.0, float(np.median(self._within)) / MEDIANS[1]) if enough else 1.0
+
+    @property
+    def place_variance(self) -> float:
+        """Of a place's effect: the prior one, or what the places themselves show if that is more."""
+        prior = self.block.place**2
+        if len(self._steps) < PLACES_NEEDED:
+            return FIRST**2 * prior
+        # A shift is one large step among many: the median does not see it.
+        return max(prior, float(np.median(self._steps)))
+
+    def state(self) -> State:
+        """Return what is known now."""
+        worst = int(np.argmax(self._sums))
+        residuals = self._now.residuals if self._now else []
+        if not residuals:
+            return State(self.block, HOLDS, 0.0, 0.0, None, self.block.shift)
+        evidence, first = self._evidence()
+        changed = self.changed
+        start = int(first[worst])
+        used = np.array(residuals)[start:]
+        spread = sum(self.directions[worst] @ r @ self.directions[worst] for r in list(self._now.covariances)[start:])
+        alike = self.place_variance + self._common[worst]
+        deviation = math.sqrt(alike + self._scale * spread / len(used) ** 2)
+        value = used.mean(axis=0)
+        size = float(np.linalg.norm(value)) if changed else float(np.linalg.norm(self._now.mean))
+        since = self._began[worst] or self._now.stamps[start] if changed else None
+        settled = alike + self._scale * max(float(np.trace(r)) / len(r) for r in self._now.covariances) / WINDOW
+        # The shift s for which WINDOW looks give the threshold: d / V (s - d / 2) = h, in the direction worst covered.
+        noticeable = (self.threshold * settled / self.block.shift + self.block.shift / 2.0) / math.cos(
+            math.radians(28.0)
+        )
+        return State(self.block, CHANGED if changed else HOLDS, size, deviation, since, noticeable)
+
+
+class Watch:
+    """All blocks of one stored calibration; `period` (s) is the time from look to look, which the rate of false alarms, one in
+    `every` s, counts in."""
+
+    def __init__(self, period: float, every: float = MONTH):
+        count = sum(len(_directions(block.columns.stop - block.columns.start)) for block in BLOCKS)
+        threshold = math.log(count * WINDOW * max(every / period, 1.0))
+        self.tests = {block.name: BlockTest(block, threshold) for block in BLOCKS}
+        self._seen: set[str] = set()
+        self._baselines: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
+
+    def add(self, look: Look) -> None:
+        """Take a look. One whose data said nothing of a block leaves that block as it is."""
+        for name, (residual, covariance) in look.vectors.items():
+            common = None
+            if name in SIDES:
+                learned = self._baselines.setdefault((name, look.arm), [])
+                if len(learned) < BASELINE_LOOKS:
+                    learned.append((residual, covariance))
+                    continue
+                residual = residual - np.mean([known for known, _ in learned], axis=0)
+                common = np.sum([known for _, known in learned], axis=0) / len(learned) ** 2
+            for test in self.tests.values():
+                if test.block.vector == name:
+                    columns = test.block.columns
+                    shared = None if common is None else common[columns, columns]
+                    test.add(look.stamp, look.place, residual[columns], covariance[columns, columns], shared)
+                    self._seen.add(test.block.name)
+
+    def states(self) -> list[State]:
+        """Return what is known of every block that was seen so far."""
+        return [test.state() for name, test in self.tests.items() if name in self._seen]
+
+    @property
+    def changed(self) -> list[State]:
+        return [test.state() for test in self.tests.values() if test.changed]
+
+
+def moved_lidar(states: Sequence[State]) -> str:
+    """Return which lidar has moved, as far as the robot's own returns tell; "" if they do not."""
+    named = {side for side in SIDES for state in states if state.verdict == CHANGED and state.block.vector == side}
+    lidars = any(state.verdict == CHANGED and state.block.vector == "lidars" for state in states)
+    if not lidars or not named:
+        return ""
+    return f"the {named.pop()} lidar has moved" if len(named) == 1 else "both lidars have moved"

@@ -1,0 +1,105 @@
+"""What the watch of a calibration has seen, in a small SQLite file: every look, and every change that was noticed."""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.calibration.calibration_file import default_path
+from stretch_sim_cal.calibration.watch import Look
+from stretch_sim_cal.errors import InputError
+
+FILE_NAME = "calibration_watch.sqlite"
+KEPT = 400 * 86400.0  # s: a year, and one to compare with. A look takes 2 kB
+TABLES = """
+CREATE TABLE IF NOT EXISTS looks (
+    stamp REAL NOT NULL, calibration TEXT NOT NULL, place INTEGER NOT NULL, arm TEXT NOT NULL, refused TEXT NOT NULL,
+    vectors TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS changes (
+    stamp REAL NOT NULL, calibration TEXT NOT NULL, block TEXT NOT NULL, since REAL, value REAL NOT NULL,
+    deviation REAL NOT NULL, sentence TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS looks_by_stamp ON looks (stamp);
+"""
+
+
+@dataclass(frozen=True)
+class NoticedChange:
+    """A change as it was noticed at `stamp` (s), `since` when, by how much (m or rad) and with which standard deviation."""
+
+    stamp: float
+    calibration: str
+    block: str
+    since: float | None
+    value: float
+    deviation: float
+    sentence: str
+
+
+def default_history() -> Path:
+    """Return where a robot's history is: beside its calibration file."""
+    return default_path().with_name(FILE_NAME)
+
+
+class History:
+    """The file; `calibration` in its rows is the digest of the calibration file that a look was held against."""
+
+    def __init__(self, path: Path, must_exist: bool = False):
+        if must_exist and not path.is_file():
+            raise InputError(f"{path}: there is no history yet; ros_watch_calibration writes it")
+        self.path = path
+        with self._errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, timeout=10.0)
+            self._database.execute(
+                "PRAGMA journal_mode=WAL"
+            )  # a reader never stops the watch, and no look is half written
+            self._database.executescript(TABLES)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def add(self, look: Look, calibration: str) -> None:
+        """Write a look, and forget those of more than `KEPT` ago."""
+        vectors = {
+            name: [residual.tolist(), covariance.tolist()] for name, (residual, covariance) in look.vectors.items()
+        }
+        row = (look.stamp, calibration, look.place, look.arm, json.dumps(look.refused), json.dumps(vectors))
+        with self._errors(), self._database:
+            self._database.execute("INSERT INTO looks VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._database.execute("DELETE FROM looks WHERE stamp < ?", (look.stamp - KEPT,))
+
+    def note(self, change: NoticedChange) -> None:
+        """Write a change."""
+        with self._errors(), self._database:
+            self._database.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(vars(change).values()))
+
+    def looks(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Look]]:
+        """Return the looks from a time (s) on, oldest first, each with its calibration; of one calibration if it is given."""
+        query = "SELECT * FROM looks WHERE stamp >= ? AND (? IS NULL OR calibration = ?) ORDER BY stamp"
+        with self._errors():
+            rows = self._database.execute(query, (since, calibration, calibration)).fetchall()
+        return [(row[1], _look(row)) for row in rows]
+
+    def changes(self, since: float = 0.0) -> list[NoticedChange]:
+        """Return the changes from a time (s) on, oldest first."""
+        with self._errors():
+            rows = self._database.execute("SELECT * FROM changes WHERE stamp >= ? ORDER BY stamp", (since,)).fetchall()
+        return [NoticedChange(*row) for row in rows]
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise InputError(f"{self.path}: {error}; move the file away to begin a new history") from error
+
+
+def _look(row: tuple) -> Look:
+    stamp, _, place, arm, refused, vectors = row
+    known = {name: tuple(np.array(part) for part in parts) for name, parts in json.loads(vectors).items()}
+    return Look(stamp, place, known, arm, tuple(json.loads(refused)))

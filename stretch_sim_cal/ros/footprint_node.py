@@ -1,0 +1,114 @@
+"""`ros_publish_footprint [FILE]`: the fitted body shape as Nav2's footprint, and its stop zone for Nav2's collision monitor; both
+follow the arm.
+
+config/nav2/body_shape.yaml has the parameters of Nav2's side.
+"""
+
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.spatial import ConvexHull
+
+from stretch_sim_cal.calibration.body.model import BodyShapeModel, load_body_shape_model
+from stretch_sim_cal.calibration.body.settings import find_settings, zone_settings
+from stretch_sim_cal.calibration.calibration_file import default_path
+from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.shapes import ConvexPolygon, Shape, circumscribed_polygon
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.subscription import JointListener
+
+EVERY = 0.1  # s between looks at the joints; the arm moves at most 3 cm meanwhile
+REPEAT = 10  # looks after which an unchanged footprint is sent again: for a Nav2 that was started late
+CORNERS = 24  # of the polygons: at most 1 % beyond a circle
+STALE = 1.0  # s without /joint_states after which nobody knows where the arm is
+NEEDED = {"arm": "arm_dependent", "wrist_yaw": "yaw_dependent"}
+
+
+def default_model() -> Path:
+    """Return where ros_calibrate_robot puts the robot's body shape."""
+    return default_path().with_name("body_shape_model.yaml")
+
+
+def anywhere(model: BodyShapeModel) -> Shape:
+    """Return a shape that covers the robot wherever its arm is, as far as the model was fitted."""
+    corners = [circumscribed_polygon(shape, CORNERS).corners for row in model.shapes for shape in row]
+    points = np.concatenate(corners)
+    return ConvexPolygon(points[ConvexHull(points).vertices])
+
+
+class Footprint:
+    """Publishes the polygons as the joints change."""
+
+    def __init__(self, context: NodeContext, model: BodyShapeModel, settings: ZoneSettings):
+        from geometry_msgs.msg import Polygon, PolygonStamped
+
+        self._context, self._model, self._settings = context, model, settings
+        self._joints = JointListener(context)
+        self._anywhere = anywhere(model)
+        create = context.node.create_publisher
+        self._footprints = [create(Polygon, topic, 1) for topic in context.options.topics.split(",") if topic.strip()]
+        self._stop_zone = create(PolygonStamped, "stop_zone", 1)
+        self._heard, self._messages = 0.0, 0
+        self._sent: tuple = ()
+        self._looks = 0
+        self._said: set[str] = set()
+        context.every(EVERY, self.publish)
+
+    def publish(self) -> None:
+        """Publish both polygons if the shape is another than before, and every so often."""
+        shape = self._shape()
+        self._looks += 1
+        key = tuple(shape.vector)
+        if key == self._sent and self._looks % REPEAT:
+            return
+        from stretch_sim_cal.ros.messages import polygon
+
+        self._sent = key
+        stamp, frame = self._context.node.get_clock().now().nanoseconds, self._context.options.footprint_frame
+        footprint = circumscribed_polygon(shape.inflated(self._context.options.padding), CORNERS).corners
+        for publisher in self._footprints:
+            publisher.publish(polygon(footprint, frame, stamp).polygon)
+        outer = circumscribed_polygon(Zones.around(shape, self._settings).outer, CORNERS).corners
+        self._stop_zone.publish(polygon(outer, frame, stamp))
+
+    def _shape(self) -> Shape:
+        """Return the shape for where the arm is; for anywhere while nobody says, or it is where the model was not fitted."""
+        if self._joints.messages != self._messages:
+            self._heard, self._messages = time.monotonic(), self._joints.messages
+        joints = self._joints.commanded
+        missing = [joint for joint, switch in NEEDED.items() if getattr(self._model, switch) and joint not in joints]
+        if missing or time.monotonic() - self._heard > STALE:
+            self._say("silent", "nobody says where the arm is: the footprint is that of the arm anywhere")
+            return self._anywhere
+        self._said.discard("silent")
+        outside = self._model.outside_of_coverage(joints)
+        if outside:
+            low, high = self._model.covers[outside[0]]
+            self._say("outside", f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
+                      "the footprint is that of the arm anywhere, and the robot may reach outside of it")  # fmt: skip
+            return self._anywhere
+        self._said.discard("outside")
+        return self._model.shape_at(joints.get("arm", 0.0), joints.get("wrist_yaw", 0.0))
+
+    def _say(self, what: str, sentence: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            self._context.log.warning(sentence)
+
+
+def publish_footprint(context: NodeContext) -> None:
+    """Publish the footprint until a signal ends the node. Raises `InputError` for a model that cannot be used."""
+    options = context.options
+    path = context.arguments.file or default_model()
+    if not Path(path).is_file():
+        raise InputError(
+            f"{path}: there is no body shape yet; run ros_calibrate_robot, or name the file of fit_body_shape_model"
+        )
+    model = load_body_shape_model(path)
+    for warning in model.warnings:
+        context.log.warning(warning)
+    Footprint(context, model, zone_settings(find_settings(options.settings)))
+    print(f"publishing the footprint of {path} on {options.topics} and the stop zone on /stop_zone", flush=True)
+    context.spin()

@@ -1,0 +1,240 @@
+"""`ros_watch_calibration`: looks now and then, while the robot stands, whether the stored calibration still holds, and says on
+/diagnostics and in its output what has changed, by how much, since when, and what to do."""
+
+import datetime
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.rays import posed
+from stretch_sim_cal.calibration.verification import found_anew
+from stretch_sim_cal.calibration.watch import CHANGED, Look, Panorama, State, Watch, moved_lidar, own_twist, vectors_of
+from stretch_sim_cal.calibration.watch_history import History, NoticedChange, default_history
+from stretch_sim_cal.command import one_line
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording.joint_states import commanded_joints
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.ros.calibration_in_use import usable_calibration
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.mounts_solve import MountedRobot
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.subscription import JointListener
+from stretch_sim_cal.ros.watchdog import Watchdog
+from stretch_sim_cal.sensor.sensor import sensor_called
+
+STILL_FOR = 1.0  # s between the first pair and the last: what moved meanwhile is seen
+REPEAT = 5.0  # s; diagnostic_aggregator takes what is silent for longer for dead
+ARM_GRID = 0.05  # m, rad: poses of the arm that are one
+REPLAYED = 2000  # looks of the history that the test goes on from
+
+
+class Watcher:
+    """Takes looks, keeps the history, publishes the diagnostics."""
+
+    def __init__(self, context: NodeContext):
+        from diagnostic_msgs.msg import DiagnosticArray
+
+        self._context, self._options = context, context.options
+        self._sensor = sensor_called(self._options.sensor)
+        self._path = Path(self._options.calibration_file or default_path()).expanduser()
+        self._watchdog = Watchdog(self._options.timeout, context.log.warning)
+        self._frames = FrameListener(context)
+        self._joints = JointListener(context)
+        self._history = History(Path(self._options.history or default_history()).expanduser())
+        self._publisher = context.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._calibration, self._digest, self._watch = self._read()
+        self._robot: MountedRobot | None = None
+        self._last: Panorama | None = None
+        self._told: set[str] = set()
+        self._open: tuple[str, ...] = ()
+        self.looks = 0
+        context.every(REPEAT, self._publish)
+
+    def _read(self) -> tuple[CalibrationFile, str, Watch]:
+        """Read the calibration, and let the test go on from the looks that were held against it before."""
+        file = usable_calibration(self._path)
+        if file.right_to_left is None:
+            raise InputError(f"{self._path}: holds no alignment of the lidars; run ros_align_dual_lidar first")
+        digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
+        watch, before = Watch(self._options.period), self._history.looks(calibration=digest)[-REPLAYED:]
+        for _, look in before:
+            watch.add(look)
+        self._place = before[-1][1].place + 1 if before else 1
+        if before:
+            self._context.log.info(
+                f"going on after {len(before)} looks at {self._path}, the last {_when(before[-1][1].stamp)}"
+            )
+        return file, digest, watch
+
+    def look(self) -> str:
+        """Take one look and return what came of it as a line. Raises `RunFailure` if the lidars are silent."""
+        self._refresh()
+        pairs = self._pairs()
+        first, last = (Panorama(pair.left[:, :3]) for pair in (pairs[0], pairs[-1]))
+        self.looks += 1
+        if not first.same(last):
+            return "the robot moves: no look"
+        if self._last is None or not last.same(self._last):
+            self._place += 1
+        self._last = last
+        look = self._held_against(pairs)
+        self._open = look.refused
+        self._history.add(look, self._digest)
+        self._watch.add(look)
+        self._tell(look.stamp)
+        self._publish()
+        if look.refused:
+            return f"cannot tell: {look.refused[0]}"
+        return "; ".join(state.sentence() for state in self._watch.changed) or self._said()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything has changed."""
+        return bool(self._watch.changed)
+
+    def _said(self) -> str:
+        largest = {state.block.name: state for state in self._watch.states()}
+        parts = [f"{name} {state.block.say(state.value)}" for name, state in largest.items()]
+        return f"holds; off by {', '.join(parts)}" if parts else "holds as far as can be told"
+
+    def _refresh(self) -> None:
+        digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16] if self._path.is_file() else ""
+        if digest == self._digest:
+            return
+        try:
+            self._calibration, self._digest, self._watch = self._read()
+        except InputError as error:
+            self._context.log.warning(f"{error}; what was read before stays in use")
+            return
+        self._told.clear()
+        self._context.log.info(f"{self._path} has changed: watched anew")
+
+    def _pairs(self) -> list[CloudPair]:
+        """Return pairs of clouds, the last of them a while after the first; the lidars are listened to only meanwhile."""
+        pairs: list[CloudPair] = []
+        clouds = CloudPairs(self._context, self._options, self._watchdog, on_pair=pairs.append)
+        try:
+            while len(pairs) < self._options.pairs or pairs[-1].stamp - pairs[0].stamp < 1e9 * STILL_FOR:
+                self._context.spin_once()
+                self._watchdog.tick()
+        finally:
+            clouds.close()
+        return [*pairs[: self._options.pairs - 1], pairs[-1]]
+
+    def _held_against(self, pairs: list[CloudPair]) -> Look:
+        options, stamp = self._options, time.time()
+        (left, right) = self._frames.wait_for(
+            *((options.base_link_frame, frame) for frame in (options.left_lidar_frame, options.right_lidar_frame)),
+            watchdog=self._watchdog,
+        )  # fmt: skip
+        try:
+            footprint = self._frames.lookup(options.footprint_frame, options.base_link_frame)
+        except InputError:  # older descriptions begin at base_link
+            footprint = np.eye(4)
+        found = found_anew(self._calibration, [(p.left, p.right) for p in pairs], left, footprint, self._sensor)
+        vectors, refused = vectors_of(found), list(found.open_questions)
+        arm = ""
+        try:
+            own, arm = self._own(pairs, {"left": left, "right": right})
+            vectors |= own
+        except InputError as error:
+            refused.append(f"the robot's own returns: {error}")
+        return Look(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
+
+    def _own(self, pairs: list[CloudPair], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
+        """Return where each lidar is against its returns from the robot, and the arm's pose."""
+        if self._frames.description is None:
+            raise InputError("no /robot_description")
+        if self._robot is None:
+            self._robot = MountedRobot(parse_urdf(self._frames.description, "/robot_description"))
+        joints = commanded_joints(self._joints.positions)
+        if "lift" not in joints:
+            raise InputError("no lift on /joint_states")
+        mounts = stored_mounts(self._calibration)
+        poses = described if mounts is None else mounts.base_from_lidar
+        clouds = {side: np.concatenate([getattr(pair, side)[:, :3] for pair in pairs]).astype(float) for side in SIDES}
+        positions = joint_positions(self._robot.model, self._joints.positions)
+        (model,) = posed([self._robot.sample("look", positions, **clouds)], self._robot.surfaces, {})
+        found = {side: own_twist(model, side, poses[side], model.around(side, poses[side])) for side in SIDES}
+        arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))
+        return {side: twist for side, twist in found.items() if twist is not None}, arm
+
+    def _tell(self, stamp: float) -> None:
+        """Say once, and write down, what has changed."""
+        changed = self._watch.changed
+        self._told &= {state.block.name for state in changed}
+        for state in changed:
+            if state.block.name in self._told:
+                continue
+            self._told.add(state.block.name)
+            moved = moved_lidar(self._watch.states())
+            sentence = f"{state.sentence()} (since {_when(state.since)}{f'; {moved}' if moved else ''})"
+            self._context.log.error(sentence)
+            self._history.note(
+                NoticedChange(
+                    stamp, self._digest, state.block.name, state.since, state.value, state.deviation, sentence
+                )
+            )
+
+    def _publish(self) -> None:
+        from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+
+        message = DiagnosticArray()
+        message.header.stamp = self._context.node.get_clock().now().to_msg()
+        message.status = [_status(state) for state in self._watch.states()]
+        if not message.status or self._open:
+            why = self._open[0] if self._open else "no look yet"
+            level = DiagnosticStatus.STALE if not message.status else DiagnosticStatus.WARN
+            message.status.append(DiagnosticStatus(level=level, name="calibration: look", message=why))
+        for status in message.status:
+            status.hardware_id = str(self._calibration.path)
+        self._publisher.publish(message)
+
+
+def _status(state: State):
+    from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+
+    values = {
+        "off by": state.block.say(state.value), "standard deviation": state.block.say(state.deviation),
+        "noticed within ten looks": state.block.say(state.noticeable),
+        "since": _when(state.since) if state.since else "", "to do": state.block.remedy if state.verdict == CHANGED else "",
+    }  # fmt: skip
+    return DiagnosticStatus(
+        level=DiagnosticStatus.ERROR if state.verdict == CHANGED else DiagnosticStatus.OK,
+        name=f"calibration: {state.block.name}", message=state.sentence(),
+        values=[KeyValue(key=key, value=value) for key, value in values.items() if value],
+    )  # fmt: skip
+
+
+def _when(stamp: float | None) -> str:
+    return "-" if stamp is None else datetime.datetime.fromtimestamp(stamp).isoformat(" ", timespec="minutes")
+
+
+def watch(context: NodeContext) -> int:
+    """Look every period, and seldom enough for the share of a core that the looks may take; with a number of looks, end after
+    them, with 1 if something has changed."""
+    options, watcher = context.options, Watcher(context)
+    print(f"watching {options.calibration_file or default_path()}", flush=True)
+    while True:
+        began, used = time.monotonic(), time.process_time()
+        try:
+            print(watcher.look(), flush=True)
+        except RunFailure as failure:  # a driver that is restarted comes back
+            if options.looks:
+                raise
+            context.log.warning(f"{failure}; the next look is in {options.period:.0f} s")
+        if options.looks and watcher.looks >= options.looks:
+            if watcher.changed:
+                raise Refused("the calibration does not hold any more; see above")
+            return 0
+        used = time.process_time() - used
+        until = began + max(options.period, used / options.share)
+        context.spin_until(lambda until=until: time.monotonic() >= until)

@@ -1,0 +1,156 @@
+"""The sequential test over looks at a calibration: quiet while nothing changes, quick when something does."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.verification import found_anew
+from stretch_sim_cal.calibration.watch import WINDOW, Look, Panorama, Watch, moved_lidar, vectors_of
+from stretch_sim_cal.calibration.watch_history import History, NoticedChange
+from stretch_sim_cal.errors import InputError
+
+PERIOD = 300.0
+MM, DEG = 1e-3, np.deg2rad(1.0)
+# Standard deviations of looks, and of what a place adds, as the benchmark measures them in generated rooms, times two.
+NOISE = {"lidars": [0.5 * MM] * 3 + [0.01 * DEG] * 3, "floor": [0.6 * MM, 0.02 * DEG, 0.02 * DEG],
+         "left": [1 * MM] * 3 + [0.1 * DEG] * 3, "right": [1 * MM] * 3 + [0.1 * DEG] * 3}  # fmt: skip
+PLACE = {"lidars": [0.6 * MM] * 3 + [0.02 * DEG] * 3, "floor": [0.6 * MM, 0.02 * DEG, 0.02 * DEG],
+         "left": [0.3 * MM] * 3 + [0.02 * DEG] * 3, "right": [0.3 * MM] * 3 + [0.02 * DEG] * 3}  # fmt: skip
+# What the stored calibration is off itself.
+STORED = {"lidars": [0.7 * MM, -0.5 * MM, 0.4 * MM, 0.02 * DEG, -0.01 * DEG, 0.01 * DEG],
+          "floor": [0.5 * MM, 0.02 * DEG, -0.01 * DEG],
+          "left": [2 * MM, 1 * MM, -1 * MM, 0.3 * DEG, 0.1 * DEG, -0.2 * DEG],
+          "right": [1 * MM, 2 * MM, 1 * MM, -0.2 * DEG, 0.3 * DEG, 0.1 * DEG]}  # fmt: skip
+
+
+class Robot:
+    """Looks of a robot that goes from place to place. `places` scales what the places do."""
+
+    def __init__(self, seed: int, per_place: int = 12, places: float = 1.0):
+        self._random, self._per_place, self._scale = np.random.default_rng(seed), per_place, places
+        self._place, self._left, self._effects, self._count = 0, 0, {}, 0
+
+    def look(self, shift: dict[str, np.ndarray] | None = None) -> Look:
+        if not self._left:
+            self._place += 1
+            self._left = int(self._random.integers(1, 2 * self._per_place))
+            self._effects = {name: self._scale * self._random.normal(size=len(s)) * s for name, s in PLACE.items()}
+        self._left -= 1
+        self._count += 1
+        vectors = {}
+        for name, sigma in NOISE.items():
+            residual = STORED[name] + self._effects[name] + self._random.normal(size=len(sigma)) * sigma
+            vectors[name] = (residual + (shift or {}).get(name, 0.0), np.diag(np.square(sigma)))
+        return Look(PERIOD * self._count, self._place, vectors, "stowed")
+
+
+def delay(watch: Watch, robot: Robot, shift, most: int = 40) -> int | None:
+    """Return after how many looks a shift is noticed."""
+    for count in range(1, most + 1):
+        watch.add(robot.look(shift))
+        if watch.changed:
+            return count
+    return None
+
+
+def turned(angle: float, seed: int) -> np.ndarray:
+    direction = np.random.default_rng(seed).normal(size=3)
+    return np.concatenate([np.zeros(3), angle * direction / np.linalg.norm(direction)])
+
+
+@pytest.mark.parametrize("places", [1.0, 2.0])
+def test_a_robot_that_is_all_right_is_left_alone_in_a_thousand_looks_at_many_places(places):
+    watch, robot = Watch(PERIOD), Robot(1, places=places)
+    for _ in range(1000):
+        watch.add(robot.look())
+        assert not watch.changed
+    assert all(state.sentence() for state in watch.states())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lidar_that_is_pushed_is_noticed_and_named_with_size_and_time(seed):
+    watch, robot = Watch(PERIOD), Robot(seed)
+    for _ in range(60):
+        watch.add(robot.look())
+    push = turned(0.3 * DEG, seed)
+    count = delay(watch, robot, {"lidars": push, "right": push})
+    assert count is not None and count <= WINDOW
+    (state,) = [state for state in watch.changed if state.block.name == "lidar to lidar, rotation"]
+    assert state.value == pytest.approx(0.3 * DEG, abs=0.1 * DEG)
+    assert PERIOD * 55 <= state.since <= PERIOD * (60 + count)
+    assert "has changed" in state.sentence() and "ros_calibrate_robot" in state.sentence()
+
+
+@pytest.mark.parametrize(("vector", "size"), [("lidars", 0.2 * DEG), ("lidars", 5 * MM), ("floor", 5 * MM)])
+def test_the_smallest_shift_that_is_promised_is_noticed_within_ten_looks(vector, size):
+    for seed in range(3):
+        watch, robot = Watch(PERIOD), Robot(seed, per_place=4)
+        for _ in range(60):
+            watch.add(robot.look())
+        shift = np.zeros(len(NOISE[vector]))
+        shift[0 if size == 5 * MM else 4] = size
+        count = delay(watch, robot, {vector: shift})
+        assert count is not None and count <= WINDOW, seed
+
+
+def test_which_lidar_has_moved_is_told_from_the_robots_own_returns():
+    watch, robot = Watch(PERIOD), Robot(5)
+    for _ in range(40):
+        watch.add(robot.look())
+    push = turned(1.0 * DEG, 2)
+    for _ in range(2 * WINDOW):
+        watch.add(robot.look({"lidars": push, "right": push}))
+    assert moved_lidar(watch.states()) == "the right lidar has moved"
+
+
+def test_a_ramp_is_over_when_it_is_over():
+    watch, robot = Watch(PERIOD), Robot(3)
+    ramp = {"floor": np.array([0.0, 2.0 * DEG, 0.0])}
+    for _ in range(20):
+        watch.add(robot.look())
+    assert delay(watch, robot, ramp) is not None
+    for _ in range(200):
+        watch.add(robot.look())
+    assert not watch.changed
+
+
+def test_a_place_is_known_again_and_told_from_another():
+    random = np.random.default_rng(1)
+    directions = random.normal(size=(20000, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+
+    def seen(half):
+        ranges = (half / np.maximum(np.abs(directions), 1e-6)).min(axis=1)
+        return directions * (ranges + random.normal(0.0, 0.01, len(ranges)))[:, None]
+
+    room = np.array([3.0, 2.5, 1.5])
+    assert Panorama(seen(room)).same(Panorama(seen(room)))
+    assert not Panorama(seen(room)).same(Panorama(seen(room + [0.5, -0.3, 0.0])))
+    assert not Panorama(directions[:50]).same(Panorama(directions[:50]))
+
+
+def test_the_history_keeps_looks_and_changes(tmp_path):
+    history, robot = History(tmp_path / "history.sqlite"), Robot(1)
+    looks = [robot.look() for _ in range(3)]
+    for look in looks:
+        history.add(look, "abc")
+    history.note(NoticedChange(900.0, "abc", "floor, height", None, 0.01, 0.001, "it has changed"))
+    history.close()
+    again = History(tmp_path / "history.sqlite", must_exist=True)
+    assert [look.stamp for _, look in again.looks(since=400.0, calibration="abc")] == [600.0, 900.0]
+    for name, (residual, covariance) in looks[0].vectors.items():
+        np.testing.assert_array_equal(again.looks()[0][1].vectors[name][0], residual)
+        np.testing.assert_array_equal(again.looks()[0][1].vectors[name][1], covariance)
+    assert again.looks(calibration="other") == []
+    assert again.changes()[0].sentence == "it has changed"
+    with pytest.raises(InputError, match="no history yet"):
+        History(tmp_path / "none.sqlite", must_exist=True)
+    (tmp_path / "torn.sqlite").write_text("no database at all" * 100)
+    with pytest.raises(InputError, match="torn.sqlite"):
+        History(tmp_path / "torn.sqlite")
+
+
+def test_without_an_alignment_there_is_nothing_to_look_at():
+    with pytest.raises(InputError, match="no alignment"):
+        found_anew(CalibrationFile(), [], np.eye(4), np.eye(4))
+    assert vectors_of.__doc__

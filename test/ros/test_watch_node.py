@@ -1,0 +1,64 @@
+"""ros_watch_calibration beside a simulated robot: quiet, until a lidar is pushed."""
+
+import json
+
+import numpy as np
+import pytest
+from made_results import alignment_result, floor_result
+from robot_client import robot_client
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.watch_history import History
+from stretch_sim_cal.geometry.planes import footprint_from_base
+from stretch_sim_cal.harness.verdict import load_truth
+
+diagnostic_msgs = pytest.importorskip("diagnostic_msgs.msg", reason="the environment is older than this: make env")
+DiagnosticArray, DiagnosticStatus = diagnostic_msgs.DiagnosticArray, diagnostic_msgs.DiagnosticStatus
+
+ROBOT = ("--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "4", "--real-time-factor", "1")
+LISTEN = ("--sensor", "jt128_sparse", "--ros-args", "-p", "use_sim_time:=true")
+
+
+def floor_at(plane):
+    """Return a result that found this floor."""
+    result = floor_result()
+    result.plane, result.footprint_from_base = plane, footprint_from_base(plane)
+    return result
+
+
+def level(message):
+    """Return the level of the rotation from lidar to lidar, None while nobody has looked."""
+    named = {status.name: status.level for status in message.status}
+    return named.get("calibration: lidar to lidar, rotation")
+
+
+def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph):
+    def watch(looks):
+        return graph.call("ros_watch_calibration", "--period", "1", "--share", "1", "--looks", str(looks), *LISTEN)
+
+    domain = int(graph.environment["ROS_DOMAIN_ID"])
+    with graph.simulator(*ROBOT) as truth:
+        true = load_truth(truth)
+        file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
+        file.with_floor(floor_at(true.floor), "stretch-test").save(graph.calibration_file)
+        ended = watch(1)
+        assert ended.code == 0, ended.err
+        assert "holds; off by lidar to lidar, translation 0." in ended.out
+    with graph.simulator(*ROBOT, "--lidar-right-error=0,0,0,0.3,0,0"), robot_client(domain) as client:
+        heard = []
+        client.node.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 100)
+        ended = watch(3)
+        assert ended.code == 1, ended.err
+        client.spin_until(lambda: any(level(message) == DiagnosticStatus.ERROR for message in heard))
+    assert "lidar to lidar, rotation has changed: 0.3" in ended.out and "going on after 1 looks" in ended.err
+    levels = {status.name: status.level for status in heard[-1].status}
+    assert levels["calibration: lidar to lidar, rotation"] == DiagnosticStatus.ERROR
+    assert levels["calibration: lidar to lidar, translation"] == DiagnosticStatus.OK
+
+    (change,) = History(graph.calibration_file.with_name("calibration_watch.sqlite")).changes()
+    assert np.degrees(change.value) < 0.4 and "ros_calibrate_robot" in change.sentence
+    picture = graph.folder / "history.png"
+    ended = graph.call("stretch_sim_cal", "history", "--plot", str(picture), "--json")
+    assert ended.code == 1 and picture.read_bytes()[:4] == b"\x89PNG"
+    said = json.loads(ended.out)
+    assert said["looks"] == 4 and len(said["changes"]) == 1
