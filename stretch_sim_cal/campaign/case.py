@@ -33,12 +33,12 @@ from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, PayloadBox
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 DRAWN_PAIRS = 3
 PAYLOAD = PayloadBox("link_gripper_slider", (0.12, 0.08, 0.2), (0.0, 0.0, -0.12))
@@ -71,7 +71,8 @@ class SimulatedCase:
         if aligned.refusals:
             return None
         model = parse_urdf(self.simulator.nominal_description)
-        footprint_from_base = link_transform(model, {}, BASE_LINK, FOOTPRINT_LINK)
+        profile = self.simulator.profile
+        footprint_from_base = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
         method = floor_method(self.campaign.methods["floor"])(
             self.simulator.base_from_lidar("left", nominal=True), aligned.right_to_left, footprint_from_base,
             FloorSettings(sensor=self.sensor, observations=aligned.known),
