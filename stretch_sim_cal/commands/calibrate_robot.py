@@ -69,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
     parser.add_argument("--verbose", action="store_true", help="show all output of every node")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON on standard output")
+    command.add_view_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,7 +103,9 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     from stretch_sim_cal.commands.run import Progress
     from stretch_sim_cal.harness.robot_calibration import MOVING, TITLES, keep_clouds, run_stage
     from stretch_sim_cal.ros.live_checks import live_look
+    from stretch_sim_cal.view import opened
 
+    view = opened(args.view, args.view_file, args.view_port)
     wanted = args.only or STAGES
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
@@ -118,11 +121,17 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         raise error(f"the robot is not ready ({names}): see above for what to do; {TRY_AGAIN}")
     if not session.files.clouds.is_file():
         keep_clouds(session, look)
+    echo = Progress(session.folder, args.verbose, sys.stderr if args.json else sys.stdout)
+    if view is not None:
+        from stretch_sim_cal.harness.run_view import RunView
+
+        shown = RunView(view, session.files)
+        shown.update()
+        echo = shown.after(echo)
     for stage in _stages(session, look, args, say):
         if stage in MOVING:
             _ask_for_motion(stage, args.yes)
         say(f"{TITLES[stage]}:")
-        echo = Progress(session.folder, args.verbose, sys.stderr if args.json else sys.stdout)
         failure = run_stage(session, stage, _options(stage, args), args.sensor, args.use_sim_time, echo)
         if failure is not None:
             error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
@@ -130,7 +139,10 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
                 f"{TITLES[stage]}: {failure.last_line}; {TRY_AGAIN}, or --accept what is done so far, or --discard "
                 f"(all output: {session.files.logs / stage})"
             )
-    return _accept(session, args, say, ask=not args.yes)
+    code = _accept(session, args, say, ask=not args.yes)
+    if view is not None:
+        view.close()
+    return code
 
 
 def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]:
