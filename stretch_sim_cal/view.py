@@ -14,10 +14,19 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 
 APPLICATION = "stretch_sim_cal"
-LEFT, RIGHT, RETURNS, FIT, ZONE, ROBOT = (31, 111, 180), (224, 123, 0), (150, 150, 150), (194, 24, 43), (220, 90, 90), (170, 175, 185)
+LEFT, RIGHT, RETURNS, FIT, ZONE, ROBOT = (
+    (31, 111, 180),
+    (224, 123, 0),
+    (150, 150, 150),
+    (194, 24, 43),
+    (220, 90, 90),
+    (170, 175, 185),
+)
 DRAWN = 60_000  # points of a cloud; more is slow in a browser and shows nothing more
 SHOWN = 0.01  # m, where the scale of residuals ends
 RADIUS = 0.006
+LIVE_EVERY = 0.5  # s
+EYE, TARGET = (-3.2, -3.4, 2.6), (0.0, 0.0, 0.6)  # m: where the viewer begins to look from, and at
 STAGES = ("described", "alignment", "floor", "mounts", "body_shape")
 
 
@@ -48,7 +57,7 @@ class View:
 
     def __init__(self, rerun: Any, view: bool, file: str | Path | None, port: int | None):
         self._rerun, self._serves = rerun, port is not None
-        self._recording = rerun.RecordingStream(APPLICATION)
+        self._recording, self._live = rerun.RecordingStream(APPLICATION), 0
         sinks: list[Any] = []
         if file is not None:
             sinks.append(rerun.FileSink(str(file)))
@@ -113,12 +122,29 @@ class View:
             self.place(f"world/robot/{link}", pose)
 
     def body(self, points: np.ndarray, minimum: np.ndarray, outer: np.ndarray) -> None:
-        """Show the returns (N, 3) of an arm pose, and the outlines (K, 2) of the fitted shape and of the stop zone's border, all
-        in base_footprint."""
+        """Show the returns (N, 3) of an arm pose but for the floor's, and the outlines (K, 2) of the fitted shape and of the stop
+        zone's border, all in base_footprint."""
+        points = points[points[:, 2] > 0.05]
         self._log("world/footprint/returns", self._rerun.Points3D(thinned(points), colors=RETURNS, radii=RADIUS / 2))
         for name, outline, colour in (("shape", minimum, FIT), ("stop_zone", outer, ZONE)):
             ring = np.column_stack([np.vstack([outline, outline[:1]]), np.full(len(outline) + 1, 0.01)])
             self._log(f"world/footprint/{name}", self._rerun.LineStrips3D([ring], colors=colour, radii=0.006))
+
+    def live(self, stamp: int, left: np.ndarray, right: np.ndarray, marked: np.ndarray | None = None) -> None:
+        """Show the clouds (N, 3) of a pair stamped `stamp` ns, and returns that are of note, as they come: in the frame of the
+        node, and not more often than anybody can look."""
+        if stamp - self._live < LIVE_EVERY * 1e9:
+            return
+        self._live = stamp
+        self._recording.set_time("time", timestamp=1e-9 * stamp)
+        for side, points, colour in (("left", left, LEFT), ("right", right, RIGHT)):
+            self._log(
+                f"world/after/by_lidar/{side}", self._rerun.Points3D(thinned(points), colors=colour, radii=RADIUS)
+            )
+        places, gaps = residuals(thinned(left), thinned(right))
+        self._log("world/after/by_residual", self._rerun.Points3D(places, colors=coloured(gaps), radii=RADIUS))
+        if marked is not None:
+            self._log("world/footprint/returns", self._rerun.Points3D(thinned(marked), colors=FIT, radii=2 * RADIUS))
 
     def series(self, name: str, value: float) -> None:
         """Show a number over the stages."""
@@ -141,7 +167,10 @@ def _blueprint(rerun: Any) -> Any:
     from rerun import blueprint
 
     def space(name: str, *contents: str) -> Any:
-        return blueprint.Spatial3DView(origin="world", name=name, contents=[*contents, "world/robot/**"])
+        return blueprint.Spatial3DView(
+            origin="world", name=name, contents=[*contents, "world/robot/**"],
+            eye_controls=blueprint.EyeControls3D(position=EYE, look_target=TARGET),
+        )  # fmt: skip
 
     return blueprint.Blueprint(
         blueprint.Horizontal(
@@ -151,11 +180,12 @@ def _blueprint(rerun: Any) -> Any:
                 ),
                 blueprint.Horizontal(
                     space("residuals after", "world/after/by_residual/**", "world/footprint/floor"),
-                    space("body shape", "world/footprint/**"),
+                    space("body shape", *(f"world/footprint/{name}" for name in ("returns", "shape", "stop_zone"))),
                 ),
             ),
             blueprint.Vertical(
-                blueprint.TimeSeriesView(origin="plots", name="standard deviations, gaps"), blueprint.TextLogView(origin="log")
+                blueprint.TimeSeriesView(origin="plots", name="standard deviations, gaps"),
+                blueprint.TextLogView(origin="log"),
             ),
             column_shares=[4, 1],
         ),
@@ -188,7 +218,9 @@ def residuals(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarr
     chosen = np.flatnonzero(distances[:, -1] < 3.0 * NEAR)
     around = left[indices[chosen]].astype(float)
     centre = around.mean(axis=1)
-    spread, axes = np.linalg.eigh(np.einsum("nki,nkj->nij", around - centre[:, None], around - centre[:, None]) / NEIGHBOURS)
+    spread, axes = np.linalg.eigh(
+        np.einsum("nki,nkj->nij", around - centre[:, None], around - centre[:, None]) / NEIGHBOURS
+    )
     # A plane, not a line: a single ring of a lidar says nothing across itself.
     flat = (np.sqrt(np.maximum(spread[:, 0], 0.0)) < FLAT) & (spread[:, 1] > 4.0 * spread[:, 0]) & (spread[:, 1] > 1e-5)
     normals = axes[:, :, 0]

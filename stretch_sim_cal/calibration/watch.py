@@ -46,7 +46,10 @@ STEPS_NEEDED = 20  # from look to look, likewise
 FIRST = 2.0  # times the prior standard deviation that a place's effect is taken to have until then
 REMEMBERED = 200  # places
 MEDIAN, QUARTILES = 0.4549, {1: 1.3233, 2: math.log(4.0), 3: 1.3695}  # of chi-squared over its degrees of freedom
-OFFSET_PLACES, OFFSET_SIGMAS = 20, 2.0  # the first places, of which the median is the stored calibration's own error, up to so
+OFFSET_PLACES, OFFSET_SIGMAS = (
+    20,
+    2.0,
+)  # the first places, of which the median is the stored calibration's own error, up to so
 # many of a place's prior standard deviations
 OVER = 0.5  # of the threshold, below which a change is over
 CAP = 2.0  # thresholds that a sum may reach: what was temporary is over after about as many places as it took

@@ -265,9 +265,7 @@ def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source
     return result.accepted
 
 
-def _report(
-    source: _Source, right_to_left: np.ndarray, file: CalibrationFile, folder: Path | None, view
-) -> None:
+def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, folder: Path | None, view) -> None:
     """Draw clouds and floor before and after, as a page in `folder` and in 3D in `view`, as far as these are asked for."""
     from stretch_sim_cal.calibration.mounts.file import left_pose
     from stretch_sim_cal.geometry.transforms import apply, inverse
