@@ -29,10 +29,10 @@ from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import BASE_LINK, TRUE_LIDAR_LINKS
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, LEAST_COSINE, ErrorModel, weak_echo
 from stretch_sim_cal.simulation.optics import Hits, Scene
+from stretch_sim_cal.simulation.true_robot import TRUE_LIDAR_LINKS
 
 # Floor farther than this (m) from base_footprint counts as a plane of its own, as for the floor method.
 FLOOR_RADIUS = 3.5
@@ -145,14 +145,14 @@ class _TrueReturns:
     def __init__(self, recording: Recording, device: str):
         simulator = recording.simulator
         lidar, sensor = simulator.lidar(device), recording.simulator.lidar(device).sensor
-        links = link_transforms(parse_urdf(simulator.true_description), {}, [BASE_LINK, *TRUE_LIDAR_LINKS])
+        links = link_transforms(parse_urdf(simulator.true_description), {}, ["base_link", *TRUE_LIDAR_LINKS])
         world_from_lidar = links[TRUE_LIDAR_LINKS[SIDES.index(device)]]
         rays = lidar.rays(0)
         chosen = np.flatnonzero(np.arange(sensor.num_rays) // sensor.num_channels % EVERY == 0)
         directions = rays.directions[chosen].astype(float)
         origins = np.zeros_like(directions) if rays.origins is None else rays.origins[chosen].astype(float)
         begins, ways = apply(world_from_lidar, origins), directions @ world_from_lidar[:3, :3].T
-        robot = {link: surface.moved(links[BASE_LINK]) for link, surface in simulator.true_surfaces().items()}
+        robot = {link: surface.moved(links["base_link"]) for link, surface in simulator.true_surfaces().items()}
         hits = Hits(begins.astype(np.float32), ways, [Scene(simulator.world.surfaces), Scene(robot)])
         surfaces, cosines = hits.surfaces(), hits.incidence_cosines().astype(float)
         kept = (

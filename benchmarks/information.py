@@ -41,8 +41,9 @@ from stretch_sim_cal.calibration.room import FloorView, RoomBlock, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.stretch import joint_positions, nominal_description
-from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.unit import (
     CENTRE,
@@ -223,7 +224,12 @@ class Problem:
         for index, pose in enumerate(POSES):
             self.simulator.joints.place(pose)
             clouds = (self._returns(side, POSE_FRAMES * index) for side in SIDES)
-            sample = robot.sample(f"pose {index}", joint_positions(robot.model, pose), *clouds, OFFSET_JOINTS)
+            sample = robot.sample(
+                f"pose {index}",
+                stretch_profile().joint_positions(robot.model, pose),
+                *clouds,
+                tuple(stretch_profile().offset_joints),
+            )
             models.append(PosedSample(sample, robot.surfaces, {}))
         units = Units(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in SIDES])
         units.start_at(self.state.units)

@@ -32,8 +32,9 @@ from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, mod
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.stretch import BASE_LINK, HEAD_LINK, joint_positions, nominal_description
-from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_settings
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
@@ -94,7 +95,7 @@ def misbuilt(
     robot: MountedRobot, random: np.random.Generator, distance: float, angle: float, by: str
 ) -> dict[str, PoseError]:
     """Return errors of the joints that hold links."""
-    held = [link for link in robot.surfaces if link not in (BASE_LINK, HEAD_LINK)] if distance or angle else []
+    held = [link for link in robot.surfaces if link not in ("base_link", "head_link")] if distance or angle else []
     errors = {}
     for link in held:
         twist = random_twist(random, distance, angle, by)
@@ -143,7 +144,15 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
         simulator.joints.place(pose | {"lift_joint": pose["lift_joint"] + 1e-3 * args.lift_offset_mm})
         pairs = list(simulator.point_pairs(args.frames, first_tick=args.frames * index))
         left, right = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
-        samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), left, right, OFFSET_JOINTS))
+        samples.append(
+            robot.sample(
+                f"pose {index}",
+                stretch_profile().joint_positions(robot.model, pose),
+                left,
+                right,
+                tuple(stretch_profile().offset_joints),
+            )
+        )
     truth = {side: simulator.base_from_lidar(side) for side in SIDES}
     known = None
     if args.with_alignment:
@@ -179,7 +188,14 @@ def compare_under(
         columns = (
             np.column_stack([cloud[name] for name in ("x", "y", "z", "ring", "intensity")]).astype(float) for cloud in clouds
         )  # fmt: skip
-        samples.append(robot.sample(f"pose {index}", joint_positions(robot.model, pose), *columns, OFFSET_JOINTS))
+        samples.append(
+            robot.sample(
+                f"pose {index}",
+                stretch_profile().joint_positions(robot.model, pose),
+                *columns,
+                tuple(stretch_profile().offset_joints),
+            )
+        )
     settings = mount_settings(sensor.range_noise, *uncertainty, sensor=sensor)
     began = time.process_time()
     result = calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)

@@ -35,7 +35,7 @@ from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import near
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, LIDAR_LINKS, OLDER_LIDAR_LINKS
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import SCALARS
@@ -66,13 +66,15 @@ class Rig:
     @classmethod
     def from_urdf(
         cls, source: str | Path | None, sensor: str | Path | Sensor | None = None,
-        left: str = LIDAR_LINKS[0], right: str = LIDAR_LINKS[1], base: str = BASE_LINK, footprint: str = FOOTPRINT_LINK,
+        left: str | None = None, right: str | None = None, base: str | None = None, footprint: str | None = None,
+        robot: str | Path | None = None,
     ) -> "Rig":  # fmt: skip
         """Return the rig that a URDF or xacro file, or the text of a URDF, describes; None is refused.
 
         `sensor` is the name of a sensor file in `config/` ("jt128"), a path to one or to a unit file, or a `Sensor`.
-        `left`, `right`, `base` and `footprint` are links; the lidars' default names are those of the Stretch, by which its
-        older names are found as well, and `footprint` may be absent. Raises `InputError` naming file and link.
+        `left`, `right`, `base` and `footprint` are links; by default they are called as in the profile `robot` (a name in
+        `config/robots/` or a path), of the Stretch if none is named: older names of its lidars are found as well.
+        `footprint` may be absent. Raises `InputError` naming file and link.
         """
         if source is None:
             raise InputError("no URDF: the recording has no /robot_description; give the robot's URDF file")
@@ -80,18 +82,20 @@ class Rig:
         where = (
             source if isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<") else "URDF text"
         )
-        older = dict(zip(LIDAR_LINKS, OLDER_LIDAR_LINKS, strict=True))
+        profile: RobotProfile = profile_called(robot)
+        older = {lidar.frame: lidar.older_frame for lidar in profile.lidars.values()}
         links = []
-        for name in (left, right, base):
-            known = [link for link in (name, older.get(name)) if link in model.links]
+        frames = profile.lidar_frames
+        for name in (left or frames[0], right or frames[1], base or profile.base_frame):
+            known = [link for link in (name, older.get(name)) if link is not None and link in model.links]
             if not known:
                 raise InputError(f"{where}: has no link '{name}'{near(name, model.links)}; give the name that it has")
             links.append(known[0])
         root_from_link = link_transforms(model, {})
         base_from_root = inverse(root_from_link[links[2]])
         footprint_from_base = None
-        if footprint in model.links:
-            footprint_from_base = inverse(base_from_root @ root_from_link[footprint])
+        if (floor := footprint or profile.footprint_frame) in model.links:
+            footprint_from_base = inverse(base_from_root @ root_from_link[floor])
         return cls(
             base_from_root @ root_from_link[links[0]], base_from_root @ root_from_link[links[1]], footprint_from_base,
             load_sensor(sensor) if isinstance(sensor, str | Path) else sensor,
@@ -292,7 +296,8 @@ def open_recording(
     from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
 
     with Recording(path) as recording:
-        topics, frames = ({"left": left, "right": right} for left, right in ((left_topic, right_topic), LIDAR_LINKS))
+        frames = dict(zip(SIDES, stretch_profile().lidar_frames, strict=True))
+        topics = {"left": left_topic, "right": right_topic}
         # The frames' names are only checked for swapped topics: the rig says where the lidars are.
         pairs = RecordedPairs(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
         left, right = map(list, zip(*(map(_structured, pair) for pair in pairs), strict=True))

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "studies": {"geometry", "robot"},
     "conventions": {"geometry", "robot"},
     "calibration": {"geometry", "sensor", "robot"},
-    "simulation": {"geometry", "sensor", "robot"},
+    "simulation": {"geometry", "sensor", "robot", "conventions"},
     "recording": {"geometry", "sensor", "robot"},
     "collection": {"geometry", "robot", "calibration", "recording"},
     "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "collection"},

@@ -32,12 +32,12 @@ from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, PayloadBox
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 DRAWN_PAIRS = 3
 PAYLOAD = PayloadBox("link_gripper_slider", (0.12, 0.08, 0.2), (0.0, 0.0, -0.12))
@@ -110,7 +110,7 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     if aligned.refusals:
         return found | {"floor.accepted": False, "floor.refusals": "not run: the alignment was refused"}
     model = parse_urdf(simulator.nominal_description)
-    footprint_from_base = link_transform(model, {}, BASE_LINK, FOOTPRINT_LINK)
+    footprint_from_base = link_transform(model, {}, simulator.profile.base_frame, simulator.profile.footprint_frame)
     settings = FloorSettings(sensor=case.sensor, observations=aligned.known)
     method = floor_method(campaign.methods["floor"])(left, aligned.right_to_left, footprint_from_base, settings)
     floor = _answer(method, case.pairs("floor"))

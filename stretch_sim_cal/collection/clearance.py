@@ -12,12 +12,10 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.collection.plan import Pose, samples_between
-from stretch_sim_cal.recording.dataset import JOINTS
-from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
-from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
 
 # Distance in m from the robot as it stands within which points belong to it.
 ROBOT_WITHIN = 0.25
@@ -39,18 +37,19 @@ class Obstacle:
 class Sweep:
     """The robot's surfaces, as points, in every pose of a tour."""
 
-    def __init__(self, model: RobotModel):
+    def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
         self._model = model
-        moving = _moving_links(model)
-        surfaces = robot_surfaces(model)
+        self._profile = profile or stretch_profile()
+        moving = _moving_links(model, self._profile)
+        surfaces = outline_surfaces(model, self._profile)
         self._points = {link: surface_points(surface, SPACING) for link, surface in surfaces.items()}
         self._moving = [link for link in self._points if link in moving]
 
     def at(self, pose: Pose, joints: Mapping[str, float], links: Iterable[str] | None = None) -> np.ndarray:
         """Return points (N, 3) on the surfaces of `links` (default: all) in a pose, other joints at `joints`."""
         links = list(self._points if links is None else links)
-        commanded = {COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
-        positions = dict(joints) | stretch.joint_positions(self._model, commanded)
+        commanded = dict(zip(self._profile.commands.values(), pose, strict=False))
+        positions = dict(joints) | self._profile.joint_positions(self._model, commanded)
         transforms = link_transforms(self._model, positions, links)
         return np.concatenate(
             [self._points[link] @ transforms[link][:3, :3].T + transforms[link][:3, 3] for link in links]
@@ -68,7 +67,7 @@ class Sweep:
             return None
         tree = cKDTree(foreign)
         in_way: dict[int, float] = {}
-        for pose in _dense(tour, clearance):
+        for pose in _dense(tour, clearance, self._profile):
             distances, indices = tree.query(self.at(pose, joints, self._moving), distance_upper_bound=clearance)
             for index, distance in zip(indices[distances < clearance], distances[distances < clearance], strict=False):
                 in_way[index] = min(distance, in_way.get(index, np.inf))
@@ -92,17 +91,17 @@ def surface_points(surface: Surface, spacing: float) -> np.ndarray:
     return found[np.unique(cells, axis=0, return_index=True)[1]]
 
 
-def _dense(tour: list[Pose], clearance: float) -> Iterable[Pose]:
+def _dense(tour: list[Pose], clearance: float, profile: RobotProfile) -> Iterable[Pose]:
     seen: set[Pose] = set()
     for a, b in zip(tour, tour[1:], strict=False):
-        for pose in (a, *samples_between(a, b, max(clearance, 0.05)), b):
+        for pose in (a, *samples_between(a, b, max(clearance, 0.05), profile), b):
             rounded = tuple(round(value, 3) for value in pose)
             if rounded not in seen:
                 seen.add(rounded)
                 yield pose
 
 
-def _moving_links(model: RobotModel) -> set[str]:
+def _moving_links(model: RobotModel, profile: RobotProfile) -> set[str]:
     """Return the links that any joint of the arm moves."""
-    driven = set(stretch.joint_positions(model, {name: 0.0 for name in COMMANDED_NAMES.values()}))
+    driven = set(profile.joint_positions(model, dict.fromkeys(profile.commands.values(), 0.0)))
     return {link for link in model.order if any(joint.name in driven for joint in model.chain(link))}

@@ -17,6 +17,7 @@ from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.collection.plan import Pose
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.profile import RobotProfile
 
 CELL = np.deg2rad(2.0)  # of a direction; coarser than the rows of any lidar that is used
 AZIMUTHS, ELEVATIONS = int(round(2 * np.pi / CELL)), int(round(np.pi / CELL))
@@ -42,8 +43,10 @@ class RoomWatch:
     """Learns the room before the arm moves, then looks for what was not there. Clouds (N, 3 or 5) are in their lidar's frame,
     `footprint_from_lidar` (4, 4) is by lidar."""
 
-    def __init__(self, model: RobotModel, footprint_from_lidar: Sequence[np.ndarray]):
-        self._sweep = Sweep(model)
+    def __init__(
+        self, model: RobotModel, footprint_from_lidar: Sequence[np.ndarray], profile: RobotProfile | None = None
+    ):
+        self._sweep = Sweep(model, profile)
         self._poses = tuple(footprint_from_lidar)
         self._nearest = [np.full((AZIMUTHS, ELEVATIONS), np.inf) for _ in self._poses]
         self._seen = 0

@@ -1,7 +1,7 @@
 """Which arm poses a collection visits, in which order and on which paths, so that nothing touches anything.
 
-Free of ROS. A pose is (lift, arm, wrist_yaw, wrist_pitch, wrist_roll) in m and rad, the joints of a dataset. The robot
-moves one joint at a time: where it is on the way then does not depend on how its joints' speeds compare, and what was
+Free of ROS. A pose holds the values (m, rad) of the planned joints of the robot's profile, the joints of a dataset; of the
+Stretch (lift, arm, wrist_yaw, wrist_pitch, wrist_roll). The robot moves one joint at a time: where it is on the way then does not depend on how its joints' speeds compare, and what was
 checked is what is driven.
 
 The grid's free poses are the nodes of a graph, moves of one joint between neighbours its edges. Poses that are not
@@ -17,14 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.recording.dataset import JOINTS
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 Pose = tuple[float, ...]
 IsFree = Callable[[Pose], bool]
 
-# No part of wrist or tool is further from the wrist's axes; it turns an angle into how far parts move.
-REACH = 0.5
-PRISMATIC = tuple(joint in ("lift", "arm") for joint in JOINTS)
 # Entries into the grid that are tried from where the robot stands, nearest first.
 ENTRIES = 24
 LATENCY = 0.15
@@ -84,6 +81,7 @@ def plan_collection(
     margin: float,
     done: Callable[[Pose], bool] = lambda pose: False,
     is_touching: IsFree = lambda pose: False,
+    profile: RobotProfile | None = None,
 ) -> Plan:
     """Return the tour over a grid (values per joint) from the pose where the robot stands.
 
@@ -92,13 +90,14 @@ def plan_collection(
     parts nearer than the margin (stowed, say) may leave that pose without it.
     Raises `Refused` if the present pose touches, or no pose of the grid can be reached from it.
     """
+    profile = profile or stretch_profile()
     cramped = not is_free(start)
     if cramped and is_touching(start):
         raise Refused(
-            f"the robot's model says that parts touch where the arm is now ({describe(start)}): {explain(start)}; "
+            f"the robot's model says that parts touch where the arm is now ({describe(start, profile)}): {explain(start)}; "
             "move the arm to a free pose (for example /home_the_robot) and try again"
         )
-    graph = _Graph(grids, speeds, _cached(is_free), margin)
+    graph = _Graph(grids, speeds, _cached(is_free), margin, profile)
     plan = Plan(start)
     wanted = set()
     for node in graph.nodes():
@@ -115,7 +114,7 @@ def plan_collection(
     entry = _entry(start, graph, leaving)
     if entry is None:
         raise Refused(
-            f"no path free of collisions leads from where the arm is now ({describe(start)}) to a pose of the plan; "
+            f"no path free of collisions leads from where the arm is now ({describe(start, profile)}) to a pose of the plan; "
             "move the arm to a roomier pose (for example /home_the_robot) and try again"
         )
     approach, node = entry
@@ -137,17 +136,20 @@ def plan_collection(
     return plan
 
 
-def describe(pose: Pose) -> str:
+def describe(pose: Pose, profile: RobotProfile | None = None) -> str:
     """Return a pose in words."""
-    return ", ".join(f"{joint} {value:.3g}" for joint, value in zip(JOINTS, pose, strict=False))
+    names = (profile or stretch_profile()).planned_names
+    return ", ".join(f"{joint} {value:.3g}" for joint, value in zip(names, pose, strict=False)) or "the only pose"
 
 
-def samples_between(a: Pose, b: Pose, margin: float) -> Iterator[Pose]:
+def samples_between(a: Pose, b: Pose, margin: float, profile: RobotProfile | None = None) -> Iterator[Pose]:
     """Yield poses strictly between `a` and `b`, so close that no part moves further than `margin` from the nearest one.
 
     What is free with that margin in all of them (and in `a` and `b`) cannot touch anything in between.
     """
-    moved = sum(abs(y - x) * (1.0 if prismatic else REACH) for x, y, prismatic in zip(a, b, PRISMATIC, strict=False))
+    profile = profile or stretch_profile()
+    reach = (1.0 if joint.linear else profile.reach for joint in profile.planned)
+    moved = sum(abs(y - x) * length for x, y, length in zip(a, b, reach, strict=False))
     count = math.ceil(moved / (2.0 * max(margin, 0.005)))
     for index in range(1, count):
         share = index / count
@@ -157,7 +159,11 @@ def samples_between(a: Pose, b: Pose, margin: float) -> Iterator[Pose]:
 class _Graph:
     """Free poses of a grid and the free moves of one joint between neighbours; both are found out when asked for."""
 
-    def __init__(self, grids: Sequence[Sequence[float]], speeds: Sequence[float], is_free: IsFree, margin: float):
+    def __init__(
+        self, grids: Sequence[Sequence[float]], speeds: Sequence[float], is_free: IsFree, margin: float,
+        profile: RobotProfile,
+    ):  # fmt: skip
+        self._profile = profile
         self._grids = grids
         self.speeds = speeds
         self.pose_is_free = is_free
@@ -174,7 +180,7 @@ class _Graph:
         return self.pose_is_free(self.pose(node))
 
     def move_is_free(self, a: Pose, b: Pose, is_free: IsFree) -> bool:
-        return is_free(b) and all(is_free(pose) for pose in samples_between(a, b, self._margin))
+        return is_free(b) and all(is_free(pose) for pose in samples_between(a, b, self._margin, self._profile))
 
     def _neighbours(self, node: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], float]]:
         for joint, step in itertools.product(range(len(node)), (-1, 1)):

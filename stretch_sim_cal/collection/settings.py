@@ -1,5 +1,6 @@
 """What `config/body_shape.yaml` and the command line say about collecting: grids, speeds, frames. Free of ROS."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,8 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.settings import find_settings, read_settings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.model import Limit
-from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.validate import entries, number
 
 MAX_VALUES = 200
@@ -44,29 +44,45 @@ def load_settings(
     speed_factor: float,
     limits: Mapping[str, Limit],
     frames: int | None = None,
+    profile: RobotProfile | None = None,
 ) -> CollectionSettings:
     """Return the settings of the file `name` (in `config/`, or a path) for one of its plans.
 
     `grids` (texts, see `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model
-    by commanded joint; `frames` replaces the file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
+    by commanded joint; `frames` replaces the file's. Plans and speeds of the robot's `profile`, if it has any, go before the
+    file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
     """
+    profile = profile or stretch_profile()
     path = find_settings(name)
     data = read_settings(path)
-    plans = entries(data.get("plans"), f"{path}: plans")
-    if plan not in plans:
-        raise InputError(f"{path}: has no plan '{plan}'; there is {', '.join(map(str, plans))}")
-    written = entries(plans[plan], f"{path}: plans: {plan}")
+    source: Path | str = path
+    if plan in profile.plans or not profile.planned:
+        source, written = profile.source, dict(profile.plans.get(plan, {}))
+    else:
+        plans = entries(data.get("plans"), f"{path}: plans")
+        own = [*profile.plans] or [*map(str, plans)]
+        if plan not in plans or profile.plans:
+            raise InputError(
+                f"{profile.source if profile.plans else path}: has no plan '{plan}'; there is {', '.join(own)}"
+            )
+        written = entries(plans[plan], f"{path}: plans: {plan}")
     for key in written:
-        if key not in JOINTS:
-            raise InputError(f"{path}: plans: {plan}: unknown joint '{key}'; known are {', '.join(JOINTS)}")
-    speeds = entries(data.get("speeds"), f"{path}: speeds")
-    missing = [name for name in COMMANDED_NAMES.values() if name not in limits]
+        if key not in profile.commands:
+            raise InputError(f"{source}: plans: {plan}: unknown joint '{key}'; known are {', '.join(profile.commands)}")
+    speeds = {} if not profile.planned else entries(data.get("speeds"), f"{path}: speeds")
+    speeds |= {joint.name: joint.speed for joint in profile.planned if joint.speed is not None}
+    for name in grids:
+        if name not in profile.commands:
+            raise InputError(
+                f"grid of '{name}': this robot has no such joint; there is {', '.join(profile.commands) or 'none'}"
+            )
+    missing = [name for name in profile.commands.values() if name not in limits]
     if missing:
-        raise InputError(f"the robot's description has no limits for {', '.join(missing)}; is it a Stretch?")
+        raise InputError(f"the robot's description has no limits for {', '.join(missing)}; is it a {profile.name}?")
     values: dict[str, tuple[float, ...]] = {}
-    for joint in JOINTS:
-        limit = limits[COMMANDED_NAMES[joint]]
-        where = f"--{joint.replace('_', '-')}" if joint in grids else f"{path}: plans: {plan}: {joint}"
+    for joint, command in profile.commands.items():
+        limit = limits[command]
+        where = f"--{joint.replace('_', '-')}" if joint in grids else f"{source}: plans: {plan}: {joint}"
         grid = parse_grid(grids[joint], where) if joint in grids else written.get(joint)
         values[joint] = _grid_values(grid, limit, where)
     return CollectionSettings(
@@ -76,9 +92,9 @@ def load_settings(
         speeds={
             joint: speed_factor * min(
                 number(speeds.get(joint), f"{path}: speeds: {joint}", 1e-3, 100.0),
-                limits[COMMANDED_NAMES[joint]].velocity,
+                limits[command].velocity or math.inf,
             )
-            for joint in JOINTS
+            for joint, command in profile.commands.items()
         },
         margin=number(data.get("margin"), f"{path}: margin", 0.0, 0.5),
         settle_time=number(data.get("settle_time"), f"{path}: settle_time", 0.0, 60.0),

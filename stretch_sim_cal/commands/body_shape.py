@@ -13,7 +13,8 @@ import numpy as np
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.model import default_file_name, save_body_shape_model
+from stretch_sim_cal.calibration.body.grid import BodyJoints
+from stretch_sim_cal.calibration.body.model import PUBLISHED_AXES, default_file_name, save_body_shape_model
 from stretch_sim_cal.calibration.body.settings import FIT, FitSettings, find_settings, fit_settings
 from stretch_sim_cal.calibration.body.shape import (
     BodyShapeFit,
@@ -25,11 +26,12 @@ from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.recording.dataset import JOINTS, Dataset, Sample, read_dataset
+from stretch_sim_cal.recording.dataset import Dataset, Sample, read_dataset
 from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.robot.stretch import nominal_description
 
-ARRIVED = {"lift": 0.01, "arm": 0.01, "wrist_yaw": 0.05, "wrist_pitch": 0.05, "wrist_roll": 0.05}  # m, rad
+ARRIVED = (0.01, 0.05)  # m, rad: of joints that move in m, and of any other
 BODY, SHAPE, RETURNS, STRANGER = "#9aa7b5", "#1f5fbf", "#2b2b2b", "#d62728"
 MOST_COLUMNS, MOST_ROWS = 8, 6
 DRAWN_POINTS = 3000
@@ -48,7 +50,14 @@ def run(args: argparse.Namespace) -> int:
         command.only_with(args, {"range_noise": None}, "--evidence lidar or both")
     dataset = read_dataset(args.directory)
     source = args.model or dataset.description_file
-    body = RobotBody(load_model(nominal_description() if is_own(source) else source), dataset.footprint_from_base_link)
+    profile = profile_called(args.robot)
+    if dataset.joint_names != profile.planned_names:
+        raise InputError(
+            f"{args.directory}: its joints are {', '.join(dataset.joint_names) or 'none'}, those of {profile.name} "
+            f"{', '.join(profile.planned_names) or 'none'}; name the robot's profile with --robot"
+        )
+    model = load_model(nominal_description() if is_own(source) else source)
+    body = RobotBody(model, dataset.footprint_from_base_link, profile)
     warnings = dataset.warnings + check_joints(dataset, body)
     seen = None
     if settings.evidence != "model":
@@ -82,18 +91,21 @@ def fit_evidence(
     With the evidence `lidar` these are the returns from the robot alone; otherwise the model's outline at the measured
     joint values, where and with what `seen` saw it (payload), and the same at the commanded values and between them.
     """
+    joints = BodyJoints.of(body.profile)
     if settings.evidence == "lidar":
         evidence = [
             PoseEvidence(sample.name, sample.commanded, returns)
             for sample, returns in zip(dataset.samples, seen.returns, strict=True)
         ]
-        return evidence, fit_body_shape(evidence, settings.shape)
-    robot = SeenRobot(body.surfaces, seen, settings.returns)
+        return evidence, fit_body_shape(evidence, settings.shape, joints=joints)
+    robot = SeenRobot(body.outline, seen, settings.returns)
     evidence = [
         PoseEvidence(sample.name, sample.commanded, robot.hulls(body.transforms(body.positions(sample)))[0])
         for sample in dataset.samples
     ]
-    return evidence, fit_body_shape(evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints))
+    return evidence, fit_body_shape(
+        evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints), joints
+    )
 
 
 def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
@@ -104,16 +116,17 @@ def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
             outside = body.outside_limits(values, tolerance)
             if outside:
                 raise InputError(f"{sample.name}: {kind} {'; '.join(outside)}: not of this robot, or of another tool")
-        told += [f"{sample.name}: {text}" for text in _not_arrived(sample)]
+        told += [f"{sample.name}: {text}" for text in _not_arrived(sample, body.profile)]
     return told
 
 
-def _not_arrived(sample: Sample) -> list[str]:
-    off = {joint: sample.actual[joint] - sample.commanded[joint] for joint in JOINTS}
+def _not_arrived(sample: Sample, profile: RobotProfile) -> list[str]:
+    off = {joint: sample.actual[joint] - sample.commanded[joint] for joint in profile.planned_names}
+    within = {joint.name: ARRIVED[0 if joint.linear else 1] for joint in profile.planned}
     return [
         f"{joint} was at {sample.actual[joint]:.3f}, commanded {sample.commanded[joint]:.3f}: it did not arrive"
         for joint, by in off.items()
-        if abs(by) > ARRIVED[joint]
+        if abs(by) > within[joint]
     ]
 
 
@@ -122,7 +135,7 @@ def check_enclosed(fit: BodyShapeFit) -> None:
     if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
         raise Refused(
             f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
-            "interpolated shape; collect more values of arm and wrist_yaw, or fit another shape; nothing was written"
+            "interpolated shape; collect more values of {' and '.join(fit.model.axes)}, or fit another shape; nothing was written"
         )
 
 
@@ -171,7 +184,7 @@ def report(
         print(json.dumps(result, indent=2))
         return
     for row in rows:
-        pose = ", ".join(f"{joint} {row['commanded'][joint]:.2f}" for joint in JOINTS)
+        pose = ", ".join(f"{joint} {value:.2f}" for joint, value in row["commanded"].items())
         print(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
     if fit.protrusion_between is not None:
         before, after = (1e3 * value for value in fit.protrusion_between)
@@ -179,6 +192,9 @@ def report(
             f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)"
         )
     grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
+    if model.axes != PUBLISHED_AXES:
+        sizes = zip(model.axes, (len(model.arm_extensions), len(model.wrist_yaws)), strict=False)
+        grid = " x ".join(f"{size} values of {joint}" for joint, size in sizes) or "one shape"
     print(f"wrote {out}: {model.shape_fitting_method}, {grid}; settings of {settings}")
 
 
@@ -192,8 +208,9 @@ def plot_body_shapes(
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    extensions = _some(sorted({e.commanded["arm"] for e in evidence}), MOST_COLUMNS)
-    yaws = _some(sorted({e.commanded["wrist_yaw"] for e in evidence}), MOST_ROWS)
+    first, second = [*model.axes, "", ""][:2]
+    extensions = _some(sorted({e.commanded.get(first, 0.0) for e in evidence}), MOST_COLUMNS)
+    yaws = _some(sorted({e.commanded.get(second, 0.0) for e in evidence}), MOST_ROWS)
     drawn = np.concatenate([model.shape_at(extension, yaw).outline() for extension in extensions for yaw in yaws])
     width, height = np.ptp(drawn, axis=0)
     figure, axes = plt.subplots(
@@ -204,10 +221,16 @@ def plot_body_shapes(
     for row, yaw in enumerate(yaws):
         for column, extension in enumerate(extensions):
             chosen = [
-                i for i, e in enumerate(evidence) if e.commanded["arm"] == extension and e.commanded["wrist_yaw"] == yaw
+                i
+                for i, e in enumerate(evidence)
+                if e.commanded.get(first, 0.0) == extension and e.commanded.get(second, 0.0) == yaw
             ]
             _pose(axes[row, column], model.shape_at(extension, yaw), evidence, seen, chosen)
             title = f"arm {extension:.2f} m, yaw {np.degrees(yaw):.0f}°"
+            if model.axes != PUBLISHED_AXES:
+                title = ", ".join(
+                    f"{joint} {value:.2f}" for joint, value in zip(model.axes, (extension, yaw), strict=False)
+                )
             stick = max((model.shape_at(extension, yaw).protrusion(evidence[i].points) for i in chosen), default=None)
             note = "no sample" if stick is None else f"protrusion {1e3 * stick:.2f} mm"
             axes[row, column].set_title(f"{title}\n{note}", fontsize=8)

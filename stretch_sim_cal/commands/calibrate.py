@@ -58,7 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
-    """Declare the arguments that say what is what in a recording; the defaults are the robot's own names."""
+    """Declare the arguments that say what is what in a recording; the defaults are those of the robot's profile."""
+    parser.add_argument(
+        "--robot", metavar="FILE", action=_Robot,
+        help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are not "
+        "given after it (default: the Stretch's)",
+    )  # fmt: skip
     for name, default in RECORDED_NAMES.items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
         parser.add_argument(f"--{name.replace('_', '-')}", default=default, help=f"default: %(default)s{older}")
@@ -77,6 +82,27 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
         metavar="S",
         help="of a pair (default: %(default)s s)",
     )
+
+
+class _Robot(argparse.Action):
+    """Takes a robot's profile, and its names as those of topics and frames that have their defaults."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from stretch_sim_cal.robot.profile import load_profile
+
+        profile = load_profile(values)
+        namespace.robot = values
+        for name, value in recorded_names(profile).items():
+            if getattr(namespace, name, None) == RECORDED_NAMES.get(name, "jt128"):
+                setattr(namespace, name, value)
+
+
+def recorded_names(profile) -> dict[str, str]:
+    """Return the names of topics, frames and sensor in recordings of a robot, by the arguments that give them."""
+    names = {"base_frame": profile.base_frame, "footprint_frame": profile.footprint_frame, "sensor": profile.sensor}
+    for side, lidar in profile.lidars.items():
+        names |= {f"{side}_topic": lidar.topic, f"{side}_frame": lidar.frame}
+    return names
 
 
 @dataclass
@@ -202,13 +228,14 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     from stretch_sim_cal.calibration.clouds import given_clouds
     from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
     from stretch_sim_cal.recording.topics import recorded_joints
+    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.ros.left_mount import LeftMountCheck
     from stretch_sim_cal.sensor.sensor import sensor_called
 
     sensor = sensor_called(source.args.sensor)
     settings, check = (
         AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=sensor),
-        LeftMountCheck(sensor),
+        LeftMountCheck(sensor, profile_called(source.args.robot)),
     )
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["alignment"], "aligning"):
@@ -336,10 +363,13 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
     from stretch_sim_cal.calibration.mounts.file import with_mounts
     from stretch_sim_cal.calibration.observations import load_beside, path_beside
     from stretch_sim_cal.recording.rosbag import is_recording
+    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.robot.stretch import nominal_description
     from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
     from stretch_sim_cal.sensor.sensor import sensor_called
 
+    profile = profile_called(args.robot)
+    recorded = {key: value for key, value in (recorded | recorded_names(profile)).items() if key in recorded}
     only_with(args, dict.fromkeys(OTHER_OPTIONS), "a recording, not with --mounts,")
     path = args.recording[0]
     in_recording = is_recording(path)
@@ -350,16 +380,16 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
         only_with(args, recorded | {"num_samples": None}, "a recording")
     settings = mount_settings(
         link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets,
-        sensor=sensor_called(args.sensor),
+        sensor=sensor_called(args.sensor), profile=profile,
     )  # fmt: skip
     model = nominal_description() if args.model and is_own(args.model) else args.model
     file = CalibrationFile.load_or_empty(args.out)
     if in_recording:
         result, robot = _from_recording(path, args, file, settings, model)
     else:
-        result, robot = solve_mounts(path, file, settings, model)
+        result, robot = solve_mounts(path, file, settings, model, profile)
     numbers = mount_numbers(result, robot.nominal)
-    tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings)))
+    tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings), profile))
     if result.accepted:
         robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
         observations = load_beside(args.out, file.right_to_left)
@@ -385,18 +415,19 @@ def _from_recording(path: Path, args: argparse.Namespace, file: CalibrationFile,
     from stretch_sim_cal.recording.rosbag import Recording
     from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
     from stretch_sim_cal.robot.description import load_model
+    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, solve_samples
 
     with Recording(path) as recording:
         source = model or recorded_description(recording)
         if source is None:
             raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
-        robot = MountedRobot(load_model(source))
+        robot = MountedRobot(load_model(source), profile_called(args.robot))
         topics = {"left": args.left_topic, "right": args.right_topic}
         frames = {"left": args.left_frame, "right": args.right_frame}
         pairs = RecordedPairs(recording, topics, frames, args.max_time_difference, sys.maxsize, warn)
         period = SCAN_PERIOD if settings.sensor is None else settings.sensor.period
-        poses = still_poses(recording, robot.model)
+        poses = still_poses(recording, robot.model, robot.profile)
         seen = seen_poses(pairs, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
     counts = [pose.num_frames for pose in seen]
     print(f"arm poses: {len(seen)}, with {min(counts)} to {max(counts)} pairs of clouds each", file=sys.stderr)

@@ -7,7 +7,8 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, lidar_links, nominal_description
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
 
 MODEL_HELP = "robot description to compare it with: a URDF or xacro file (default: the vendor's Stretch 4)"
 
@@ -17,24 +18,26 @@ def load_description(path: str | None) -> RobotModel:
     return load_model(nominal_description() if is_own(path) else path)
 
 
-def described(model: RobotModel) -> Described:
+def described(model: RobotModel, profile: RobotProfile | None = None) -> Described:
     """Return where the description has the lidars to each other, and base_footprint; None for what it does not have."""
-    lidars = lidar_links(model)
+    profile = profile or stretch_profile()
+    base, footprint = profile.base_frame, profile.footprint_frame
+    lidars = profile.lidar_links(model)
     right_to_left = link_transform(model, {}, lidars[1], lidars[0]) if len(lidars) == 2 else None
-    has_footprint = BASE_LINK in model.links and FOOTPRINT_LINK in model.links
-    footprint = link_transform(model, {}, BASE_LINK, FOOTPRINT_LINK) if has_footprint else None
-    return Described(right_to_left, footprint)
+    has_footprint = base in model.links and footprint in model.links
+    return Described(right_to_left, link_transform(model, {}, base, footprint) if has_footprint else None)
 
 
-def lidar_origins(model: RobotModel) -> tuple[JointOrigin, JointOrigin]:
+def lidar_origins(model: RobotModel, profile: RobotProfile | None = None) -> tuple[JointOrigin, JointOrigin]:
     """Return the two lidars' joints as the description has them, the right one's origin in the left one's parent.
 
     Raises `InputError` if the description does not have two lidars on one link.
     """
-    lidars = lidar_links(model)
+    profile = profile or stretch_profile()
+    lidars = profile.lidar_links(model)
     if len(lidars) != 2:
         raise InputError(
-            f"robot '{model.name}' has {len(lidars)} lidar links; lidar_left_link and lidar_right_link are needed"
+            f"robot '{model.name}' has {len(lidars)} lidar links; {' and '.join(profile.lidar_frames)} are needed"
         )
     left, right = (model.parent_joint(link) for link in lidars)
     if left is None or right is None or left.parent != right.parent or left.variables or right.variables:
@@ -42,9 +45,10 @@ def lidar_origins(model: RobotModel) -> tuple[JointOrigin, JointOrigin]:
     return tuple(JointOrigin(j.name, j.parent, j.child, j.parent_from_joint) for j in (left, right))
 
 
-def base_origin(model: RobotModel) -> JointOrigin | None:
+def base_origin(model: RobotModel, profile: RobotProfile | None = None) -> JointOrigin | None:
     """Return the joint between base_footprint and base_link, None if the description has no such joint."""
-    joint = model.parent_joint(BASE_LINK) if BASE_LINK in model.links else None
-    if joint is None or joint.parent != FOOTPRINT_LINK or joint.variables:
+    profile = profile or stretch_profile()
+    joint = model.parent_joint(profile.base_frame) if profile.base_frame in model.links else None
+    if joint is None or joint.parent != profile.footprint_frame or joint.variables:
         return None
     return JointOrigin(joint.name, joint.parent, joint.child, joint.parent_from_joint)

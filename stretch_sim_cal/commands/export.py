@@ -19,7 +19,8 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
 from stretch_sim_cal.robot.description import load_urdf_text
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.stretch import BASE_LINK, nominal_description
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.urdf import parse_xml
 
 EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transform"
@@ -125,9 +126,9 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
         transforms.append((left, RIGHT_CALIBRATED, calibration.right_to_left))
     mounts = stored_mounts(calibration)
     if mounts is not None:
-        transforms.append((BASE_LINK, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))
+        transforms.append((stretch_profile().base_frame, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))
     if calibration.footprint_from_base is not None:
-        transforms.append((BASE_LINK, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
+        transforms.append((stretch_profile().base_frame, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
     if args.json:
         text = json.dumps([_transform_as_json(*transform) for transform in transforms], indent=1) + "\n"
     elif args.launch:

@@ -33,6 +33,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--evidence", choices=EVIDENCE,
         help="what is enclosed: the lidars' returns from the robot, its description's surfaces, or both",
     )  # fmt: skip
+    parser.add_argument(
+        "--robot", metavar="FILE", help="robot's profile: a name in config/robots/ or a path (default: the Stretch)"
+    )
     parser.add_argument("--model", metavar="URDF", help="description (URDF or xacro); default: the dataset's own")
     parser.add_argument(
         "--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml"

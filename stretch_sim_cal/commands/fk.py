@@ -117,10 +117,10 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
 
     A position beyond the joint's limits is used, and said on stderr. Raises `InputError` for what is no number.
     """
-    from stretch_sim_cal.robot.stretch import joint_positions
+    from stretch_sim_cal.robot.profile import stretch_profile
 
     commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
-    positions = joint_positions(model, commanded)
+    positions = stretch_profile().joint_positions(model, commanded)
     for name, value in positions.items():
         limit = model.checked_joint(name).limit
         if limit is not None and not isinstance(value, list) and (value < limit.lower or value > limit.upper):

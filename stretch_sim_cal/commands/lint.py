@@ -14,6 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--profile", default="stretch", metavar="NAME",
                         help=f"the convention: {', '.join(PROFILE_NAMES)} (default: stretch)")  # fmt: skip
+    parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
+                        help="a robot, or a tool by itself, as it hangs on the Stretch's wrist (default: robot)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="leave infos (listed exceptions, hints) out of the text")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
@@ -24,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from stretch_sim_cal.conventions.profile import INFO, LEVELS, has_errors, lint
 
     profile = profile_named(args.profile)
-    findings = lint(load(args), profile)
+    findings = _of_tool(args) if args.kind == "tool" else lint(load(args), profile)
     if args.json:
         found = [finding.as_dict() for finding in findings]
         print(json.dumps({"profile": profile.name, "model": args.model, "findings": found}, indent=1))
@@ -36,3 +38,14 @@ def run(args: argparse.Namespace) -> int:
     counted = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
     print(f"{args.model}: {'breaks' if counts['error'] else 'keeps'} the {profile.title} ({counted})")
     return 1 if has_errors(findings) else 0
+
+
+def _of_tool(args: argparse.Namespace) -> list:
+    from stretch_sim_cal.commands.fk import assignments, is_own, mesh_folders
+    from stretch_sim_cal.conventions.normal_form import read_description
+    from stretch_sim_cal.conventions.tools import tool_findings
+    from stretch_sim_cal.errors import InputError
+
+    if args.profile != "stretch" or is_own(args.model):
+        raise InputError("--as tool: is for the URDF of a tool, and --profile stretch")
+    return tool_findings(read_description(args.model, assignments(args.arg, "--arg"), mesh_folders(args)))

@@ -30,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="names of links or joints that nothing in the model tells")  # fmt: skip
     parser.add_argument("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
                         help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
+    parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
+                        help="a robot, or a tool by itself, as it hangs on the Stretch's wrist (default: robot)")  # fmt: skip
     parser.add_argument("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
         parser.add_argument(f"--{role}", metavar="'X Y Z R P Y'",
@@ -48,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     from stretch_sim_cal.robot.stretch import nominal_description
 
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
+    if args.kind == "tool":
+        return _normalize_tool(args, arguments, packages)
     if is_own(args.model):
         if set(arguments) - {"tool"}:
             raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
@@ -81,6 +85,37 @@ def run(args: argparse.Namespace) -> int:
         if left:
             counted = "1 rule is" if len(left) == 1 else f"{len(left)} rules are"
             print(f"{counted} left to be settled by hand, see {files[-1]}")
+    return 1 if left else 0
+
+
+def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -> int:
+    from stretch_sim_cal.conventions.normal_form import Options, read_description
+    from stretch_sim_cal.conventions.profile import ERROR
+    from stretch_sim_cal.conventions.tools import normal_tool, write_tool
+    from stretch_sim_cal.errors import InputError
+
+    if args.profile != "stretch" or args.tool is not None or args.number_links or is_own(args.model):
+        raise InputError(
+            "--as tool: is for the URDF of a tool, --profile stretch, and without --tool or --number-links"
+        )
+    given = read_description(args.model, arguments, packages)
+    check_packages(packages, given.packages)
+    tool = normal_tool(given, Options("stretch", assignments(args.rename, "--rename"), _zeros(args.zero)))
+    file = args.out / f"{Path(args.model).name.split('.')[0]}.urdf"
+    departure = write_tool(tool, file)
+    left = [finding for finding in tool.remaining if finding.level == ERROR]
+    if args.json:
+        print(
+            json.dumps(
+                _answer(args, tool.normal, [file], departure)
+                | {"findings": [each.as_dict() for each in tool.remaining]},
+                indent=1,
+            )
+        )
+    else:
+        print("\n".join([*_lines(tool.normal, departure), f"wrote {file}"]))
+        for each in left:
+            print(f"left: {each.rule} {each.name}: {each.message}; {each.fix}")
     return 1 if left else 0
 
 

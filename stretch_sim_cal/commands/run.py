@@ -40,6 +40,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="draw both lidars' mount errors from the seed, of this length and angle",
     )  # fmt: skip
     parser.add_argument("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
+    parser.add_argument(
+        "--robot", metavar="FILE", help="another robot than the scenario's: a profile in config/robots/, or a path"
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
     parser.add_argument("--verbose", action="store_true", help="show all output of every process")
     add_view_arguments(parser)
@@ -55,7 +58,8 @@ def _run(args: argparse.Namespace) -> int:
         raise InputError(f"--mount-errors {args.mount_errors}: a length and an angle of 0 or more were expected")
     # All scenarios are read before the first one runs: a typing error in the last must not cost the time of the others.
     scenarios = [
-        with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor) for name in args.scenarios
+        with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor, args.robot)
+        for name in args.scenarios
     ]
     if len(scenarios) > 1 and (args.view_file or args.view_port):
         raise InputError(f"--view-file and --view-port: take one scenario, {len(scenarios)} were given")

@@ -265,6 +265,13 @@ def _mapping(name: str, turning: Turning) -> JointMapping:
     return JointMapping(name, sign, offset + 0.0)
 
 
+def attached(robot: Description, tool: Description) -> Description:
+    """Return a robot with a tool on its place for tools. Raises `InputError` where it cannot be attached."""
+    result = Description(deepcopy(robot.root), f"{robot.source} with {tool.source}")
+    _attach_tool(result, tool)
+    return result
+
+
 def _attach_tool(robot: Description, tool: Description) -> None:
     """Add a tool's links and joints, its root fixed to the place for tools."""
     model, other = robot.model(), tool.model()

@@ -107,7 +107,13 @@ def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
         _mesh_arguments(attached, of_tool, "tool_mesh_dir")
         attached.extend(of_tool)
         files[f"{tool}.tool.xacro"] = attached
-    return {file: _text(element) for file, element in files.items()}
+    return {file: text_of(element) for file, element in files.items()}
+
+
+def tool_elements(normal: Normal) -> list[Element]:
+    """Return copies of the elements of the tool of a normal form, the joint that attaches it first."""
+    links = _tool_links(normal.root, normal.prefix + TOOL_SITE)
+    return [ElementTree.fromstring(ElementTree.tostring(each)) for each in normal.root if _belongs_to(each, links)]
 
 
 def _tool_links(root: Element, site: str) -> set[str]:
@@ -161,7 +167,8 @@ def _mesh_arguments(robot: Element, parts: list[Element], stem: str) -> None:
         mesh.set("filename", f"$(arg {folders[folder]})/{file}")
 
 
-def _text(element: Element) -> str:
+def text_of(element: Element) -> str:
+    """Return an element as indented text, the same for the same model."""
     for part in element.iter():
         # In an order of its own, since xacro gives attributes back in another: so the same model is the same text.
         ordered = sorted(part.attrib.items(), key=lambda item: (item[0] != "name", item[0]))

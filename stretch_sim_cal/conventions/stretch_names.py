@@ -143,6 +143,8 @@ def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
     """Return the rotation (3, 3) base_link_from_lidar with z `outwards` and x up or, if y would then point away
     from `inwards` (the way to the head's centre), down: a right-handed frame of the right lidar cannot have both."""
     up = across(UP, outwards)
+    if np.linalg.norm(up) < 1e-9:  # it looks straight up or down
+        up = across(FORWARD, outwards)
     x = up / np.linalg.norm(up)
     if np.dot(np.cross(outwards, x), inwards) < 0:
         x = -x

@@ -97,7 +97,10 @@ class LaunchedScenario:
         self.files = RunFiles(folder)
         write_yaml(self.files.scenario, self.scenario.data | {"simulation": self.scenario.simulation.to_mapping()})
         simulator = simulator_process(self.files, self._simulator, self._options)
-        nodes = calibration_nodes(self.scenario.stages, self.files, sensor=str(self.scenario.simulation.sensor))
+        simulation = self.scenario.simulation
+        nodes = calibration_nodes(
+            self.scenario.stages, self.files, sensor=str(simulation.sensor), robot=simulation.robot_keys.get("robot")
+        )
         launched = LaunchedSequence(
             [simulator, *nodes],
             environment=isolated_environment(domain) | self.files.environment,

@@ -128,20 +128,26 @@ def simulator_with(simulator: str, *arguments: str) -> Process:
 
 def calibration_processes(scenario: Scenario, files: RunFiles) -> list[Process]:
     """Return the processes of a run's stages: a few clouds for the report, then the calibration nodes."""
-    capture = Process("capture", "ros_capture_clouds", (str(files.clouds), *_ros(use_sim_time=True, num_samples=3)))
-    return [capture, *calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor))]
+    robot = scenario.simulation.robot_keys.get("robot")
+    parameters = _ros(use_sim_time=True, robot=robot, num_samples=3)
+    capture = Process("capture", "ros_capture_clouds", (str(files.clouds), *parameters))
+    return [capture, *calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor), robot=robot)]
 
 
 def calibration_nodes(
-    stages: Mapping[str, Mapping[str, Any]], files: RunFiles, use_sim_time: bool = True, sensor: str | None = None
+    stages: Mapping[str, Mapping[str, Any]],
+    files: RunFiles,
+    use_sim_time: bool = True,
+    sensor: str | None = None,
+    robot: str | None = None,
 ) -> list[Process]:
     """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order, for lidars of a kind
-    (`sensor`; None: what the nodes take without).
+    (`sensor`; None: what the nodes take without) on a robot (`robot`, its profile; None: the Stretch).
 
     They are the same in simulation and on the robot; there, time is not simulated.
     """
     processes = []
-    time = {"use_sim_time": use_sim_time}
+    time = {"use_sim_time": use_sim_time, "robot": robot}
     lidars = {"sensor": sensor}
     for stage, name, executable in (
         ("alignment", "align", "ros_align_dual_lidar"),
@@ -152,7 +158,7 @@ def calibration_nodes(
             parameters = _ros(**time, **lidars, num_samples=options["num_samples"], method=options["method"])
             processes.append(Process(name, executable, parameters, stage=stage))
     if "mounts" in stages or "body_shape" in stages:
-        processes.append(broadcast_process(use_sim_time))
+        processes.append(broadcast_process(use_sim_time, robot))
     if "mounts" in stages:
         options = stages["mounts"]
         parameters = _ros(**time, **lidars, **options)
@@ -169,16 +175,19 @@ def calibration_nodes(
             ),
             Process(
                 "fit", "fit_body_shape_model",
-                (str(files.dataset), "--fit-method", options["fit_method"], "--out", str(files.body_shape_model)),
+                (
+                    str(files.dataset), "--fit-method", options["fit_method"], "--out", str(files.body_shape_model),
+                    *(() if robot is None else ("--robot", robot)),
+                ),
                 stage="body_shape",
             ),
         ]  # fmt: skip
     return processes
 
 
-def broadcast_process(use_sim_time: bool = True) -> Process:
+def broadcast_process(use_sim_time: bool = True, robot: str | None = None) -> Process:
     """Return the node that publishes the calibrated frames, as long as it is wanted."""
-    parameters = _ros(use_sim_time=use_sim_time)
+    parameters = _ros(use_sim_time=use_sim_time, robot=robot)
     return Process("broadcast", "ros_broadcast_calibration", parameters, ready_line=BROADCAST_READY, stage="body_shape")
 
 

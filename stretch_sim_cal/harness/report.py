@@ -361,13 +361,14 @@ def _floor(files: RunFiles) -> bytes:
 def _mounts(files: RunFiles) -> bytes:
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.robot.description import load_model
+    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
 
     mounts = stored_mounts(CalibrationFile.load(files.calibration)) if files.calibration.is_file() else None
     if mounts is None:
         raise InputError("the run ended without mounts in the calibration file")
     dataset = read_dataset(files.mounts_dataset)
-    robot = MountedRobot(load_model(dataset.description_file))
+    robot = MountedRobot(load_model(dataset.description_file), profile_called(load_truth(files.truth).robot))
     return mounts_before_and_after(
         *(residuals_at(dataset, robot, poses) for poses in (robot.nominal, mounts.base_from_lidar))
     )

@@ -76,6 +76,8 @@ def conclude(
     `broken` says why the run itself broke, if it did. Raises `InputError` if the simulator's truth cannot be read.
     """
     verdict = Verdict(scenario, simulator)
+    if scenario.simulation.robot is not None:
+        verdict.notes += [f"robot: {note}" for note in scenario.simulation.robot.notes]
     if broken:
         verdict.broken = True
         verdict.reasons.append(broken)

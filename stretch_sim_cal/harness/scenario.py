@@ -8,6 +8,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import files, validate
+from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -124,15 +125,19 @@ def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
 
 
 def with_changes(
-    scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None
-) -> Scenario:
-    """Return the scenario with another seed, sensor, or lidar mount errors drawn from the seed.
+    scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None,
+    robot: str | None = None,
+) -> Scenario:  # fmt: skip
+    """Return the scenario with another seed, robot (a profile, with its own sensor) or sensor, or lidar mount errors drawn from the seed.
 
     `mount_errors` are their length in mm and angle in deg, in random directions.
     """
     simulation = scenario.simulation.to_mapping()
     if seed is not None:
         simulation["seed"] = seed
+    if robot is not None:  # with the lidars that it has
+        simulation = {key: value for key, value in simulation.items() if key not in (*ROBOT_KEYS, "sensor")}
+        simulation["robot"] = robot
     if sensor is not None:
         simulation["sensor"] = sensor
     if mount_errors is not None:

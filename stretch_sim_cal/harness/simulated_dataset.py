@@ -14,10 +14,9 @@ from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
-from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter
+from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import BASE_LINK, COMMANDED_NAMES, LIDAR_LINKS
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -51,16 +50,17 @@ class BodyDatasetRecorder:
         surroundings: Callable[[int], Mapping[str, Surface]] = lambda number: {},
         really: Callable[[int], Mapping[str, float]] = lambda number: {},
     ) -> None:
-        """Write a sample of `frames` pairs of scans for each pose (values of `JOINTS`; m, rad).
+        """Write a sample of `frames` pairs of scans for each pose (values of the planned joints; m, rad).
 
         `surroundings` gives surfaces, in world coordinates, that stand around in a pose, and `really` joint values that
         differ from those commanded and reported, by pose number.
         """
         writer = DatasetWriter(
-            directory, self._simulator.nominal_description, {"tool": "simulated"}, self.footprint_from_base_link
-        )
+            directory, self._simulator.nominal_description, {"tool": "simulated"}, self.footprint_from_base_link,
+            self._simulator.profile.planned_names,
+        )  # fmt: skip
         for number, pose in enumerate(poses):
-            commanded = dict(zip(JOINTS, map(float, pose), strict=True))
+            commanded = dict(zip(self._simulator.profile.planned_names, map(float, pose), strict=True))
             self._place({**commanded, **really(number)})
             added = surroundings(number)
             for name, surface in added.items():
@@ -73,7 +73,7 @@ class BodyDatasetRecorder:
             writer.write_sample(commanded, commanded, points, left, right, joints)
 
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
-        """Return the corners (K, 2) of the true robot's outline, payload included, at commanded values of `JOINTS`."""
+        """Return the corners (K, 2) of the true robot's outline, payload included, at commanded values of the planned joints."""
         self._place(pose)
         footprint_from_base_link = self._true_footprint_from_base @ self._lidar_base_from_base
         corners = [
@@ -83,15 +83,17 @@ class BodyDatasetRecorder:
         return convex_hull(np.concatenate(corners))
 
     def _place(self, pose: Mapping[str, float]) -> None:
-        self._simulator.joints.place({COMMANDED_NAMES[joint]: value for joint, value in pose.items()})
+        commands = self._simulator.profile.commands
+        self._simulator.joints.place({commands[joint]: value for joint, value in pose.items()})
 
     def _capture(self, frames: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the pooled points in base_footprint and, the same ones, each lidar's in its own frame."""
         ticks = range(self._tick, self._tick + frames)
         self._tick += frames
-        base_from_lidar = link_transforms(self._model, {}, [BASE_LINK, *LIDAR_LINKS])
+        base, left = self._simulator.profile.base_frame, self._simulator.profile.lidar_links(self._model)[0]
+        base_from_lidar = link_transforms(self._model, {}, [base, left])
         left_from_right = inverse(self._simulator.base_from_lidar("left")) @ self._simulator.base_from_lidar("right")
-        base_from_left = inverse(base_from_lidar[BASE_LINK]) @ base_from_lidar[LIDAR_LINKS[0]]
+        base_from_left = inverse(base_from_lidar[base]) @ base_from_lidar[left]
         footprint_from_left = self.footprint_from_base_link @ base_from_left
         seen, raw = [], []
         for side, left_from_lidar in enumerate((np.eye(4), left_from_right)):

@@ -29,7 +29,8 @@ from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.surfaces import robot_surfaces
+from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.robot.surfaces import outline_surfaces
 
 TRANSFORMS = (
     "base_link_from_lidar_left",
@@ -53,6 +54,8 @@ class Truth:
     floor_in_base_link: Plane
     description_file: Path
     mounts_known: bool = False
+    robot: str | None = None
+    """The name or path of the robot's profile; None for the Stretch."""
 
     @property
     def right_to_left(self) -> np.ndarray:
@@ -95,6 +98,7 @@ def load_truth(path: str | Path) -> Truth:
             **{name: check_rigid(data[name], f"{path}: {name}") for name in TRANSFORMS},
             floor_in_base_link=Plane.from_coefficients(floor["normal"], floor["offset"]),
             description_file=Path(path).parent / data["description_file"],
+            robot=data.get("robot"),
         )
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error
@@ -314,14 +318,15 @@ class TrueOutlines:
 
     def __init__(self, truth: Truth):
         self._model = load_model(truth.description_file)
-        self._surfaces = robot_surfaces(self._model)
+        self._profile = profile_called(truth.robot)
+        self._surfaces = outline_surfaces(self._model, self._profile)
         self._footprint_from_base = truth.footprint_from_base_link
 
     def at(self, joints: dict[str, float]) -> np.ndarray:
         """Return the corners (K, 2) of the convex outline in base_footprint at these joint values (by URDF name)."""
         known = {name: value for name, value in joints.items() if name in self._model.joints}
         transforms = link_transforms(self._model, known)
-        footprint_from_root = self._footprint_from_base @ np.linalg.inv(transforms["base_link"])
+        footprint_from_root = self._footprint_from_base @ np.linalg.inv(transforms[self._profile.base_frame])
         corners = [
             _between_heights(apply(footprint_from_root @ transforms[link], surface.vertices)[surface.faces])
             for link, surface in self._surfaces.items()
@@ -380,13 +385,12 @@ def posed_outlines(model_file: Path, dataset: Path, truth: Truth) -> list[dict]:
     outlines = TrueOutlines(truth)
     poses = []
     for sample in read_dataset(dataset).samples:
-        fitted = model.shape_at(sample.commanded["arm"], sample.commanded["wrist_yaw"])
+        fitted = model.shape_for(sample.commanded)
         outline = outlines.at(sample.joints)
         body = (sample.points[:, 2] > LOWEST) & (sample.points[:, 2] < HIGHEST)
         near = body & (np.hypot(sample.points[:, 0], sample.points[:, 1]) < 1.5)
         poses.append({
-            "title": f"arm {sample.commanded['arm']:.2f} m, yaw {np.degrees(sample.commanded['wrist_yaw']):.0f} deg, "
-                     f"lift {sample.commanded['lift']:.2f} m",
+            "title": _pose_title(sample.commanded),
             "truth": outline,
             "points": sample.points[near, :2],
             "fitted": fitted,
@@ -394,6 +398,13 @@ def posed_outlines(model_file: Path, dataset: Path, truth: Truth) -> list[dict]:
             "protrusion": fitted.protrusion(outline),
         })  # fmt: skip
     return poses
+
+
+def _pose_title(commanded: dict[str, float]) -> str:
+    if not {"arm", "wrist_yaw", "lift"} <= commanded.keys():
+        return ", ".join(f"{joint} {value:.2f}" for joint, value in commanded.items())
+    arm, yaw, lift = (commanded[joint] for joint in ("arm", "wrist_yaw", "lift"))
+    return f"arm {arm:.2f} m, yaw {np.degrees(yaw):.0f} deg, lift {lift:.2f} m"
 
 
 def judge_stage(stage: str, files: RunFiles, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:

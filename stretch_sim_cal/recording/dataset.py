@@ -1,6 +1,7 @@
 """Body-shape datasets: a folder of samples, one arm pose each, that is whole after every sample and can be continued.
 
-DIR/metadata.yaml       format, frame, info, skipped, samples[]: id, commanded, actual, joints, file, num_points
+DIR/metadata.yaml       format, frame, info, skipped, samples[]: id, commanded, actual, joints, file, num_points; and
+                        joint_names, what the planned joints are called, of other robots than the Stretch
 DIR/sample_0000.npz     points (N, 3+) float32 in base_footprint; optional left, right (N, 3+) in their lidar's frame
 DIR/description.urdf    the robot's description while it was recorded
 """
@@ -11,7 +12,7 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ FORMAT = 1
 FRAME = "base_footprint"
 METADATA = "metadata.yaml"
 DESCRIPTION = "description.urdf"
+JOINT_NAMES = "joint_names"
 SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
 
 
@@ -50,16 +52,25 @@ def read_metadata(directory: Path) -> dict:
     for key, kind, name in (("info", dict, "mapping"), ("skipped", list, "list")):
         if not isinstance(metadata.get(key) or kind(), kind):
             raise InputError(f"{path}: '{key}' is not a {name}")
+    names = joint_names(metadata, path)
     seen: set[int] = set()
     for index, entry in enumerate(metadata["samples"]):
-        _check_entry(path, index, entry)
+        _check_entry(path, index, entry, names)
         if entry["id"] in seen:
             raise InputError(f"{path}: two samples have the id {entry['id']}")
         seen.add(entry["id"])
     return metadata
 
 
-def _check_entry(path: Path, index: int, entry) -> None:
+def joint_names(metadata: dict, path: Path) -> tuple[str, ...]:
+    """Return what the planned joints of a dataset are called. Raises `InputError` if that is no list of names."""
+    names = metadata.get(JOINT_NAMES, list(JOINTS))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise InputError(f"{path}: {JOINT_NAMES} is not a list of different names")
+    return tuple(names)
+
+
+def _check_entry(path: Path, index: int, entry, names: Sequence[str]) -> None:
     """Replace the values of a sample's entry by checked ones. Raises `InputError` naming the sample."""
     if not isinstance(entry, dict) or not isinstance(entry.get("id"), int):
         raise InputError(f"{path}: samples[{index}] is not a mapping with an integer 'id'")
@@ -67,23 +78,23 @@ def _check_entry(path: Path, index: int, entry) -> None:
     file = entry.get("file")
     if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.npz", file):
         raise InputError(f"{where}: 'file' is not the name of an .npz file in this folder")
-    entry["commanded"] = checked_pose(entry.get("commanded"), f"{where}: commanded")
+    entry["commanded"] = checked_pose(entry.get("commanded"), f"{where}: commanded", names)
     # Published datasets hold commanded values only.
-    entry["actual"] = checked_pose(entry.get("actual", entry["commanded"]), f"{where}: actual")
+    entry["actual"] = checked_pose(entry.get("actual", entry["commanded"]), f"{where}: actual", names)
     joints = entry.get("joints") or {}
     if not isinstance(joints, dict):
         raise InputError(f"{where}: 'joints' is not a mapping of joint values")
     entry["joints"] = {str(name): checked_number(value, f"{where}: joints: {name}") for name, value in joints.items()}
 
 
-def checked_pose(values, where: str) -> dict[str, float]:
-    """Return the values of `JOINTS`. Raises `InputError`, beginning with `where`, if one is missing or no number."""
+def checked_pose(values, where: str, names: Sequence[str] = JOINTS) -> dict[str, float]:
+    """Return the values of the joints called `names`. Raises `InputError`, beginning with `where`, if one is missing or no number."""
     if not isinstance(values, Mapping):
-        raise InputError(f"{where}: is not a mapping of {', '.join(JOINTS)}")
-    missing = [joint for joint in JOINTS if joint not in values]
+        raise InputError(f"{where}: is not a mapping of {', '.join(names)}")
+    missing = [joint for joint in names if joint not in values]
     if missing:
         raise InputError(f"{where}: has no {', '.join(missing)}")
-    return {joint: checked_number(values[joint], f"{where}: {joint}") for joint in JOINTS}
+    return {joint: checked_number(values[joint], f"{where}: {joint}") for joint in names}
 
 
 def checked_number(value, where: str) -> float:
@@ -106,7 +117,7 @@ def sha256(text: str) -> str:
 class Sample:
     """One arm pose: joint values in m and rad, and the points seen in it.
 
-    `commanded` and `actual` hold the values of `JOINTS` (`arm` is the whole extension); `joints` those of every joint
+    `commanded` and `actual` hold the values of the planned joints (`arm` is the whole extension of a Stretch); `joints` those of every joint
     by its name in the description where they were recorded, else it is empty. `points` (N, 3+) float32 in
     base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left and 1 for the right one, where
     that is known: where the raw clouds hold the same returns, the left ones first.
@@ -206,6 +217,7 @@ class Dataset:
     skipped: list
     created: str
     warnings: list[str] = field(default_factory=list)
+    joint_names: tuple[str, ...] = JOINTS
 
 
 def read_dataset(directory: str | Path) -> Dataset:
@@ -239,6 +251,7 @@ def read_dataset(directory: str | Path) -> Dataset:
         list(metadata.get("skipped") or []),
         str(metadata.get("created", "unknown")),
         warnings,
+        joint_names(metadata, directory / METADATA),
     )
 
 
@@ -252,7 +265,7 @@ def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
     ]
     poses: dict[tuple, Sample] = {}
     for sample in samples:
-        pose = tuple(round(sample.commanded[joint] / SAME_POSE) for joint in JOINTS)
+        pose = tuple(round(value / SAME_POSE) for value in sample.commanded.values())
         if pose in poses:
             found.append(f"{sample.name}: has the same commanded pose as {poses[pose].name}")
         poses.setdefault(pose, sample)
@@ -264,7 +277,8 @@ class DatasetWriter:
 
     Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which
     poses can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
-    `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known.
+    `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints` are
+    the names of the planned joints.
     Raises `InputError` if the folder holds something else, another description, or cannot be written.
     """
 
@@ -274,14 +288,22 @@ class DatasetWriter:
         description: str | None = None,
         info: Mapping | None = None,
         footprint_from_base_link: np.ndarray | None = None,
+        joints: Sequence[str] = JOINTS,
     ) -> None:
         self.directory = Path(directory)
+        self._joints = tuple(joints)
         if (self.directory / METADATA).exists():
             self._metadata = read_metadata(self.directory)
+            if joint_names(self._metadata, self.directory / METADATA) != self._joints:
+                raise InputError(
+                    f"{self.directory}: was recorded with joints of other names; choose another folder to start anew"
+                )
             self._check_same(description, footprint_from_base_link)
         else:
             self._refuse_foreign_samples()
             self._metadata = {"format": FORMAT, "frame": FRAME, "created": _now(), "samples": []}
+            if self._joints != JOINTS:
+                self._metadata[JOINT_NAMES] = list(self._joints)
         if info:
             self._metadata["info"] = {**(self._metadata.get("info") or {}), **info}
         if description is not None:
@@ -298,9 +320,9 @@ class DatasetWriter:
 
     def holds(self, commanded: Mapping[str, float]) -> bool:
         """Return whether a whole sample of this commanded pose is on disk."""
-        pose = checked_pose(commanded, "commanded")
+        pose = checked_pose(commanded, "commanded", self._joints)
         return any(
-            all(abs(entry["commanded"][joint] - pose[joint]) <= SAME_POSE for joint in JOINTS)
+            all(abs(entry["commanded"][joint] - pose[joint]) <= SAME_POSE for joint in self._joints)
             for entry in self._metadata["samples"]
         )
 
@@ -317,7 +339,10 @@ class DatasetWriter:
 
         `left` and `right` (N, 3+) are raw returns in their lidar's own frame; best the same as in `points`, left first.
         """
-        entry = {"commanded": checked_pose(commanded, "commanded"), "actual": checked_pose(actual, "actual")}
+        entry = {
+            "commanded": checked_pose(commanded, "commanded", self._joints),
+            "actual": checked_pose(actual, "actual", self._joints),
+        }
         if joints:
             entry["joints"] = {str(name): checked_number(value, f"joints: {name}") for name, value in joints.items()}
         clouds = {"points": checked_cloud(points, "points")}

@@ -7,6 +7,7 @@ sit on the head, which is fixed to the base), so there is nothing to interpolate
 import difflib
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,11 +15,16 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import LIDAR_LINKS, OLDER_LIDAR_LINKS
+from stretch_sim_cal.robot.profile import stretch_profile
 
-# The same frames under the names of newer and older firmware.
-OTHER_NAME = dict(zip(LIDAR_LINKS + OLDER_LIDAR_LINKS, OLDER_LIDAR_LINKS + LIDAR_LINKS, strict=True))
 NAMES_SHOWN = 12
+
+
+@lru_cache(maxsize=1)
+def _other_names() -> dict[str, str]:
+    """Return the Stretch's lidar frames of newer and older firmware, each with the other name of the same frame."""
+    names = {lidar.frame: lidar.older_frame for lidar in stretch_profile().lidars.values() if lidar.older_frame}
+    return names | {older: newer for newer, older in names.items()}
 
 
 def complaint_about_frame(
@@ -31,9 +37,9 @@ def complaint_about_frame(
     """
     frame, own = frame.lstrip("/"), expected[side]
     other = "right" if side == "left" else "left"
-    if frame in (own, OTHER_NAME.get(own)):
+    if frame in (own, _other_names().get(own)):
         return ""
-    if frame in (expected[other], OTHER_NAME.get(expected[other])):
+    if frame in (expected[other], _other_names().get(expected[other])):
         raise InputError(
             f"{topic} holds clouds of the {other} lidar (frame '{frame}', '{own}' was expected):"
             f" {options['topics']} are swapped"
@@ -70,13 +76,13 @@ class FrameTree:
     def known(self, frame: str) -> bool:
         """Whether the tree has `frame`, be it under its older or newer name."""
         names = self._names()
-        return frame.lstrip("/") in names or OTHER_NAME.get(frame.lstrip("/")) in names
+        return frame.lstrip("/") in names or _other_names().get(frame.lstrip("/")) in names
 
     def resolve(self, frame: str) -> str:
         """Return the name under which the tree has `frame`. Raises `InputError` that says what there is instead."""
         frame = frame.lstrip("/")
         names = self._names()
-        for name in (frame, OTHER_NAME.get(frame)):
+        for name in (frame, _other_names().get(frame)):
             if name in names:
                 return name
         raise InputError(f"frame '{frame}' is unknown; {self.source} has {_shown(frame, names)}")

@@ -11,42 +11,22 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.pairing import RESTART, stamp_of
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedPairs
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.stretch import (
-    ARM_JOINT,
-    ARM_SEGMENTS,
-    COMMANDED_NAMES,
-    commanded_limits,
-    commanded_positions,
-    joint_positions,
-)
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
-# Changes up to this (m or rad) are noise of an encoder, not motion.
-STILL_WITHIN = {joint: 0.001 if joint in ("lift", "arm") else 0.01 for joint in JOINTS}
+# Changes up to this (m, rad) are noise of an encoder, not motion: of joints that move in m, and of any other.
+STILL_WITHIN = (0.001, 0.01)
 JOINT_STATE_TYPE = "sensor_msgs/msg/JointState"
 SETTLE_TIME = 300_000_000  # ns that all joints stand still before a scan counts, as when poses are collected
-TOLERANCES = {COMMANDED_NAMES[joint]: within for joint, within in STILL_WITHIN.items()}
 
 
-def commanded_joints(positions: dict[str, float]) -> dict[str, float]:
-    """Return the values (m, rad) of the joints that the positions (by the description's names) determine.
-
-    The arm's extension is that of `arm_joint` if a driver publishes it, else the sum of the four segments. Older
-    drivers put the word joint in front.
-    """
-    result = {}
-    for joint in JOINTS:
-        for name in (f"{joint}_joint", f"joint_{joint}"):
-            if name in positions:
-                result[joint] = positions[name]
-    if ARM_JOINT not in positions and all(name in positions for name in ARM_SEGMENTS):
-        result["arm"] = sum(positions[name] for name in ARM_SEGMENTS)
-    return result
+def still_within(profile: RobotProfile) -> dict[str, float]:
+    """Return up to which change (m, rad) each planned joint stands still."""
+    return {joint.name: STILL_WITHIN[0 if joint.linear else 1] for joint in profile.planned}
 
 
 @dataclass(frozen=True)
@@ -90,14 +70,16 @@ class _Stretch:
         return StillPose(self.begin + SETTLE_TIME, self.end, {**latest, **means})
 
 
-def still_poses(recording: Recording, model: RobotModel) -> list[StillPose]:
+def still_poses(recording: Recording, model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
     """Return the stretches in which all joints stand still, without the time in which they settle.
 
     Changes up to `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states, these
     lack a joint of the arm or stamps, or if there is no such stretch.
     """
     recording.require(JOINT_STATES, JOINT_STATE_TYPE)
-    needed = set(COMMANDED_NAMES.values()) & set(commanded_limits(model))
+    profile = profile or stretch_profile()
+    within = {profile.commands[joint]: tolerance for joint, tolerance in still_within(profile).items()}
+    needed = set(profile.commands.values()) & set(profile.commanded_limits(model))
     found: list[StillPose | None] = []
     latest: dict[str, float] = {}
     still_at: dict[str, float] = {}
@@ -109,10 +91,10 @@ def still_poses(recording: Recording, model: RobotModel) -> list[StillPose]:
             raise _unusable(recording, "jump back")
         before = max(before, stamp)
         positions = dict(zip(message.name, map(float, message.position), strict=False))
-        known = commanded_positions(model, latest | positions)
+        known = profile.commanded_positions(model, latest | positions)
         moved = {
             name: value for name, value in known.items()
-            if not abs(value - still_at.get(name, np.inf)) <= TOLERANCES.get(name, max(TOLERANCES.values()))
+            if not abs(value - still_at.get(name, np.inf)) <= within.get(name, STILL_WITHIN[1])
         }  # fmt: skip
         if moved or stretch is None:
             if stretch is not None:
@@ -126,13 +108,15 @@ def still_poses(recording: Recording, model: RobotModel) -> list[StillPose]:
     if missing := sorted(needed - still_at.keys()):
         raise InputError(f"{recording.path}: {JOINT_STATES} has no {', '.join(missing)}")
     found.append(stretch.pose(latest))
-    poses = [pose for pose in found if pose is not None and needed <= commanded_positions(model, pose.joints).keys()]
+    poses = [
+        pose for pose in found if pose is not None and needed <= profile.commanded_positions(model, pose.joints).keys()
+    ]
     if not poses:
         raise InputError(
             f"{recording.path}: the joints never stand still for more than {1e-9 * SETTLE_TIME:.1f} s; hold each arm pose for "
             "some seconds"
         )
-    return [StillPose(pose.begin, pose.end, joint_positions(model, pose.joints)) for pose in poses]
+    return [StillPose(pose.begin, pose.end, profile.joint_positions(model, pose.joints)) for pose in poses]
 
 
 def _unusable(recording: Recording, fault: str) -> InputError:

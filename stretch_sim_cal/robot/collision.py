@@ -1,6 +1,6 @@
 """Whether a robot, in a configuration, comes closer to itself or to the floor than a margin."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations
 
 import fcl
@@ -24,7 +24,8 @@ class SelfCollision:
     Pairs that are close by design are left out: links that do not move against each other or are connected by one
     joint, parts of one telescope (only parallel prismatic joints between them), fingers that close (each on one joint
     of the same body, and too close at position zero), pairs that are too close in every one of some random
-    configurations within the joints' limits, and pairs that are too close at `rest`, if given.
+    configurations within the joints' limits, pairs that are too close at `rest`, if given, and pairs between which none
+    but joints of `still` move: those that stay where they are. Links that none but these move are not held against the floor either.
     `floor` (m) is the height of a horizontal floor in the root's frame; links that cannot leave it (the base, its
     wheels) are not held against it.
     """
@@ -35,10 +36,11 @@ class SelfCollision:
         margin: float = 0.01,
         floor: float | None = None,
         rest: Positions | None = None,
+        still: Collection[str] = (),
     ):
         if not margin >= 0:
             raise InputError(f"the margin of a collision check is {margin}, it must be 0 or more")
-        self.model, self.margin, self.floor = model, margin, floor
+        self.model, self.margin, self.floor, self._still = model, margin, floor, set(still)
         surfaces = link_surfaces(model, "collision")
         self.links = [link for link in model.order if link in surfaces]
         self._shapes = [_Shape(surfaces[link]) for link in self.links]
@@ -109,6 +111,7 @@ class SelfCollision:
     def _pairs_to_check(self, rest: Positions | None) -> np.ndarray:
         ways = {pair: self._moving_joints_between(*pair) for pair in combinations(range(len(self.links)), 2)}
         movable = {pair for pair, way in ways.items() if len(way) > 1 and not self._is_telescope(way)}
+        movable = {pair for pair in movable if not {joint.name for joint in ways[pair]} <= self._still}
         fingers = {pair for pair in movable if len(ways[pair]) == 2 and not self._is_chain(*pair)}
         by_design = self._close_pairs({}, fingers)
         always = movable
@@ -141,7 +144,10 @@ class SelfCollision:
 
     def _links_to_hold_against_floor(self) -> list[int]:
         """Return the links whose lowest point is not always at the same height: a wheel or the base stays on it."""
-        samples = [self._frames(positions)[0] for positions in random_configurations(self.model, SAMPLES, seed=1)]
+        samples = [
+            self._frames({name: value for name, value in positions.items() if name not in self._still})[0]
+            for positions in random_configurations(self.model, SAMPLES, seed=1)
+        ]
         spans = [np.ptp([shape.lowest(frames[i]) for frames in samples]) for i, shape in enumerate(self._shapes)]
         return [i for i, span in enumerate(spans) if span > 1e-3]
 

@@ -15,16 +15,12 @@ import trimesh
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.model import Geometry, Link, RobotModel
-from stretch_sim_cal.robot.stretch import HEAD_LINK, lidar_links
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 CYLINDER_SECTIONS = 64
 SPHERE_SUBDIVISIONS = 3
-HOUSING_RADIUS = 0.045
-"""A lidar's housing with its connector, from the axis of its frame (JT128: 0.039 m)."""
-HOUSING_HEIGHTS = (-0.055, 0.030)
-"""Where a lidar's housing begins and ends along the z axis of its frame (JT128: -0.048 and 0.025 m)."""
 
 
 @dataclass(frozen=True)
@@ -84,37 +80,70 @@ def _link_surface(model: RobotModel, link: Link, which: str) -> Surface:
     return joined(geometry_surface(geometry, where) for geometry in geometries)
 
 
-def robot_surfaces(model: RobotModel) -> dict[str, Surface]:
-    """Return the geometry that rays, evidence and truth are computed with, per link in link frames.
+def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
+    """Return the geometry that rays and evidence are computed with, per link in link frames.
 
-    Collision shapes, except the head of a robot with lidars in it: its collision shape is one box around both lidars,
-    so its visual shape takes its place, without what is the lidars' housings (see `lidar_housings`): a lidar sees
-    everything of the robot but itself.
+    Collision shapes, without what a lidar does not see because it is the lidar itself: the links that the profile (by
+    default the Stretch's) has under `unseen` are left out, and a link whose mesh holds the lidars' housings, as the
+    Stretch's head does, has its visual shape without them (its collision shape is one box around both lidars).
     Raises `InputError` as `link_surfaces` does.
     """
-    surfaces = link_surfaces(model, "collision")
-    lidars = lidars_in_head(model)
-    if lidars:
-        shell, _ = _split_head(model, lidars)
-        surfaces[HEAD_LINK] = shell
+    profile = profile or stretch_profile()
+    surfaces = outline_surfaces(model, profile)
+    for lidar in profile.lidars.values():
+        for link in lidar.unseen:
+            surfaces.pop(link, None)
     return surfaces
 
 
-def lidar_housings(model: RobotModel) -> dict[str, Surface]:
-    """Return the housing of every lidar in the head, by lidar link, in the frame of the head's link.
+def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
+    """Return what counts as the robot's body, per link in link frames: `robot_surfaces` and the links that are the lidars
+    themselves. Raises `InputError` as `link_surfaces` does."""
+    profile = profile or stretch_profile()
+    surfaces = link_surfaces(model, "collision")
+    lidars = housed_lidars(model, profile)
+    if lidars:
+        surfaces[profile.housing_link] = _split_shell(model, profile, lidars)[0]
+    return surfaces
+
+
+def lidar_housings(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
+    """Return the housing of every lidar in another link's mesh, by lidar link, in the frame of that link.
 
     No lidar of the Stretch 4 sees the other's housing (it lies 33 deg below its x-y plane), so rays may leave them out.
-    Empty if the model has no lidars in its head.
+    Empty if the model has no such lidars.
     """
-    lidars = lidars_in_head(model)
-    return _split_head(model, lidars)[1] if lidars else {}
+    profile = profile or stretch_profile()
+    lidars = housed_lidars(model, profile)
+    return _split_shell(model, profile, lidars)[1] if lidars else {}
 
 
-def lidars_in_head(model: RobotModel) -> list[str]:
-    """Return the lidar links that are fixed to the head's link, if that has a visual shape."""
-    if HEAD_LINK not in model.links or not model.links[HEAD_LINK].visuals:
+def housed_lidars(model: RobotModel, profile: RobotProfile | None = None) -> list[str]:
+    """Return the lidar links whose housings are in the visual mesh of a link that they are fixed to."""
+    profile = profile or stretch_profile()
+    shell = profile.housing_link
+    if shell is None or shell not in model.links or not model.links[shell].visuals:
         return []
-    return [link for link in lidar_links(model) if HEAD_LINK in _fixed_ancestors(model, link)]
+    return [link for link in profile.lidar_links(model) if shell in _fixed_ancestors(model, link)]
+
+
+def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:
+    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, with that shape's link.
+
+    Raises `InputError` as `link_surfaces` does, also if a mesh is missing.
+    """
+    placed = robot_surfaces(model, profile)
+    transforms = link_transforms(model, {})
+    found = {}
+    for side, lidar in profile.lidars.items():
+        frame = lidar.frame if lidar.frame in model.links else lidar.older_frame
+        for link, surface in placed.items():
+            if lidar.housing is not None and link == lidar.housing.link:
+                continue  # without the housings, whatever is inside it cannot be told from what is outside
+            origin = apply(inverse(transforms[link]), transforms[frame][None, :3, 3])
+            if _is_inside(surface, origin)[0]:
+                found[side] = (frame, link)
+    return found
 
 
 def _fixed_ancestors(model: RobotModel, link: str) -> list[str]:
@@ -126,31 +155,34 @@ def _fixed_ancestors(model: RobotModel, link: str) -> list[str]:
     return ancestors
 
 
-def _split_head(model: RobotModel, lidars: list[str]) -> tuple[Surface, dict[str, Surface]]:
-    """Return the head's visual shape without the lidars' housings, and the housings, in the head's frame.
+def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> tuple[Surface, dict[str, Surface]]:
+    """Return a shell's visual shape without the lidars' housings, and the housings, in the frame of the shell's link.
 
-    A housing is made of the connected parts of the head's mesh that lie wholly in a cylinder around the lidar's axis.
+    A housing is made of the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis.
     The shell around it is closed by a lid that runs through the housing, under its dome; whatever of the other
     parts is inside the housing cannot be seen from outside, so it goes, too. The collar around the dome stays: it
     hides what is lower than about 7 deg over the lidar's x-y plane.
     """
-    head = _link_surface(model, model.links[HEAD_LINK], "visual")
-    parts = _connected_parts(head)
+    link = profile.housing_link
+    shell = _link_surface(model, model.links[link], "visual")
+    sizes = {frame: lidar.housing for lidar in profile.lidars.values() for frame in (lidar.frame, lidar.older_frame)}
+    parts = _connected_parts(shell)
     housings = {}
-    taken = np.zeros(len(head.faces), dtype=bool)
+    taken = np.zeros(len(shell.faces), dtype=bool)
     for lidar in lidars:
-        in_lidar = apply(inverse(link_transform(model, {}, lidar, HEAD_LINK)), head.vertices)
-        inside = (np.hypot(in_lidar[:, 0], in_lidar[:, 1]) < HOUSING_RADIUS) & (in_lidar[:, 2] > HOUSING_HEIGHTS[0])
-        inside &= in_lidar[:, 2] < HOUSING_HEIGHTS[1]
+        size = sizes[lidar]
+        in_lidar = apply(inverse(link_transform(model, {}, lidar, link)), shell.vertices)
+        inside = (np.hypot(in_lidar[:, 0], in_lidar[:, 1]) < size.radius) & (in_lidar[:, 2] > size.heights[0])
+        inside &= in_lidar[:, 2] < size.heights[1]
         own = np.zeros_like(taken)
         for part in parts:
-            own[part] = inside[head.faces[part]].all()
-        housings[lidar] = head.with_faces(own)
+            own[part] = inside[shell.faces[part]].all()
+        housings[lidar] = shell.with_faces(own)
         taken |= own
     keep = ~taken
     for housing in housings.values():
-        keep[keep] = ~_is_inside(housing, head.triangles[keep].mean(axis=1))
-    return head.with_faces(keep), housings
+        keep[keep] = ~_is_inside(housing, shell.triangles[keep].mean(axis=1))
+    return shell.with_faces(keep), housings
 
 
 def _connected_parts(surface: Surface) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.left_mount import LeftMountCheck
@@ -41,7 +42,7 @@ def align(context: NodeContext) -> int:
         watchdog=watchdog,
     )
     method = method_class(first_guess, _settings(options, sensor, base_from_left))
-    joints, check = JointListener(context).positions, LeftMountCheck(sensor)
+    joints, check = JointListener(context).positions, LeftMountCheck(sensor, profile_called(options.robot))
     for pair in clouds.take(options.num_samples, "aligning"):
         method.add(*given_clouds(method, pair.left, pair.right))
         check.add(pair.left, pair.right)

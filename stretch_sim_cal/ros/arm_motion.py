@@ -11,18 +11,14 @@ from typing import Any
 
 from stretch_sim_cal.collection.plan import Pose, describe
 from stretch_sim_cal.errors import Refused, RunFailure
-from stretch_sim_cal.recording.dataset import JOINTS
-from stretch_sim_cal.recording.joint_states import STILL_WITHIN
+from stretch_sim_cal.recording.joint_states import still_within
 from stretch_sim_cal.recording.pairing import stamp_of
-from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.stretch import COMMANDED_NAMES
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.ros.subscription import JointListener
 
-ACTION = "/follow_joint_trajectory"
-STOP_SERVICE = "/stop_the_robot"
-# How near (m or rad) to its target a joint has to be to have arrived.
-ARRIVED_WITHIN = {joint: 0.005 if joint in ("lift", "arm") else 0.03 for joint in JOINTS}
+# How near (m, rad) to its target a joint has to be to have arrived, one that moves in m and any other.
+ARRIVED_WITHIN = (0.005, 0.03)
 # Simulated or real time beyond what a move needs at its speed, before the joint counts as stuck.
 PATIENCE = 5.0
 # Wall time in which the driver has to answer at all, and to confirm a stop.
@@ -38,25 +34,27 @@ class ArmState(JointListener):
     """The arm's joints, since when they stand still, and where all joints were before. The watchdog is ticked by whoever
     waits."""
 
-    def __init__(self, context: Any, model: RobotModel, watchdog: Any):
+    def __init__(self, context: Any, model: RobotModel, watchdog: Any, profile: RobotProfile | None = None):
         self._context = context
+        self.profile = profile or stretch_profile()
+        self._still_within = still_within(self.profile)
         self._model = model
         self.stamp = 0
         self._still_at: dict[str, float] = {}
         self._still_since: dict[str, int] = {}
         self._history: deque[tuple[int, dict[str, float]]] = deque(maxlen=REMEMBERED)
-        super().__init__(context, watchdog)
+        super().__init__(context, watchdog, self.profile)
 
     @property
     def arm(self) -> dict[str, float]:
         """The values (m, rad) of the joints of a dataset that have been heard of."""
-        commanded = stretch.commanded_positions(self._model, self.positions)
-        return {joint: float(commanded[name]) for joint, name in COMMANDED_NAMES.items() if name in commanded}
+        commanded = self.profile.commanded_positions(self._model, self.positions)
+        return {joint: float(commanded[name]) for joint, name in self.profile.commands.items() if name in commanded}
 
     @property
     def still_since(self) -> int:
         """The stamp (ns) from which on no joint of the arm has moved."""
-        return max(self._still_since.values(), default=self.stamp)
+        return max(self._still_since.values(), default=self.stamp if self.profile.planned else 0)
 
     def between(self, begin: int, end: int) -> list[dict[str, float]]:
         """Return the positions of all joints in messages stamped from `begin` to `end` (ns), with the last one before and the
@@ -69,7 +67,7 @@ class ArmState(JointListener):
 
     def wait_until_known(self) -> None:
         """Wait for all joints of a dataset. Raises `RunFailure` (watchdog) if nothing comes."""
-        while len(self.arm) < len(JOINTS):
+        while len(self.arm) < len(self.profile.planned):
             self._context.spin_once()
             self._watchdog.tick()
 
@@ -78,7 +76,7 @@ class ArmState(JointListener):
         self.stamp = stamp_of(message) or self._context.node.get_clock().now().nanoseconds  # some drivers do not stamp
         self._history.append((self.stamp, dict(self.positions)))
         for joint, value in self.arm.items():
-            if abs(value - self._still_at.get(joint, float("inf"))) > STILL_WITHIN[joint]:
+            if abs(value - self._still_at.get(joint, float("inf"))) > self._still_within[joint]:
                 self._still_at[joint] = value
                 self._still_since[joint] = self.stamp
 
@@ -93,18 +91,21 @@ class ArmMotion:
 
         self._context = context
         self._state = state
+        profile = state.profile
+        self._profile = profile
+        self._arrived = {joint.name: ARRIVED_WITHIN[0 if joint.linear else 1] for joint in profile.planned}
         self._watchdog = watchdog
         self._speeds = speeds
         self._action = FollowJointTrajectory
-        self._client = ActionClient(context.node, FollowJointTrajectory, ACTION)
-        self._stop = context.node.create_client(Trigger, STOP_SERVICE)
+        self._client = ActionClient(context.node, FollowJointTrajectory, profile.trajectory)
+        self._stop = context.node.create_client(Trigger, profile.stop)
         self._sent: Any = None
         self._handle: Any = None
 
     def wait_for_driver(self) -> None:
         """Wait for the action's server. Raises `RunFailure` if there is none."""
         if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
-            raise RunFailure(f"nobody offers the action {ACTION}; does the robot's driver run?")
+            raise RunFailure(f"nobody offers the action {self._profile.trajectory}; does the robot's driver run?")
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
@@ -125,22 +126,24 @@ class ArmMotion:
         if goal is None:
             return
         self._sent = self._client.send_goal_async(goal)
-        self._wait(self._sent.done, f"the driver did not answer a goal for {ACTION}", wall=ANSWER)
+        self._wait(self._sent.done, f"the driver did not answer a goal for {self._profile.trajectory}", wall=ANSWER)
         self._handle = self._sent.result()
         if not self._handle.accepted:
             self._handle = self._sent = None
             raise Refused(
-                f"the driver rejected the move to {describe(target)}; its own output says why (mode, runstop?)"
+                f"the driver rejected the move to {describe(target, self._profile)}; its own output says why (mode, runstop?)"
             )
         result = self._handle.get_result_async()
         self._wait(
-            result.done, f"the driver did not finish the move to {describe(target)}", ros=2.0 * needed + PATIENCE
+            result.done,
+            f"the driver did not finish the move to {describe(target, self._profile)}",
+            ros=2.0 * needed + PATIENCE,
         )
         self._handle = self._sent = None
         outcome = result.result().result
         if outcome.error_code != self._action.Result.SUCCESSFUL:
             raise RunFailure(
-                f"the driver gave up the move to {describe(target)}: {outcome.error_string or outcome.error_code}"
+                f"the driver gave up the move to {describe(target, self._profile)}: {outcome.error_string or outcome.error_code}"
             )
         self._wait(lambda: not self._missing(target), lambda: self._not_there(target), ros=PATIENCE)
 
@@ -172,14 +175,18 @@ class ArmMotion:
         from trajectory_msgs.msg import JointTrajectoryPoint
 
         here = self._state.arm
-        wanted = dict(zip(JOINTS, target, strict=False))
+        wanted = dict(zip(self._profile.planned_names, target, strict=False))
         # Joints that stand where they should are left alone; the tolerance is far below what counts as arrived.
-        moving = [joint for joint in JOINTS if abs(wanted[joint] - here[joint]) > 0.1 * ARRIVED_WITHIN[joint]]
+        moving = [
+            joint
+            for joint in self._profile.planned_names
+            if abs(wanted[joint] - here[joint]) > 0.1 * self._arrived[joint]
+        ]
         if not moving:
             return None, 0.0
         needed = max(abs(wanted[joint] - here[joint]) / self._speeds[joint] for joint in moving)
         goal = self._action.Goal()
-        goal.trajectory.joint_names = [COMMANDED_NAMES[joint] for joint in moving]
+        goal.trajectory.joint_names = [self._profile.commands[joint] for joint in moving]
         point = JointTrajectoryPoint()
         point.positions = [float(wanted[joint]) for joint in moving]
         point.velocities = [float(self._speeds[joint]) for joint in moving]
@@ -189,12 +196,12 @@ class ArmMotion:
 
     def _missing(self, target: Pose) -> dict[str, float]:
         here = self._state.arm
-        gaps = {joint: value - here[joint] for joint, value in zip(JOINTS, target, strict=False)}
-        return {joint: gap for joint, gap in gaps.items() if abs(gap) > ARRIVED_WITHIN[joint]}
+        gaps = {joint: value - here[joint] for joint, value in zip(self._profile.planned_names, target, strict=False)}
+        return {joint: gap for joint, gap in gaps.items() if abs(gap) > self._arrived[joint]}
 
     def _not_there(self, target: Pose) -> str:
         missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
-        return f"the driver says that the arm arrived at {describe(target)}, /joint_states does not: {missing}"
+        return f"the driver says that the arm arrived at {describe(target, self._profile)}, /joint_states does not: {missing}"
 
     def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
         """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time.

@@ -15,7 +15,8 @@ from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
-from stretch_sim_cal.ros.arm_motion import ACTION, ArmState
+from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 
@@ -118,7 +119,7 @@ class Captures:
         return self._state.still_since + round(self._settings.settle_time * 1e9)
 
     def _wait_until_settled(self) -> None:
-        while self._state.stamp < self._settled_at:
+        while self._state.profile.planned and self._state.stamp < self._settled_at:
             self._context.spin_once(timeout=0.05)
             self._watchdog.tick()
 
@@ -180,15 +181,15 @@ def robot_description(context: Any, frames: FrameListener, watchdog: Any) -> str
     return frames.description
 
 
-def check_driver(context: Any) -> None:
+def check_driver(context: Any, profile: RobotProfile) -> None:
     """Raise `Refused` if the driver would not, or should not, move. What it does not tell is a warning."""
-    mode = _driver_mode(context)
+    mode = _driver_mode(context, profile.trajectory)
     if mode is None:
         context.log.warning("the driver does not tell its mode; position or navigation is needed")
     elif mode not in MOVING_MODES:
         raise Refused(
             f"the driver's mode is '{mode}', it has to be {' or '.join(MOVING_MODES)}; "
-            f"for example: ros2 param set {_driver_name(context)} mode position"
+            f"for example: ros2 param set {_driver_name(context, profile.trajectory)} mode position"
         )
     runstopped = _flag(context, "/is_runstopped")
     if runstopped:
@@ -201,16 +202,16 @@ def check_driver(context: Any) -> None:
             context.log.warning(f"the driver does not say {topic}; look yourself")
 
 
-def _driver_name(context: Any) -> str | None:
+def _driver_name(context: Any, action: str) -> str | None:
     """Return the full name of the node that offers the action, None if there is none."""
-    infos = context.node.get_publishers_info_by_topic(f"{ACTION}/_action/feedback")
+    infos = context.node.get_publishers_info_by_topic(f"{action}/_action/feedback")
     return next((f"{info.node_namespace.rstrip('/')}/{info.node_name}" for info in infos), None)
 
 
-def _driver_mode(context: Any) -> str | None:
+def _driver_mode(context: Any, action: str) -> str | None:
     from rcl_interfaces.srv import GetParameters
 
-    name = _driver_name(context)
+    name = _driver_name(context, action)
     if name is None:
         return None
     client = context.node.create_client(GetParameters, f"{name}/get_parameters")

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +22,13 @@ from stretch_sim_cal.collection.newcomers import RoomWatch
 from stretch_sim_cal.collection.plan import Plan, Pose, Skipped, describe, plan_collection
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.recording.dataset import JOINTS, METADATA, DatasetWriter
-from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.recording import JOINTS
+from stretch_sim_cal.recording.dataset import METADATA, DatasetWriter
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses, check_driver, robot_description
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
@@ -52,6 +54,7 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     ask where the floor is.
     """
     options, arguments = context.options, context.arguments
+    profile = profile_called(options.robot)
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
@@ -66,41 +69,61 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     description = robot_description(context, frames, watchdog)
     frames.close()  # those that matter do not move, and those that do would keep this node busy
     model = parse_urdf(description)
-    grids = {joint: getattr(options, joint) for joint in JOINTS if getattr(options, joint) is not None}
     settings = load_settings(
-        options.settings, options.plan, grids, options.speed_factor, stretch.commanded_limits(model), options.frames
-    )
-    state = ArmState(context, model, watchdog)
+        options.settings, options.plan, given_grids(options), options.speed_factor, profile.commanded_limits(model),
+        options.frames, profile,
+    )  # fmt: skip
+    state = ArmState(context, model, watchdog, profile)
     state.wait_until_known()
     directory = arguments.directory or Path(f"collected_body_shape_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     begun = (directory / METADATA).exists()
     footprint_from_base = None if begun and only_raw else poses.footprint_from_base
-    writer = DatasetWriter(directory, description, footprint_from_base_link=footprint_from_base) if begun else None
+    names = profile.planned_names
+    writer = None
+    if begun:
+        writer = DatasetWriter(directory, description, footprint_from_base_link=footprint_from_base, joints=names)
     plan = _plan(model, settings, state, writer)
-    _print_plan(plan, settings, writer, say)
+    _print_plan(plan, settings, writer, say, profile)
     if not plan.visits and writer is None:
         raise Refused(f"none of the {len(plan.skipped)} poses of the plan can be reached without a collision")
 
     if plan.visits and not arguments.dry_run:
         motion = ArmMotion(context, state, watchdog, settings.speeds)
-        motion.wait_for_driver()
-        check_driver(context)
+        if profile.planned:
+            motion.wait_for_driver()
+            check_driver(context, profile)
         captures = Captures(context, options, state, watchdog, settings)
-        if not arguments.ignore_obstacles:
-            _check_room(captures.take(poses).points, model, plan, state.positions, settings)
+        if profile.planned and not arguments.ignore_obstacles:
+            _check_room(captures.take(poses).points, model, plan, state, settings)
         _ask(arguments.yes, len(plan.visits))
-        writer = DatasetWriter(directory, description, _info(settings), footprint_from_base)
-        writer.write_skipped([_skipped_entry(skipped) for skipped in plan.skipped])
-        guarded = _room_watched(context, model, poses, state) if options.watch_room else nullcontext()
+        writer = DatasetWriter(directory, description, _info(settings), footprint_from_base, names)
+        writer.write_skipped([_skipped_entry(skipped, profile) for skipped in plan.skipped])
+        guarded = nullcontext()
+        if profile.planned and options.watch_room:
+            guarded = _room_watched(context, model, poses, state)
         with motion.stopping(), guarded:
-            _sweep(plan, settings, motion, captures, poses, writer, say)
+            _sweep(plan, settings, motion, captures, poses, writer, say, profile)
             for pose in plan.way_back:
                 motion.move(pose)
     if not arguments.dry_run:
         say(f"{len(writer.samples)} samples in {directory}; next: fit_body_shape_model {directory}")
     if arguments.json:
-        _print_json(plan, settings, directory, writer, arguments.dry_run)
+        _print_json(plan, settings, directory, writer, arguments.dry_run, profile)
     return 0
+
+
+def given_grids(options: Any) -> dict[str, str]:
+    """Return the grids on the command line, as texts by joint: those of the Stretch's joints, and `--grid`.
+
+    Raises `InputError` for a text that names no joint.
+    """
+    grids = {joint: getattr(options, joint) for joint in JOINTS if getattr(options, joint) is not None}
+    for part in filter(None, (text.strip() for text in (options.grid or "").split(";"))):
+        name, colon, values = part.partition("=")
+        if not colon or not values.strip():
+            raise InputError(f"--grid '{part}': JOINT=VALUES was expected, several separated by semicolons")
+        grids[name.strip()] = values.strip()
+    return grids
 
 
 def _info(settings: CollectionSettings) -> dict:
@@ -119,14 +142,16 @@ def _info(settings: CollectionSettings) -> dict:
 
 def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writer: DatasetWriter | None) -> Plan:
     """Return the tour from where the arm is; other joints stay as they are."""
-    floor = float(link_transform(model, {}, stretch.FOOTPRINT_LINK)[2, 3])
-    with_margin = SelfCollision(model, settings.margin, floor)
-    outright = functools.cache(lambda: SelfCollision(model, 0.0, floor))  # seldom asked for
+    profile = state.profile
+    floor = float(link_transform(model, {}, profile.footprint_frame)[2, 3])
+    still = profile.still_joints(model)
+    with_margin = SelfCollision(model, settings.margin, floor, still=still)
+    outright = functools.cache(lambda: SelfCollision(model, 0.0, floor, still=still))  # seldom asked for
     others = {name: value for name, value in state.positions.items() if name in model.joints}
 
     def positions(pose: Pose) -> dict[str, float]:
-        commanded = {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
-        return others | stretch.joint_positions(model, commanded)
+        commanded = dict(zip(profile.commands.values(), pose, strict=False))
+        return others | profile.joint_positions(model, commanded)
 
     def explain(pose: Pose) -> str:
         pairs = with_margin.colliding_pairs(positions(pose))
@@ -135,24 +160,30 @@ def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writ
         )
 
     return plan_collection(
-        tuple(state.arm[joint] for joint in JOINTS),
-        [settings.grids[joint] for joint in JOINTS],
-        [settings.speeds[joint] for joint in JOINTS],
+        tuple(state.arm[joint] for joint in profile.planned_names),
+        [settings.grids[joint] for joint in profile.planned_names],
+        [settings.speeds[joint] for joint in profile.planned_names],
         is_free=lambda pose: with_margin.is_free(positions(pose)),
         is_touching=lambda pose: not outright().is_free(positions(pose)),
         explain=explain,
         margin=settings.margin,
-        done=lambda pose: writer is not None and writer.holds(dict(zip(JOINTS, pose, strict=False))),
+        done=lambda pose: writer is not None and writer.holds(dict(zip(profile.planned_names, pose, strict=False))),
+        profile=profile,
     )
 
 
-def _print_plan(plan: Plan, settings: CollectionSettings, writer: DatasetWriter | None, say: Callable) -> None:
+def _print_plan(
+    plan: Plan, settings: CollectionSettings, writer: DatasetWriter | None, say: Callable, profile: RobotProfile
+) -> None:
     if writer is not None and writer.samples:
         say(f"{len(writer.samples)} samples are in {writer.directory} already and are not taken again")
     for number, visit in enumerate(plan.visits, start=1):
-        say(f"{number:4d}. {describe(visit.pose)}" + (f" (by {len(visit.path)} moves)" if len(visit.path) > 1 else ""))
+        say(
+            f"{number:4d}. {describe(visit.pose, profile)}"
+            + (f" (by {len(visit.path)} moves)" if len(visit.path) > 1 else "")
+        )
     for skipped in plan.skipped[:SKIPPED_SHOWN]:
-        say(f"skipped: {describe(skipped.pose)}: {skipped.reason}")
+        say(f"skipped: {describe(skipped.pose, profile)}: {skipped.reason}")
     if len(plan.skipped) > SKIPPED_SHOWN:
         say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
     say(
@@ -163,7 +194,7 @@ def _print_plan(plan: Plan, settings: CollectionSettings, writer: DatasetWriter 
 
 def _time_needed(plan: Plan, settings: CollectionSettings) -> float:
     per_sample = settings.settle_time + settings.frames * FRAME_PERIOD + PER_SAMPLE
-    return plan.moving_time([settings.speeds[joint] for joint in JOINTS]) + per_sample * len(plan.visits)
+    return plan.moving_time(list(settings.speeds.values())) + per_sample * len(plan.visits)
 
 
 def _duration(seconds: float) -> str:
@@ -171,19 +202,19 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def _skipped_entry(skipped: Skipped) -> dict:
+def _skipped_entry(skipped: Skipped, profile: RobotProfile) -> dict:
     return {
-        "commanded": {joint: float(value) for joint, value in zip(JOINTS, skipped.pose, strict=False)},
+        "commanded": {joint: float(value) for joint, value in zip(profile.planned_names, skipped.pose, strict=False)},
         "reason": skipped.reason,
     }
 
 
 def _check_room(
-    points: np.ndarray, model: RobotModel, plan: Plan, joints: Mapping[str, float], settings: CollectionSettings
+    points: np.ndarray, model: RobotModel, plan: Plan, state: ArmState, settings: CollectionSettings
 ) -> None:
     """Raise `Refused` if anything but the robot is near to where its arm is going to be."""
-    others = {name: value for name, value in joints.items() if name in model.joints}
-    found = Sweep(model).obstacle(points, plan.tour, others, settings.clearance)
+    others = {name: value for name, value in state.positions.items() if name in model.joints}
+    found = Sweep(model, state.profile).obstacle(points, plan.tour, others, settings.clearance)
     if found is not None:
         x, y, z = found.nearest
         raise Refused(
@@ -196,7 +227,7 @@ def _check_room(
 def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPoses, state: ArmState) -> Iterator[None]:
     """A context in which `Refused` is raised as soon as something comes near that was not there when it was entered, and
     `RunFailure` as soon as the lidars fall silent, so that nobody could be seen."""
-    room = RoomWatch(model, (poses.footprint_from_left, poses.footprint_from_right))
+    room = RoomWatch(model, (poses.footprint_from_left, poses.footprint_from_right), state.profile)
     # One of its own: captures forget their silences when they are done.
     watchdog = Watchdog(BLIND_AFTER, context.log.warning)
     learned: list[CloudPair] = []
@@ -218,7 +249,9 @@ def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPose
             if not passed:
                 continue
             places = np.unique(np.linspace(0, len(passed) - 1, STATES).astype(int))
-            found = room.look((pair.left, pair.right), [_arm_and_others(model, passed[index]) for index in places])
+            found = room.look(
+                (pair.left, pair.right), [_arm_and_others(model, passed[index], state.profile) for index in places]
+            )
             if found is not None:
                 raise Refused(
                     f"the arm was stopped: something that was not there has come near, at x {found.place[0]:.1f} y "
@@ -235,9 +268,11 @@ def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPose
         clouds.close()
 
 
-def _arm_and_others(model: RobotModel, positions: Mapping[str, float]) -> tuple[Pose, dict[str, float]]:
-    commanded = stretch.commanded_positions(model, positions)
-    pose = tuple(float(commanded[stretch.COMMANDED_NAMES[joint]]) for joint in JOINTS)
+def _arm_and_others(
+    model: RobotModel, positions: Mapping[str, float], profile: RobotProfile
+) -> tuple[Pose, dict[str, float]]:
+    commanded = profile.commanded_positions(model, positions)
+    pose = tuple(float(commanded[name]) for name in profile.commands.values())
     return pose, {name: value for name, value in positions.items() if name in model.joints}
 
 
@@ -252,7 +287,7 @@ def _ask(yes: bool, poses: int) -> None:
 
 def _sweep(
     plan: Plan, settings: CollectionSettings, motion: ArmMotion, captures: Captures, poses: CalibratedPoses,
-    writer: DatasetWriter, say: Callable,
+    writer: DatasetWriter, say: Callable, profile: RobotProfile,
 ) -> None:  # fmt: skip
     """Move to every pose of the plan, capture it and write it, whole, before the next."""
     began = time.monotonic()
@@ -262,7 +297,7 @@ def _sweep(
             motion.move(pose)
         capture = captures.take(poses)
         writer.write_sample(
-            dict(zip(JOINTS, visit.pose, strict=False)),
+            dict(zip(profile.planned_names, visit.pose, strict=False)),
             capture.actual,
             capture.points,
             capture.left,
@@ -273,19 +308,22 @@ def _sweep(
         # What was foreseen, at the pace seen so far: a simulator's time is not the wall's.
         left *= (time.monotonic() - began) / max(total - left, 1e-9)
         say(
-            f"sample {number} of {len(plan.visits)}: {describe(visit.pose)}: {len(capture.points)} points; "
+            f"sample {number} of {len(plan.visits)}: {describe(visit.pose, profile)}: {len(capture.points)} points; "
             f"about {_duration(left)} left"
         )
 
 
 def _print_json(
-    plan: Plan, settings: CollectionSettings, directory: Path, writer: DatasetWriter | None, dry_run: bool
-) -> None:
+    plan: Plan, settings: CollectionSettings, directory: Path, writer: DatasetWriter | None, dry_run: bool,
+    profile: RobotProfile,
+) -> None:  # fmt: skip
     outcome = {
         "directory": None if writer is None else str(directory),
         "samples": 0 if writer is None else len(writer.samples),
-        "planned" if dry_run else "captured": [dict(zip(JOINTS, visit.pose, strict=False)) for visit in plan.visits],
-        "skipped": [_skipped_entry(skipped) for skipped in plan.skipped],
+        "planned" if dry_run else "captured": [
+            dict(zip(profile.planned_names, visit.pose, strict=False)) for visit in plan.visits
+        ],
+        "skipped": [_skipped_entry(skipped, profile) for skipped in plan.skipped],
         "seconds": round(_time_needed(plan, settings), 1),
     }
     print(json.dumps(outcome), flush=True)

@@ -16,6 +16,7 @@ from stretch_sim_cal.calibration.calibration_file import default_path
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import ConvexPolygon, Shape, circumscribed_polygon
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.subscription import JointListener
 
@@ -23,7 +24,6 @@ EVERY = 0.1  # s between looks at the joints; the arm moves at most 3 cm meanwhi
 REPEAT = 10  # looks after which an unchanged footprint is sent again: for a Nav2 that was started late
 CORNERS = 24  # of the polygons: at most 1 % beyond a circle
 STALE = 1.0  # s without /joint_states after which nobody knows where the arm is
-NEEDED = {"arm": "arm_dependent", "wrist_yaw": "yaw_dependent"}
 
 
 def default_model() -> Path:
@@ -45,7 +45,7 @@ class Footprint:
         from geometry_msgs.msg import Polygon, PolygonStamped
 
         self._context, self._model, self._settings = context, model, settings
-        self._joints = JointListener(context)
+        self._joints = JointListener(context, profile=profile_called(context.options.robot))
         self._anywhere = anywhere(model)
         create = context.node.create_publisher
         self._footprints = [create(Polygon, topic, 1) for topic in context.options.topics.split(",") if topic.strip()]
@@ -78,7 +78,9 @@ class Footprint:
         if self._joints.messages != self._messages:
             self._heard, self._messages = time.monotonic(), self._joints.messages
         joints = self._joints.commanded
-        missing = [joint for joint, switch in NEEDED.items() if getattr(self._model, switch) and joint not in joints]
+        if not self._model.axes:  # a robot without an arm
+            return self._anywhere
+        missing = [joint for joint in self._model.followed if joint not in joints]
         if missing or time.monotonic() - self._heard > STALE:
             self._say("silent", "nobody says where the arm is: the footprint is that of the arm anywhere")
             return self._anywhere
@@ -90,7 +92,7 @@ class Footprint:
                       "the footprint is that of the arm anywhere, and the robot may reach outside of it")  # fmt: skip
             return self._anywhere
         self._said.discard("outside")
-        return self._model.shape_at(joints.get("arm", 0.0), joints.get("wrist_yaw", 0.0))
+        return self._model.shape_for(joints)
 
     def _say(self, what: str, sentence: str) -> None:
         if what not in self._said:

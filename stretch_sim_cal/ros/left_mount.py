@@ -17,21 +17,20 @@ from stretch_sim_cal.calibration.mounts.file import MOUNTS
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.joint_states import commanded_joints
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 from stretch_sim_cal.sensor.sensor import Sensor
 
 PAIRS = 3  # of clouds: more returns than the model is exact
-NEEDED = ("lift", "arm", "wrist_yaw")  # joints that move what the lidars see
 
 
 class LeftMountCheck:
     """Keeps the first pairs of an alignment run, and tells at its end what they say about the left mount."""
 
-    def __init__(self, sensor: Sensor | None = None) -> None:
+    def __init__(self, sensor: Sensor | None = None, profile: RobotProfile | None = None) -> None:
         self._sensor = sensor
+        self._profile = profile or stretch_profile()
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
@@ -49,15 +48,16 @@ class LeftMountCheck:
         """
         if not result.accepted or not self._pairs or MOUNTS in file.data:
             return result, ""
-        missing = [joint for joint in NEEDED if joint not in commanded_joints(dict(joints))]
+        known = self._profile.named_positions(joints)
+        missing = [joint for joint in self._profile.check_joints if joint not in known]
         if description is None or missing:
             lacking = "no /robot_description" if description is None else f"no {missing[0]} on /joint_states"
             return result, f"the left mount was not checked against the robot's own returns: {lacking}"
         try:
-            robot = MountedRobot(parse_urdf(description, "/robot_description"))
-            settings = mount_settings(sensor=self._sensor)
+            robot = MountedRobot(parse_urdf(description, "/robot_description"), self._profile)
+            settings = mount_settings(sensor=self._sensor, profile=self._profile)
             clouds = (_finite(np.concatenate([pair[side] for pair in self._pairs])) for side in (0, 1))
-            positions = joint_positions(robot.model, joints)
+            positions = self._profile.joint_positions(robot.model, joints)
             sample = robot.sample("alignment", positions, *clouds, settings.joint_offsets)
             found = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
         except InputError as problem:

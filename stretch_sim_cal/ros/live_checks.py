@@ -11,9 +11,9 @@ from stretch_sim_cal.collection.clearance import ROBOT_WITHIN, Sweep
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.clouds import scan_from_message
-from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import check_driver
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
@@ -95,6 +95,7 @@ def live_look(arguments: list[str], moving: bool) -> LiveLook:
 class _Looking:
     def __init__(self, context: NodeContext):
         self._context, self._options = context, context.options
+        self._profile = profile_called(context.options.robot)
         self._found = LiveLook()
 
     def all(self, moving: bool) -> LiveLook:
@@ -105,7 +106,7 @@ class _Looking:
             self._signatures(pairs)
         self._broadcaster()
         if self._found.description is not None:
-            self._try("description", "use the description of a Stretch with two lidars", self._described)
+            self._try("description", f"use the description of a {self._profile.name} with two lidars", self._described)
         if moving:
             self._try("joints", DRIVER, self._joints)
         return self._found
@@ -200,16 +201,16 @@ class _Looking:
             )  # fmt: skip
 
     def _described(self) -> str:
-        robot = MountedRobot(parse_urdf(self._found.description, "/robot_description"))
+        robot = MountedRobot(parse_urdf(self._found.description, "/robot_description"), self._profile)
         return f"'{robot.model.name}' has both lidars and {len(robot.surfaces)} links with surfaces"
 
     def _joints(self) -> str:
         model, watchdog = parse_urdf(self._found.description or "", "/robot_description"), self._watchdog()
-        state = ArmState(self._context, model, watchdog)
+        state = ArmState(self._context, model, watchdog, self._profile)
         state.wait_until_known()
         motion = ArmMotion(self._context, state, watchdog, {})
         motion.wait_for_driver()
-        check_driver(self._context)
+        check_driver(self._context, self._profile)
         self._room(model, state)
         return "all joints are heard, and the driver is ready to move them"
 
@@ -223,7 +224,7 @@ class _Looking:
         ])  # fmt: skip
         points = points[(points[:, 2] > HEIGHTS[0]) & (points[:, 2] < HEIGHTS[1])]
         joints = {name: value for name, value in state.positions.items() if name in model.joints}
-        robot = Sweep(model).at(tuple(state.arm[joint] for joint in JOINTS), joints)
+        robot = Sweep(model, self._profile).at(tuple(state.arm[joint] for joint in self._profile.planned_names), joints)
         foreign = points[cKDTree(robot).query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf]
         distance = np.sort(np.hypot(foreign[:, 0], foreign[:, 1]))
         if len(distance) > ENOUGH and distance[ENOUGH] < FREE:

@@ -13,6 +13,7 @@ from stretch_sim_cal.calibration import calibration_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import with_mounts
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.mounts_solve import (
@@ -37,9 +38,10 @@ def calibrate(context: NodeContext) -> int:
     values_path = values_path_of(context)
     if options.rollback:
         return roll_back(context, path, values_path)
+    profile = profile_called(options.robot)
     settings = mount_settings(
         link_mm=options.link_mm, link_deg=options.link_deg, with_joint_offsets=options.with_joint_offsets,
-        sensor=sensor_called(options.sensor),
+        sensor=sensor_called(options.sensor), profile=profile,
     )  # fmt: skip
     directory = arguments.directory or Path(f"lidar_mounts_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     collecting = argparse.Namespace(**vars(arguments) | {"directory": directory, "json": False})
@@ -49,10 +51,10 @@ def calibrate(context: NodeContext) -> int:
         return code
     file = CalibrationFile.load_or_empty(path)
     observations = load_beside(path, file.right_to_left)
-    result, robot = solve_mounts(directory, file, settings)
+    result, robot = solve_mounts(directory, file, settings, profile=profile)
     numbers, robot_id = mount_numbers(result, robot.nominal), calibration_file.default_robot_id()
     code = finish(
-        context, result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings)), numbers,
+        context, result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings), profile), numbers,
         lambda: with_mounts(
             CalibrationFile.load_or_empty(path), result, robot_id, robot.nominal["left"], observations=observations
         ), path,
@@ -60,7 +62,7 @@ def calibrate(context: NodeContext) -> int:
     if result.accepted and observations is not None and observations.same_parameters(result.units):
         observations.knowing(result.units).save(path_beside(Path(path)))
     if result.accepted and values_path:
-        record(context, values_path, mount_joints(CalibrationFile.load(path), robot.model), result)
+        record(context, values_path, mount_joints(CalibrationFile.load(path), robot.model, profile), result)
     if result.accepted:
         _wait_for_broadcast(context, result.base_from_lidar["left"])
     return code

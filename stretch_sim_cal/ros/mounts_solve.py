@@ -23,30 +23,19 @@ from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
-from stretch_sim_cal.robot.stretch import (
-    ARM_JOINT,
-    BASE_LINK,
-    FOOTPRINT_LINK,
-    commanded_limits,
-    joint_positions,
-    lidar_links,
-)
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.sensor.sensor import Sensor
 
-OFFSET_JOINTS = ("lift_joint", ARM_JOINT, "wrist_yaw_joint")
-OFFSET_PRIORS = {"lift_joint": 0.01, ARM_JOINT: 0.01, "wrist_yaw_joint": float(np.deg2rad(3.0))}
-"""What may be wrong with a joint's zero beforehand (m, rad; one sigma) where its offset is asked for."""
 DERIVATIVE_STEP = 1e-4
-CANDIDATES = {"lift_joint": (0.2, 0.6, 1.0), ARM_JOINT: (0.0, 0.45), "wrist_yaw_joint": (-1.1, 1.0, 2.6)}
 MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
 
 
 def mount_settings(
     range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
-    sensor: Sensor | None = None,
+    sensor: Sensor | None = None, profile: RobotProfile | None = None,
 ) -> MountSettings:  # fmt: skip
-    """Return the settings for a Stretch whose links are known to `link_mm` and `link_deg` (one sigma per axis).
+    """Return the settings for a robot (by default a Stretch) whose links are known to `link_mm` and `link_deg` (one sigma per axis).
 
     The joints' zeros are never taken for exact: what a joint moves is off by as much for all its links together. They
     are held as links are, or loosely `with_joint_offsets`. Raises `InputError` for values out of bounds.
@@ -58,27 +47,34 @@ def mount_settings(
     ):
         if not 0 <= value <= high or (name == "range noise" and value == 0):
             raise InputError(f"{name}: is {value:g}; a number up to {high:g} was expected")
-    tight = {joint: max(np.radians(link_deg) if "yaw" in joint else 1e-3 * link_mm, 1e-5) for joint in OFFSET_JOINTS}
+    profile = profile or stretch_profile()
+    linear = {joint.command for joint in profile.joints if joint.linear}
+    tight = {
+        joint: max(1e-3 * link_mm if joint in linear else np.radians(link_deg), 1e-5) for joint in profile.offset_joints
+    }
     return MountSettings(
         range_noise=range_noise, link_position=1e-3 * link_mm, link_angle=float(np.radians(link_deg)),
-        joint_offsets=OFFSET_JOINTS, joint_prior=OFFSET_PRIORS if with_joint_offsets else tight,
+        joint_offsets=tuple(profile.offset_joints),
+        joint_prior=dict(profile.offset_joints) if with_joint_offsets else tight,
         offsets_asked_for=with_joint_offsets, sensor=sensor,
     )  # fmt: skip
 
 
 class MountedRobot:
-    """A Stretch's description as the calibration of the mounts needs it. Raises `InputError` where it lacks lidars."""
+    """A robot's description as the calibration of the mounts needs it. Raises `InputError` where it lacks lidars."""
 
-    def __init__(self, model: RobotModel):
-        lidars = lidar_links(model)
-        if len(lidars) != 2 or BASE_LINK not in model.links:
+    def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
+        self.profile = profile or stretch_profile()
+        self._base = self.profile.base_frame
+        lidars = self.profile.lidar_links(model)
+        if len(lidars) != 2 or self._base not in model.links:
             raise InputError(
-                f"robot '{model.name}': has no {BASE_LINK} with two lidars; a Stretch's description is needed"
+                f"robot '{model.name}': has no {self._base} with two lidars; a {self.profile.name}'s description is needed"
             )
         self.model = model
         self.surfaces = {
             link: LinkSurface.of(surface.vertices, surface.faces)
-            for link, surface in robot_surfaces(model).items() if len(surface.faces)
+            for link, surface in robot_surfaces(model, self.profile).items() if len(surface.faces)
         }  # fmt: skip
         self._held_by = {link: tuple(self._holders(link)) for link in self.surfaces}
         at_zero = self._base_from({}, [*lidars])
@@ -95,16 +91,22 @@ class MountedRobot:
 
     def pose(self, name: str, commanded: Mapping[str, float]) -> MountSample:
         """Return a pose by commanded joint values, without anything seen in it."""
-        return self.sample(name, joint_positions(self.model, commanded), np.empty((0, 3)), np.empty((0, 3)))
+        return self.sample(
+            name, self.profile.joint_positions(self.model, commanded), np.empty((0, 3)), np.empty((0, 3))
+        )
 
     def free_poses(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield names and commanded joints of poses in which no parts are near each other."""
-        floor = float(link_transforms(self.model, {}, [FOOTPRINT_LINK])[FOOTPRINT_LINK][2, 3])
-        collision, limits = SelfCollision(self.model, MARGIN, floor), commanded_limits(self.model)
-        for values in itertools.product(*CANDIDATES.values()):
-            commanded = dict(zip(CANDIDATES, values, strict=True))
+        profile, footprint = self.profile, self.profile.footprint_frame
+        floor = float(link_transforms(self.model, {}, [footprint])[footprint][2, 3])
+        collision, limits = (
+            SelfCollision(self.model, MARGIN, floor, still=profile.still_joints(self.model)),
+            profile.commanded_limits(self.model),
+        )
+        for values in itertools.product(*profile.mount_candidates.values()) if profile.mount_candidates else ():
+            commanded = dict(zip(profile.mount_candidates, values, strict=True))
             within = all(limits[joint].lower <= value <= limits[joint].upper for joint, value in commanded.items())
-            if within and collision.is_free(joint_positions(self.model, commanded)):
+            if within and collision.is_free(profile.joint_positions(self.model, commanded)):
                 yield (
                     ", ".join(f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items()),
                     commanded,
@@ -112,14 +114,14 @@ class MountedRobot:
 
     def _holders(self, link: str) -> Iterator[str]:
         """Yield the links with a surface between a link and base_link, nearest first."""
-        while (joint := self.model.parent_joint(link)) is not None and joint.parent != BASE_LINK:
+        while (joint := self.model.parent_joint(link)) is not None and joint.parent != self._base:
             link = joint.parent
             if link in self.surfaces:
                 yield link
 
     def _held_at(self, positions: Mapping[str, float]) -> dict[str, np.ndarray]:
         """Return base_link_from_joint (4, 4), before its motion, of the joint that holds each link but base_link."""
-        joints = {link: self.model.parent_joint(link) for link in self.surfaces if link != BASE_LINK}
+        joints = {link: self.model.parent_joint(link) for link in self.surfaces if link != self._base}
         parents = self._base_from(positions, [joint.parent for joint in joints.values() if joint is not None])
         return {
             link: parents[joint.parent] @ joint.parent_from_joint for link, joint in joints.items() if joint is not None
@@ -129,7 +131,7 @@ class MountedRobot:
         self, positions: Mapping[str, float], here: Mapping[str, np.ndarray], joint: str
     ) -> dict[str, np.ndarray]:
         """Return the twists (6,) of the links that a commanded joint moves, per m or rad of it."""
-        steps = joint_positions(self.model, {joint: DERIVATIVE_STEP})
+        steps = self.profile.joint_positions(self.model, {joint: DERIVATIVE_STEP})
         there = self._base_from(
             dict(positions) | {name: positions.get(name, 0.0) + step for name, step in steps.items()}
         )
@@ -138,8 +140,8 @@ class MountedRobot:
 
     def _base_from(self, positions: Mapping[str, float], links: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         wanted = list(self.surfaces) if links is None else list(links)
-        frames = link_transforms(self.model, positions, [*wanted, BASE_LINK])
-        base_from_root = inverse(frames[BASE_LINK])
+        frames = link_transforms(self.model, positions, [*wanted, self._base])
+        base_from_root = inverse(frames[self._base])
         return {link: base_from_root @ frames[link] for link in wanted}
 
 
@@ -161,14 +163,18 @@ def samples_of(dataset: Dataset, robot: MountedRobot, offsets: Sequence[str]) ->
 
 
 def solve_mounts(
-    directory: Path, calibration: CalibrationFile, settings: MountSettings, model_file: str | None = None
+    directory: Path,
+    calibration: CalibrationFile,
+    settings: MountSettings,
+    model_file: str | None = None,
+    profile: RobotProfile | None = None,
 ) -> tuple[MountsResult, MountedRobot]:
     """Return the mounts from a folder of samples, with the alignment in a calibration file if it has one."""
     dataset = read_dataset(directory)
     source = model_file or dataset.description_file
     if source is None:
         raise InputError(f"{directory}: holds no description.urdf; name the robot's description with --model")
-    robot = MountedRobot(load_model(source))
+    robot = MountedRobot(load_model(source), profile)
     return solve_samples(robot, samples_of(dataset, robot, settings.joint_offsets), calibration, settings), robot
 
 
@@ -191,19 +197,22 @@ def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings)
     return best_next(result.information, robot.surfaces, poses, result.base_from_lidar, settings)
 
 
-def mount_joints(calibration: CalibrationFile, model: RobotModel) -> list[JointOrigin]:
+def mount_joints(
+    calibration: CalibrationFile, model: RobotModel, profile: RobotProfile | None = None
+) -> list[JointOrigin]:
     """Return the description's joints with the origins that a calibration file with mounts gives them.
 
     Raises `InputError` where the lidars are not fixed to one link.
     """
-    joints = {side: model.parent_joint(link) for side, link in zip(SIDES, lidar_links(model), strict=True)}
+    profile = profile or stretch_profile()
+    joints = {side: model.parent_joint(link) for side, link in zip(SIDES, profile.lidar_links(model), strict=True)}
     parent = joints["left"].parent
     if joints["right"].parent != parent:
         raise InputError(f"robot '{model.name}': the lidars are not fixed to one link; their joints cannot be written")
-    base = model.parent_joint(BASE_LINK)
+    base = model.parent_joint(profile.base_frame)
     return mounted_joints(
         calibration, {side: _origin(joint) for side, joint in joints.items()},
-        link_transform(model, {}, parent, BASE_LINK), None if base is None or base.variables else _origin(base),
+        link_transform(model, {}, parent, profile.base_frame), None if base is None or base.variables else _origin(base),
     )  # fmt: skip
 
 
@@ -236,7 +245,9 @@ def mount_numbers(result: MountsResult, nominal: Mapping[str, np.ndarray]) -> di
     return numbers
 
 
-def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) -> list[str]:
+def mount_lines(
+    result: MountsResult, numbers: dict, proposal: Chosen | None, profile: RobotProfile | None = None
+) -> list[str]:
     """Return the result as lines for the terminal."""
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
     for side in SIDES:
@@ -248,9 +259,10 @@ def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) ->
         )
         weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
         lines.append(f"        least sure: {weakest.name}")
+    linear = {joint.command for joint in (profile or stretch_profile()).joints if joint.linear}
     for offset in result.joint_offsets:
         value, spread = offset.value, offset.standard_deviation
-        scale, unit = (float(np.degrees(1.0)), "deg") if "yaw" in offset.joint else (1e3, "mm")
+        scale, unit = (1e3, "mm") if offset.joint in linear else (float(np.degrees(1.0)), "deg")
         lines.append(
             f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit})"
         )

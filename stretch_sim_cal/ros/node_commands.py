@@ -12,7 +12,14 @@ from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.ros.node_main import NodeCommand, Option
 from stretch_sim_cal.simulation.gazebo.processes import LIDARS
 
+ROBOT_OPTION = Option(
+    "robot", "",
+    "the robot's profile, a name in config/robots/ or a path: it gives the defaults of topics, frames and sensor (the "
+    "Stretch's if there is none)",
+)  # fmt: skip
+GRID_OPTION = Option("grid", "", "grids in place of the plan's, by joints of any robot: 'pan=0,0.5; elbow=count:3'")
 CLOUD_OPTIONS = (
+    ROBOT_OPTION,
     Option("left_lidar_topic", "/lidar_points_left", "topic of the left lidar's clouds"),
     Option("right_lidar_topic", "/lidar_points_right", "topic of the right lidar's clouds"),
     Option("base_link_frame", "base_link", "the robot's base frame"),
@@ -142,6 +149,7 @@ BROADCAST = NodeCommand(
     example="ros_broadcast_calibration",
     options=(
         FILE_OPTION,
+        ROBOT_OPTION,
         Option("base_link_frame", "base_link", "the robot's base frame"),
         Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
         Option("floor_frame", "floor_plane", "name of the calibrated footprint frame"),
@@ -167,6 +175,7 @@ MOUNTS = CollectCommand(
         SENSOR_OPTION,
         Option("settings", "mounts", "settings file, a name in config/ or a path"),
         *(Option(joint, None, f"grid of {joint} in place of the plan's", kind=str) for joint in JOINTS),
+        GRID_OPTION,
         Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
         Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
         WATCH_OPTION,
@@ -199,6 +208,7 @@ COLLECT = CollectCommand(
             Option(joint, None, f"grid of {joint} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'", kind=str)
             for joint in JOINTS
         ),
+        GRID_OPTION,
         Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
         Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
         WATCH_OPTION,
@@ -289,6 +299,7 @@ FOOTPRINT = FootprintCommand(
     ),
     example="ros_publish_footprint body_shape_model.yaml",
     options=(
+        ROBOT_OPTION,
         Option("topics", "/local_costmap/footprint,/global_costmap/footprint", "of geometry_msgs/Polygon, with commas between"),
         Option("padding", 0.0, "m around the shape; Nav2's own footprint_padding comes on top", minimum=0.0, maximum=1.0),
         Option("footprint_frame", "base_footprint", "frame of the stop zone; Nav2's robot_base_frame has to be the same"),
@@ -322,13 +333,16 @@ WATCH = NodeCommand(
 SIMULATOR = NodeCommand(
     executable="stretch_simulator",
     node_name="stretch_simulator",
-    description="Simulate the Stretch's drivers: both lidars, joints, frames, motion and time.",
+    description="Simulate a robot's drivers (the Stretch's by default): both lidars, joints, frames, motion and time.",
     example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
     options=(
         Option("simulator", "embedded", "what computes the scans", choices=("embedded", "gazebo")),
         Option("lidar", "auto", "Gazebo's: cpu sees collision shapes, gpu sees visuals and needs a renderer", choices=LIDARS),
         Option("gui", False, "open Gazebo's window"),
         Option("scenario", None, "a name in scenarios/, or a path: its 'simulation:' says what is simulated", kind=str),
+        Option("robot", None, "a robot's profile: a name in config/robots/, or a path (the Stretch if there is none)", kind=str),
+        Option("description", None, "a URDF or xacro file in place of the profile's description", kind=str),
+        Option("tool", None, "one of the Stretch's tools, or the URDF of a tool to attach", kind=str),
         Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
         Option("sensor", None, "a name in config/ (jt128, jt128_ideal, jt128_sparse, ...), or a path", kind=str),
         Option("seed", None, "of everything random", kind=int, minimum=0),

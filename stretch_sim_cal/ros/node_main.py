@@ -28,6 +28,8 @@ TERMINATED = 143
 LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
 """Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970."""
 STEP = 0.1
+PROFILE = "robot"
+"""The option that names a robot's profile."""
 # Parameters that rclpy itself understands on every node.
 ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")
 
@@ -312,7 +314,8 @@ def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) ->
 def read_parameters(
     node, options: Sequence[Option], parsed: argparse.Namespace, for_ros: Sequence[str] = ()
 ) -> SimpleNamespace:
-    """Return the value of every option: from the command line, else from ROS, else its default.
+    """Return the value of every option: from the command line, else from ROS, else its default, for which the robot's
+    profile, if one is given, goes before the option's own.
 
     All that have a value are declared on `node`, so that `ros2 param` shows them; those that are not `live` are
     read-only. The node has to be made with `automatically_declare_parameters_from_overrides`.
@@ -320,18 +323,28 @@ def read_parameters(
     knows; in a file, which may be for several nodes, such a one is a warning.
     """
     values = SimpleNamespace()
-    for option in options:
+    defaults: dict[str, Any] = {}
+    for option in sorted(options, key=lambda option: option.name != PROFILE):
         given = getattr(parsed, option.name)
         if node.has_parameter(option.name):
             if given is None:
                 given = node.get_parameter(option.name).value
             node.undeclare_parameter(option.name)
-        value = option.default if given is None else option.value(given)
+        default = None if option.default is None else defaults.get(option.name, option.default)
+        value = default if given is None else option.value(given)
+        if option.name == PROFILE and value:
+            defaults = _profile_defaults(value)
         setattr(values, option.name, value)
         if value is not None:
             declare(node, option, value)
     _check_names(node, [option.name for option in options], for_ros)
     return values
+
+
+def _profile_defaults(name: str) -> dict[str, Any]:
+    from stretch_sim_cal.robot.profile import load_profile
+
+    return load_profile(name).node_defaults
 
 
 def declare(node, option: Option, value: Any) -> None:

@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.robot.stretch import HEAD_LINK
+from stretch_sim_cal.robot.profile import profile_called
 
 
 def finish(
@@ -62,6 +62,11 @@ def roll_back(context, path: str | Path, values_path: Path | None) -> int:
 def values_path_of(context) -> Path | None:
     """Return the file for calibrated joints, None if there is none. Raises `InputError` if it cannot be updated."""
     options = context.options
+    profile = profile_called(options.robot)
+    if not profile.values_file:
+        if options.values_file:
+            raise InputError(f"parameter values_file: {profile.name} has no such file ({profile.source}: values_file)")
+        return None
     if options.values_file:
         path = Path(options.values_file).expanduser()
     elif options.calibration_file:
@@ -83,11 +88,12 @@ def lidar_joints(context, frames, file: CalibrationFile) -> list[values_file.Joi
     options = context.options
     try:
         base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
-        head_from_base = frames.lookup(HEAD_LINK, options.base_link_frame)
+        head = profile_called(options.robot).housing_link
+        head_from_base = frames.lookup(head, options.base_link_frame)
     except InputError as error:
         context.log.warning(f"{error}; the lidars' joints are not recorded")
         return []
-    return values_file.lidar_joints(head_from_base @ base_from_left, file.right_to_left, HEAD_LINK)
+    return values_file.lidar_joints(head_from_base @ base_from_left, file.right_to_left, head)
 
 
 def record(context, path: Path, joints: Sequence[values_file.JointOrigin], result) -> None:

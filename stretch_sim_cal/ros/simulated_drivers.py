@@ -16,11 +16,12 @@ from sensor_msgs.msg import JointState, PointCloud2
 from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
-from stretch_sim_cal.geometry.transforms import SIDES, from_rotation_translation
+from stretch_sim_cal.geometry.transforms import from_rotation_translation
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import local_motion
 from stretch_sim_cal.robot.model import Joint
+from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
 from stretch_sim_cal.ros.subscription import type_name
 from stretch_sim_cal.simulation.faults import Faults
@@ -140,7 +141,7 @@ class _Driver:
 
 
 class LidarDrivers:
-    """Publishes /lidar_points_left and /lidar_points_right. Scans that nobody takes are not cast.
+    """Publishes both lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans that nobody takes are not cast.
 
     Scan `tick` is the same whether earlier ones were cast or not, so a run's data does not depend on who listened.
     """
@@ -148,12 +149,13 @@ class LidarDrivers:
     # Enough for a consumer that is busy for half a second; older clouds make place for newer ones.
     DEPTH = 5
 
-    def __init__(self, publishers: Publishers, simulation: Any, frames: dict[str, str], faults: Faults):
+    def __init__(self, publishers: Publishers, simulation: Any, profile: RobotProfile, faults: Faults):
         self._simulation = simulation
-        self._frames = frames
+        self._frames = {side: lidar.frame for side, lidar in profile.lidars.items()}
         self._faults = faults
         self._drivers = [
-            _Driver(side, publishers.create(PointCloud2, f"/lidar_points_{side}", self.DEPTH)) for side in SIDES
+            _Driver(side, publishers.create(PointCloud2, lidar.topic, self.DEPTH))
+            for side, lidar in profile.lidars.items()
         ]
 
     @property

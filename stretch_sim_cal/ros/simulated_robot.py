@@ -20,9 +20,8 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
-from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.recording.rosbag import RecordingWriter
-from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publishers, RobotState
@@ -48,7 +47,6 @@ STATUS_EVERY = 1_000_000_000  # ns
 BOUND_WITH_CLOUDS = 3.0
 BOUND_MOVING = 20.0
 CLOCK_RATE = 100.0  # per second of wall time, at most
-ACTION = "/follow_joint_trajectory"
 FEEDBACK_EVERY = 0.05  # s of wall time: however fast simulated time passes, somebody has to take it
 MOVING_MODES = ("position", "navigation")
 # Modes that the robot's driver has and in which it takes no positions.
@@ -81,7 +79,7 @@ class TrajectoryServer:
         self._server = ActionServer(
             node,
             FollowJointTrajectory,
-            ACTION,
+            joints.profile.trajectory,
             execute_callback=self._execute,
             goal_callback=self._consider,
             cancel_callback=lambda handle: CancelResponse.ACCEPT,
@@ -132,7 +130,7 @@ class TrajectoryServer:
                 raise GoalRefused(INVALID_GOAL, "multi_dof_trajectory is not supported")
             read_waypoints(request.trajectory, self._joints.ranges)
         except GoalRefused as refused:
-            self._log.error(f"{ACTION}: goal rejected: {refused}")
+            self._log.error(f"{self._joints.profile.trajectory}: goal rejected: {refused}")
             return GoalResponse.REJECT
         return GoalResponse.ACCEPT
 
@@ -278,13 +276,13 @@ class SimulatedRobot:
         self._truth.publish(String(data=json.dumps(simulation.ground_truth())), 0)
         self._clock = publishers.create(Clock, "/clock", recorded=False, rate=CLOCK_RATE)
         self._robot = RobotState(publishers, simulation.nominal_description)
-        frames = dict(zip(SIDES, stretch.LIDAR_LINKS, strict=False))
-        self.lidars = LidarDrivers(publishers, simulation, frames, faults)
+        profile = simulation.setup.profile
+        self.lidars = LidarDrivers(publishers, simulation, profile, faults)
         self._trajectories = TrajectoryServer(node, simulation.joints, self._state.refusal)
         known = simulation.joints.ranges
         poses = {
             name: [{joint: value for joint, value in pose.items() if joint in known} for pose in way]
-            for name, way in (("stow", _stowing(stretch.STOW)), ("home", [stretch.HOME]))
+            for name, way in (("stow", profile.stow), ("home", profile.home))
         }
         self._services = DriverServices(node, self._state, self._trajectories, publishers, **poses)
         simulation.joints.stick(faults.stuck)
@@ -329,10 +327,3 @@ class SimulatedRobot:
         self._robot.publish(joints.joint_positions, joints.joint_velocities, self._now)
         if self._now % STATUS_EVERY == 0:
             self._services.publish(self._now)
-
-
-def _stowing(stow: Mapping[str, float]) -> list[dict[str, float]]:
-    """Return the way to the stowed pose: the arm in first, then the hand over the base, then down."""
-    first = {stretch.ARM_JOINT: stow[stretch.ARM_JOINT]}
-    last = {"lift_joint": stow["lift_joint"]}
-    return [first, {name: value for name, value in stow.items() if name not in first | last}, last]

@@ -43,7 +43,10 @@ def simulation_setup(options: Any) -> SimulationSetup:
         mapping = files.read_yaml(path).get("simulation") or {}
         if not isinstance(mapping, dict):
             raise InputError(f"{path}: simulation: a mapping was expected")
-    given = {name: getattr(options, name) for name in ("world", "sensor", "seed", "unit_seed", "real_time_factor")}
+    given = {
+        name: getattr(options, name)
+        for name in ("robot", "description", "tool", "world", "sensor", "seed", "unit_seed", "real_time_factor")
+    }
     for side in SIDES:
         name = f"lidar_{side}_error"
         unit = getattr(options, f"{side}_unit")

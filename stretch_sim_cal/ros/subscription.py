@@ -8,8 +8,8 @@ loses big clouds of a reliable publisher, a latched (transient local) one never 
 from collections.abc import Callable
 from typing import Any
 
-from stretch_sim_cal.recording.joint_states import commanded_joints
 from stretch_sim_cal.recording.topics import JOINT_STATES
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 LOOK_EVERY = 0.25
 
@@ -101,24 +101,25 @@ class JointListener:
     `watchdog`, if there is one, counts the topic's silence; `messages` counts what came.
     """
 
-    def __init__(self, context, watchdog=None):
+    def __init__(self, context, watchdog=None, profile: RobotProfile | None = None):
         from sensor_msgs.msg import JointState
 
         self.positions: dict[str, float] = {}
+        self._profile = profile or stretch_profile()
         self.messages = 0
         self._watchdog = watchdog
         self._silence = f"no messages on {JOINT_STATES}"
         subscription = MatchedSubscription(context, JointState, JOINT_STATES, self._take)
-        if watchdog:
+        if watchdog and self._profile.planned:
             watchdog.watch(self._silence, subscription.diagnose)
 
     @property
     def commanded(self) -> dict[str, float]:
-        """The joints of a dataset that are known so far (see `commanded_joints`)."""
-        return commanded_joints(self.positions)
+        """The joints of a dataset that are known so far (see `RobotProfile.named_positions`)."""
+        return self._profile.named_positions(self.positions)
 
     def _take(self, message: Any) -> None:
-        if self._watchdog:
+        if self._watchdog and self._profile.planned:
             self._watchdog.seen(self._silence)
         self.messages += 1
         self.positions |= zip(message.name, message.position, strict=False)

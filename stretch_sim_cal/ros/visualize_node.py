@@ -16,6 +16,7 @@ from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import circumscribed_polygon
 from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, warn_without_broadcast, xyz
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
@@ -106,9 +107,10 @@ class BodyShapeVisualizer(Visualizer):
         self._settings = self._read_zones()
         self._warn_of_other_heights()
         super().__init__(context, VISUALIZE_BODY_SHAPE.options)
+        self._profile = profile_called(context.options.robot)
         self._compared = False
         self._make_publishers()
-        self._joints = JointListener(context, self._watchdog)
+        self._joints = JointListener(context, self._watchdog, self._profile)
         self._drawn: tuple = ()
         self._draws = 0
         self._outside: list[str] = []
@@ -164,7 +166,7 @@ class BodyShapeVisualizer(Visualizer):
             return
         self._compared, here = True, None
         try:
-            here = description_hash(parse_urdf(self._frames.description))
+            here = description_hash(parse_urdf(self._frames.description), profile=self._profile)
         except InputError as error:  # a description without meshes can be shown all the same
             self._context.log.warning(f"the model cannot be held against /robot_description: {error}")
         for mismatch in self._model.mismatches(robot_identity()["tool_id"], here):
@@ -188,10 +190,9 @@ class BodyShapeVisualizer(Visualizer):
     def zones(self) -> Zones | None:
         """Return the zones at the present pose; None while that is unknown."""
         model, joints = self._model, self._joints.commanded
-        if (model.arm_dependent and "arm" not in joints) or (model.yaw_dependent and "wrist_yaw" not in joints):
+        if any(joint not in joints for joint in model.followed):
             return None
-        shape = model.shape_at(joints.get("arm", 0.0), joints.get("wrist_yaw", 0.0))
-        return Zones.around(shape, self._zone_settings())
+        return Zones.around(model.shape_for(joints), self._zone_settings())
 
     def _zone_settings(self) -> ZoneSettings:
         """Return the settings of the parameters, or the last ones that made sense while they are being changed."""

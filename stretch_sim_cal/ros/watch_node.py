@@ -18,9 +18,8 @@ from stretch_sim_cal.calibration.watch_history import History, NoticedChange, de
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.recording.joint_states import commanded_joints
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.stretch import joint_positions
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
@@ -47,7 +46,8 @@ class Watcher:
         self._path = Path(self._options.calibration_file or default_path()).expanduser()
         self._watchdog = Watchdog(self._options.timeout, context.log.warning)
         self._frames = FrameListener(context)
-        self._joints = JointListener(context)
+        self._profile = profile_called(self._options.robot)
+        self._joints = JointListener(context, profile=self._profile)
         self._history = History(Path(self._options.history or default_history()).expanduser())
         self._publisher = context.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._calibration, self._digest, self._watch = self._read()
@@ -154,14 +154,15 @@ class Watcher:
         if self._frames.description is None:
             raise InputError("no /robot_description")
         if self._robot is None:
-            self._robot = MountedRobot(parse_urdf(self._frames.description, "/robot_description"))
-        joints = commanded_joints(self._joints.positions)
-        if "lift" not in joints:
-            raise InputError("no lift on /joint_states")
+            self._robot = MountedRobot(parse_urdf(self._frames.description, "/robot_description"), self._profile)
+        joints = self._joints.commanded
+        needed = self._profile.check_joints[:1]
+        if missing := [joint for joint in needed if joint not in joints]:
+            raise InputError(f"no {missing[0]} on /joint_states")
         mounts = stored_mounts(self._calibration)
         poses = described if mounts is None else mounts.base_from_lidar
         clouds = {side: np.concatenate([getattr(pair, side)[:, :3] for pair in pairs]).astype(float) for side in SIDES}
-        positions = joint_positions(self._robot.model, self._joints.positions)
+        positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
         (model,) = posed([self._robot.sample("look", positions, **clouds)], self._robot.surfaces, {})
         found = {side: own_twist(model, side, poses[side], model.around(side, poses[side])) for side in SIDES}
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))

@@ -19,45 +19,47 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inver
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.stretch import (
-    BASE_LINK,
-    HEAD_LINK,
-    LIDAR_LINKS,
-    STOW,
-    TRUE_LIDAR_LINKS,
-    nominal_description,
-    simulated_description,
-)
-from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Hits, Optics, Scene
 from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.true_robot import true_lidar_links
 from stretch_sim_cal.simulation.worlds import World, load_world
-
-# The collar of the head's shell around a lidar's dome, in the lidar's frame: it is part of the mount, so it goes where
-# the lidar goes. Otherwise a lidar that sits 2 cm deeper than drawn would look at the inside of the shell.
-MOUNT_RADIUS = 0.055
-MOUNT_HEIGHTS = (-0.06, 0.03)
 
 
 class RobotGeometry:
     """The surfaces of the true robot, at any joint positions. `movable` are the joints that may ever move.
 
-    Lidars see no housings: not their own, and the other one's lies below their horizon.
+    No lidar sees its own housing. A housing that is a link is seen by the other lidar; one in another link's mesh, as in
+    the Stretch's head, by neither: there it lies below the other's horizon.
     """
 
-    def __init__(self, model: RobotModel, movable: Collection[str]):
+    def __init__(self, model: RobotModel, movable: Collection[str], profile: RobotProfile | None = None):
         self.model = model
-        self._surfaces = robot_surfaces(model)
-        if HEAD_LINK in self._surfaces:
-            self._surfaces |= _mounts_apart(model, self._surfaces[HEAD_LINK])
+        self._profile = profile or stretch_profile()
+        self._base = self._profile.base_frame
+        self._surfaces = robot_surfaces(model, self._profile)
+        shell = self._profile.housing_link
+        if shell in self._surfaces:
+            self._surfaces |= _mounts_apart(model, self._profile, self._surfaces[shell])
+        self._housings = _own_links(model, self._profile)
         self._moving = _moving_links(model, movable)
 
+    @property
+    def housings(self) -> dict[str, Surface]:
+        """The surfaces of the links that are the lidars themselves, by side, in the model's root frame; only those that
+        there are."""
+        links = true_lidar_links()
+        transforms = link_transforms(self.model, {}, list(links.values()))
+        return {side: surface.moved(transforms[links[side]]) for side, surface in self._housings.items()}
+
     def resting(self) -> dict[str, Surface]:
-        """Return the surfaces by link that no joint moves, in the model's root frame."""
+        """Return the surfaces by link that no joint moves, in the model's root frame, without `housings`."""
         return self._placed({}, moving=False)
 
     def moving(self, positions: Mapping[str, float]) -> dict[str, Surface]:
@@ -65,9 +67,10 @@ class RobotGeometry:
         return self._placed(positions, moving=True)
 
     def in_base(self, positions: Mapping[str, float]) -> dict[str, Surface]:
-        """Return all surfaces by link at those positions, in base_link."""
-        base_from_root = inverse(link_transforms(self.model, positions, [BASE_LINK])[BASE_LINK])
-        placed = self.resting() | self.moving(positions)
+        """Return all surfaces by link at those positions, in the base frame."""
+        base_from_root = inverse(link_transforms(self.model, positions, [self._base])[self._base])
+        housings = {f"{side} lidar": surface for side, surface in self.housings.items()}
+        placed = self.resting() | self.moving(positions) | housings
         return {link: surface.moved(base_from_root) for link, surface in placed.items()}
 
     def _placed(self, positions: Mapping[str, float], moving: bool) -> dict[str, Surface]:
@@ -76,21 +79,42 @@ class RobotGeometry:
         return {link: self._surfaces[link].moved(transforms[link]) for link in links}
 
 
-def _mounts_apart(model: RobotModel, head: Surface) -> dict[str, Surface]:
-    """Return the head's shell without the mounts, and each mount as a surface of its true lidar's link."""
-    transforms = link_transforms(model, {}, [HEAD_LINK, *LIDAR_LINKS])
-    rest = np.ones(len(head.faces), dtype=bool)
+def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> dict[str, Surface]:
+    """Return a shell without the mounts, and each mount as a surface of its true lidar's link."""
+    link, frames = profile.housing_link, profile.lidar_links(model)
+    transforms = link_transforms(model, {}, [link, *frames])
+    rest = np.ones(len(shell.faces), dtype=bool)
     mounts = {}
-    for nominal_link, true_link in zip(LIDAR_LINKS, TRUE_LIDAR_LINKS, strict=True):
-        lidar_from_head = inverse(transforms[nominal_link]) @ transforms[HEAD_LINK]
-        vertices = apply(lidar_from_head, head.vertices)
-        near = np.hypot(vertices[:, 0], vertices[:, 1]) < MOUNT_RADIUS
-        near &= (vertices[:, 2] > MOUNT_HEIGHTS[0]) & (vertices[:, 2] < MOUNT_HEIGHTS[1])
-        mount = near[head.faces].any(axis=1) & rest
+    for (side, true_link), frame in zip(true_lidar_links().items(), frames, strict=True):
+        size = profile.lidars[side].housing
+        lidar_from_shell = inverse(transforms[frame]) @ transforms[link]
+        vertices = apply(lidar_from_shell, shell.vertices)
+        near = np.hypot(vertices[:, 0], vertices[:, 1]) < size.collar_radius
+        near &= (vertices[:, 2] > size.collar_heights[0]) & (vertices[:, 2] < size.collar_heights[1])
+        mount = near[shell.faces].any(axis=1) & rest
         # Drawn around the nominal lidar, it stands around the true one.
-        mounts[true_link] = head.with_faces(mount).moved(lidar_from_head)
+        mounts[true_link] = shell.with_faces(mount).moved(lidar_from_shell)
         rest &= ~mount
-    return {HEAD_LINK: head.with_faces(rest)} | mounts
+    return {link: shell.with_faces(rest)} | mounts
+
+
+def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
+    """Return by side what of the links that are a lidar itself has a surface, in the lidar's frame; it goes where the
+    lidar goes."""
+    unseen = {link for lidar in profile.lidars.values() for link in lidar.unseen if model.links[link].collisions}
+    if not unseen:
+        return {}
+    surfaces, transforms = link_surfaces(model), link_transforms(model, {})
+    found = {}
+    for (side, lidar), frame in zip(profile.lidars.items(), profile.lidar_links(model), strict=True):
+        own = [
+            surfaces[link].moved(inverse(transforms[frame]) @ transforms[link])
+            for link in lidar.unseen
+            if link in unseen
+        ]
+        if own:
+            found[side] = joined(own)
+    return found
 
 
 def _moving_links(model: RobotModel, movable: Collection[str]) -> set[str]:
@@ -118,28 +142,24 @@ class EmbeddedSimulator:
         self.setup = setup
         self.sensor = sensor or load_sensor(setup.sensor)
         self.world: World = load_world(setup.world)
-        self.nominal_description = nominal_description()
-        self.true_description = simulated_description(
-            setup.lidar_left_error.matrix,
-            setup.lidar_right_error.matrix,
-            (setup.base_error.height, setup.base_error.roll, setup.base_error.pitch),
-            setup.payload,
-            joint_errors={joint: error.matrix for joint, error in setup.joint_errors.items()},
-        )
+        self.profile = setup.profile
+        self.nominal_description = nominal_description() if setup.robot is None else setup.robot.text
+        self.true_description = setup.true_description()
         model = parse_urdf(self.true_description)
-        self.joints = Joints(model)
-        self.geometry = RobotGeometry(model, self.joints.movable)
-        self.joints.place({name: value for name, value in STOW.items() if name in self.joints.ranges})
+        self.joints = Joints(model, self.profile)
+        self.geometry = RobotGeometry(model, self.joints.movable, self.profile)
+        self.joints.place({name: value for name, value in self.profile.stowed.items() if name in self.joints.ranges})
         self._lidars = {
             device: Lidar(setup.sensor_of(device, self.sensor), device, setup.seed, setup.unit_seed) for device in SIDES
         }
-        self._true_links = dict(zip(SIDES, TRUE_LIDAR_LINKS, strict=True))
-        self._nominal_links = dict(zip(SIDES, LIDAR_LINKS, strict=True))
-        self._root_from_link = link_transforms(model, {}, [BASE_LINK, *TRUE_LIDAR_LINKS, *LIDAR_LINKS])
+        self._true_links = true_lidar_links()
+        self._nominal_links = dict(zip(SIDES, self.profile.lidar_links(model), strict=True))
+        links = [self.profile.base_frame, *self._true_links.values(), *self._nominal_links.values()]
+        self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)
         self._added: dict[str, Surface] = {}
         self._optics = Optics(self.world.materials, self.sensor.reflectivity)
-        self._static: Scene | None = None
+        self._static: dict[str, Scene] | None = None
         self._moving: tuple[dict[str, float], Scene] | None = None
 
     @property
@@ -206,18 +226,19 @@ class EmbeddedSimulator:
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
             "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",
+            **({"robot": self.setup.robot_keys["robot"]} if "robot" in self.setup.robot_keys else {}),
         }
 
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
         """Return base_link_from_lidar (4, 4), the true one, or where the description has it."""
         self.lidar(lidar)
         link = self._nominal_links[lidar] if nominal else self._true_links[lidar]
-        return inverse(self._root_from_link[BASE_LINK]) @ self._root_from_link[link]
+        return inverse(self._root_from_link[self.profile.base_frame]) @ self._root_from_link[link]
 
     @property
     def floor_in_base(self) -> Plane:
         """The true floor, the world's z = 0, in base_link."""
-        return Plane(np.array([0.0, 0.0, 1.0]), 0.0).moved(inverse(self._root_from_link[BASE_LINK]))
+        return Plane(np.array([0.0, 0.0, 1.0]), 0.0).moved(inverse(self._root_from_link[self.profile.base_frame]))
 
     def true_surfaces(self, positions: Mapping[str, float] | None = None) -> dict[str, Surface]:
         """Return the true robot's surfaces by link in base_link, payload included, at joint positions by the names of
@@ -240,7 +261,7 @@ class EmbeddedSimulator:
         """Return a scan's points (M,), an index (M,) of what each one lies on (-1: nothing), and the names of that."""
         device = self.lidar(lidar)
         rays = device.rays(tick)
-        scenes = self._scenes(device.start_time(tick) + self.period / 2)
+        scenes = self._scenes(lidar, device.start_time(tick) + self.period / 2)
         seen, other, names = self._optics.scan(
             device, rays, self._root_from_link[self._true_links[lidar]], lambda begin, way: Hits(begin, way, scenes)
         )
@@ -251,15 +272,23 @@ class EmbeddedSimulator:
         )  # fmt: skip
         return points, surfaces[numbers], names
 
-    def _scenes(self, time: float) -> list[Scene]:
-        """Return what rays are cast at, in the model's root frame: what rests, what moves with the robot, and who walks,
-        as it is at that simulated time."""
+    def _scenes(self, lidar: str, time: float) -> list[Scene]:
+        """Return what rays of a lidar are cast at, in the model's root frame: what rests, what moves with the robot, and
+        who walks, as it is at that simulated time."""
         if self._static is None:
             root_from_world = inverse(self._world_from_root)
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
-            self._static = Scene(world | self.geometry.resting())
+            housings = self.geometry.housings
+            resting = world | self.geometry.resting()
+            alone = None if housings else Scene(resting)
+            self._static = {
+                side: alone or Scene(resting | {
+                    f"{other} lidar": surface for other, surface in housings.items() if other != side
+                })
+                for side in SIDES
+            }  # fmt: skip
             self._moving = None
-        scenes = [self._static, self._moving_scene()]
+        scenes = [self._static[lidar], self._moving_scene()]
         if self.world.actors:
             root_from_world = inverse(self._world_from_root)
             scenes.append(Scene({

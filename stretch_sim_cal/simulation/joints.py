@@ -12,7 +12,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
-from stretch_sim_cal.robot.stretch import commanded_limits, joint_positions
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 LIMIT_TOLERANCE = 1e-6
 
@@ -40,17 +40,18 @@ class _Motion:
 class Joints:
     """The joints of a robot in simulated time.
 
-    Commanded are the names of the trajectory action (see `robot.stretch`): `arm_joint` stands for the four telescoping
-    joints, `gripper_joint` for both fingers. Joints without limits (wheels) stand still.
+    Commanded are the names of the trajectory action, by the robot's profile (the Stretch's by default): its `arm_joint`
+    stands for the four telescoping joints, `gripper_joint` for both fingers. Joints without limits (wheels) stand still.
     """
 
     arrival_tolerance = 1e-6
     """How far (m, rad) a joint may be from its target when it counts as arrived."""
 
-    def __init__(self, model: RobotModel):
+    def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
         self._model = model
+        self.profile = profile or stretch_profile()
         self.ranges: dict[str, Limit] = {
-            name: limit for name, limit in commanded_limits(model).items() if limit.velocity > 0
+            name: limit for name, limit in self.profile.commanded_limits(model).items() if limit.velocity > 0
         }
         self._positions = {name: min(max(0.0, limit.lower), limit.upper) for name, limit in self.ranges.items()}
         self._at_rest = {joint.name: 0.0 for joint in model.moving_joints() if joint.variables == 1}
@@ -66,7 +67,7 @@ class Joints:
     @property
     def movable(self) -> set[str]:
         """The description's joints that commands reach."""
-        return set(joint_positions(self._model, self._positions))
+        return set(self.profile.joint_positions(self._model, self._positions))
 
     @property
     def joint_positions(self) -> dict[str, float]:
@@ -132,7 +133,7 @@ class Joints:
 
     def _described(self, commanded: Mapping[str, float]) -> dict[str, float]:
         """Return the values of the description's joints for those of the commanded joints."""
-        described = joint_positions(self._model, commanded)
+        described = self.profile.joint_positions(self._model, commanded)
         return self._at_rest | {name: float(value) for name, value in described.items()}
 
     def _known(self, name: str) -> Limit:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal import validate
+from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_from_mapping
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
-from stretch_sim_cal.robot.stretch import PayloadBox
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor, driver_corrections, fleet_angle_table, load_sensor
+from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
 
 KEYS = {
     "world",
@@ -28,6 +30,7 @@ KEYS = {
     "unit_seed",
     "units",
     "driver",
+    *ROBOT_KEYS,
 }
 MAX_SEED = 2**63 - 1
 
@@ -62,6 +65,7 @@ class SimulationSetup:
     askew or, along or about a joint's axis, a zero that is off.
     Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side;
     `driver` says what their driver corrects, by the names of `Driver`, the others are as the sensor file says.
+    `robot` is what is spawned, by default the vendor's Stretch 4 as it is.
     `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
     """
 
@@ -77,6 +81,27 @@ class SimulationSetup:
     unit_seed: int | None = None
     units: Mapping[str, str | Path] = field(default_factory=dict)
     driver: Mapping[str, bool] = field(default_factory=dict)
+    robot: SpawnedRobot | None = None
+    robot_keys: Mapping[str, str] = field(default_factory=dict)
+    """What `from_mapping` was told of the robot."""
+
+    @property
+    def profile(self) -> RobotProfile:
+        """The robot's profile."""
+        return stretch_profile() if self.robot is None else self.robot.profile
+
+    def true_description(self, simulator: str = "embedded", **arguments: object) -> str:
+        """Return the URDF text of the robot with all errors of this setup; see `simulated_description`."""
+        return simulated_description(
+            self.lidar_left_error.matrix,
+            self.lidar_right_error.matrix,
+            (self.base_error.height, self.base_error.roll, self.base_error.pitch),
+            self.payload,
+            simulator,
+            gazebo=arguments,
+            joint_errors={joint: error.matrix for joint, error in self.joint_errors.items()},
+            robot=self.robot,
+        )
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
         """Return the sensor of lidar "left" or "right": `sensor`, with the unit's own angle table if the robot's fleet folder
@@ -110,9 +135,11 @@ class SimulationSetup:
         """
         where = f"{source}: simulation"
         data = validate.mapping(data, KEYS, where)
+        robot, robot_keys = robot_from_mapping(data, source, where)
+        default_sensor = cls.sensor if robot is None or "robot" not in data else robot.profile.sensor
         return cls(
             world=_file(data.get("world", cls.world), source, f"{where}: world"),
-            sensor=_file(data.get("sensor", cls.sensor), source, f"{where}: sensor"),
+            sensor=_file(data.get("sensor", default_sensor), source, f"{where}: sensor"),
             seed=validate.integer(data.get("seed", cls.seed), f"{where}: seed", 0, MAX_SEED),
             lidar_left_error=_pose_error(data.get("lidar_left_error"), f"{where}: lidar_left_error"),
             lidar_right_error=_pose_error(data.get("lidar_right_error"), f"{where}: lidar_right_error"),
@@ -132,6 +159,8 @@ class SimulationSetup:
                 for device, file in validate.mapping(data.get("units"), set(SIDES), f"{where}: units").items()
             },
             driver=driver_corrections(data.get("driver"), f"{where}: driver"),
+            robot=robot,
+            robot_keys=robot_keys,
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -153,6 +182,7 @@ class SimulationSetup:
             "unit_seed": self.unit_seed,
             "units": {device: str(file) for device, file in self.units.items()},
             "driver": dict(self.driver),
+            **self.robot_keys,
         }
 
     def with_seed(self, seed: int) -> "SimulationSetup":

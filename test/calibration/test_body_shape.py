@@ -11,7 +11,6 @@ from scipy.interpolate import RegularGridInterpolator
 from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.calibration.body.grid import most_alike
 from stretch_sim_cal.calibration.body.shape import (
-    JOINTS,
     BodyShapeModel,
     BodyShapeSettings,
     PoseEvidence,
@@ -22,6 +21,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry import enclosing
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, TaperedCapsule
+from stretch_sim_cal.recording.dataset import JOINTS
 
 BASE = TaperedCapsule(0.0, 0.0, 0.21, -0.02, 0.0, 0.2).outline(60)
 COARSE = BodyShapeSettings(max_grid_points=20)  # enough for a hand that turns by a radian

@@ -16,12 +16,13 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.stretch import PayloadBox, joint_positions
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.ros import mounts_solve
-from stretch_sim_cal.ros.mounts_solve import OFFSET_JOINTS, MountedRobot, mount_joints
+from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_joints
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 POSES = [
     {"lift_joint": 1.0, "arm_joint": 0.45, "wrist_yaw_joint": 1.7},
@@ -61,8 +62,8 @@ def recorded(robot, setup=SETUP, lift_offset=0.0, frames=3, poses=POSES):
         simulator.joints.place(REST | pose | {"lift_joint": pose["lift_joint"] + lift_offset})
         pairs = list(simulator.point_pairs(frames, first_tick=frames * index))
         left, right = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
-        joints = joint_positions(robot.model, REST | pose)
-        samples.append(robot.sample(f"pose {index}", joints, left, right, OFFSET_JOINTS))
+        joints = stretch_profile().joint_positions(robot.model, REST | pose)
+        samples.append(robot.sample(f"pose {index}", joints, left, right, tuple(stretch_profile().offset_joints)))
     return simulator, samples
 
 
@@ -188,7 +189,7 @@ def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, cap
         values = {
             name.removesuffix("_joint"): value for name, value in (REST | pose).items() if name != "gripper_joint"
         }
-        joints = joint_positions(robot.model, REST | pose)
+        joints = stretch_profile().joint_positions(robot.model, REST | pose)
         writer.write_sample(values, values, sample.left[:100], sample.left, sample.right, joints)
     out = tmp_path / "cal.yaml"
     code = cli.main(["calibrate", str(tmp_path / "poses"), "--mounts", "--out", str(out), "--json"])

@@ -11,9 +11,10 @@ from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.dataset import JOINTS
-from stretch_sim_cal.robot import stretch
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros.captures import cropped
 
 SPEEDS = (0.1, 0.15, 0.8, 0.8, 0.8)
@@ -106,11 +107,11 @@ def test_less_is_left_after_each_visit():
 
 @pytest.fixture(scope="module")
 def model():
-    return parse_urdf(stretch.nominal_description())
+    return parse_urdf(nominal_description())
 
 
 def settings_of(model, plan="demo", grids=(), **options):
-    return load_settings("body_shape", plan, dict(grids), 1.0, stretch.commanded_limits(model), **options)
+    return load_settings("body_shape", plan, dict(grids), 1.0, stretch_profile().commanded_limits(model), **options)
 
 
 def test_the_demo_plan_of_the_real_robot_has_16_free_poses(model):
@@ -119,12 +120,12 @@ def test_the_demo_plan_of_the_real_robot_has_16_free_poses(model):
     touching = SelfCollision(model, 0.0, 0.0)
 
     def positions(pose):
-        return stretch.joint_positions(
-            model, {stretch.COMMANDED_NAMES[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
+        return stretch_profile().joint_positions(
+            model, {stretch_profile().commands[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
         )
 
     plan = plan_collection(
-        tuple(stretch.STOW[stretch.COMMANDED_NAMES[joint]] for joint in JOINTS),
+        tuple(stretch_profile().stowed[stretch_profile().commands[joint]] for joint in JOINTS),
         [settings.grids[joint] for joint in JOINTS],
         [settings.speeds[joint] for joint in JOINTS],
         lambda pose: checker.is_free(positions(pose)),
@@ -138,10 +139,10 @@ def test_the_demo_plan_of_the_real_robot_has_16_free_poses(model):
 
 
 def test_grids_come_from_the_models_limits_and_from_the_command_line(model):
-    limits = stretch.commanded_limits(model)
+    limits = stretch_profile().commanded_limits(model)
     full = settings_of(model, "full")
     for joint in JOINTS:
-        limit = limits[stretch.COMMANDED_NAMES[joint]]
+        limit = limits[stretch_profile().commands[joint]]
         assert (full.grids[joint][0], full.grids[joint][-1]) == pytest.approx((limit.lower, limit.upper), abs=1e-8)
     mine = settings_of(model, grids={"arm": "count:3,from:0.1,to:0.3", "lift": "0.9, 0.3"}, frames=7)
     assert mine.grids["arm"] == pytest.approx((0.1, 0.2, 0.3))
@@ -168,7 +169,7 @@ def test_a_settings_file_is_checked(model, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("plans: {demo: {lift: [0.5]}}\nspeeds: {lift: 0.1}\n")
     with pytest.raises(InputError, match=r"mine.yaml: plans: demo: arm: a list of values or a mapping"):
-        load_settings(file, "demo", {}, 1.0, stretch.commanded_limits(model))
+        load_settings(file, "demo", {}, 1.0, stretch_profile().commanded_limits(model))
 
 
 def test_the_robots_own_settings_go_before_the_packages_and_hold_fit_and_zones_too(model, tmp_path, monkeypatch):
@@ -179,7 +180,7 @@ def test_the_robots_own_settings_go_before_the_packages_and_hold_fit_and_zones_t
     own.parent.mkdir(parents=True)
     own.write_text(shipped.path.read_text().replace("settle_time: 0.3", "settle_time: 1.5"))
     assert (settings_of(model).settle_time, settings_of(model).path) == (1.5, own)
-    assert load_settings("mounts", "quick", {}, 1.0, stretch.commanded_limits(model)).settle_time == 0.3
+    assert load_settings("mounts", "quick", {}, 1.0, stretch_profile().commanded_limits(model)).settle_time == 0.3
     own.write_text(own.read_text().replace("settle_time", "settling_time"))
     with pytest.raises(InputError, match="body_shape.yaml: unknown key 'settling_time'"):
         settings_of(model)

@@ -9,7 +9,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import BASE_LINK, COMMANDED_NAMES, commanded_positions
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -26,7 +26,7 @@ class Room:
     def __init__(self):
         self.simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128_sparse_real", seed=2))
         self.model = parse_urdf(self.simulator.nominal_description)
-        footprint_from_base = link_transform(self.model, {}, BASE_LINK)
+        footprint_from_base = link_transform(self.model, {}, "base_link")
         poses = [footprint_from_base @ self.simulator.base_from_lidar(side) for side in SIDES]
         self.watch, self.tick = RoomWatch(self.model, poses), 0
         for _ in range(5):
@@ -38,8 +38,8 @@ class Room:
 
     def look(self):
         positions = self.simulator.joints.joint_positions
-        commanded = commanded_positions(self.model, positions)
-        pose = tuple(float(commanded[COMMANDED_NAMES[joint]]) for joint in JOINTS)
+        commanded = stretch_profile().commanded_positions(self.model, positions)
+        pose = tuple(float(commanded[stretch_profile().commands[joint]]) for joint in JOINTS)
         return self.watch.look(self.scans(), [(pose, positions)])
 
     def person(self, x, y):

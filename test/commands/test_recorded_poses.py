@@ -12,7 +12,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
 from stretch_sim_cal.recording.joint_states import still_poses
 from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.stretch import commanded_positions
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -132,7 +132,7 @@ def test_the_poses_are_the_still_stretches_with_the_joints_mean(recordings):
     for number, (pose, commanded) in enumerate(zip(found, POSES, strict=True)):
         begin = SECOND + round(number * (STILL + MOVING) * simulator.period * SECOND)
         assert begin < pose.begin < pose.end < begin + round(STILL * simulator.period * SECOND)
-        measured = commanded_positions(model, pose.joints)
+        measured = stretch_profile().commanded_positions(model, pose.joints)
         assert all(measured[name] == pytest.approx(value, abs=1e-4) for name, value in commanded.items())
 
 

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from stretch_sim_cal import programs
-from stretch_sim_cal.calibration.body.shape import JOINTS
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands import fit_body_shape
 from stretch_sim_cal.commands.described import described, load_description
+from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.stretch import nominal_description

@@ -10,7 +10,8 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.stretch import HEAD_LINK, LIDAR_LINKS, nominal_description
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import Surface, joined, lidar_housings, link_surfaces, robot_surfaces
 
 
@@ -71,13 +72,13 @@ def test_surfaces_are_joined_and_moved_without_losing_a_triangle(model):
 
 
 def test_the_head_is_its_visual_shape_without_the_lidars_housings(model):
-    shell, housings = robot_surfaces(model)[HEAD_LINK], lidar_housings(model)
-    visual = link_surfaces(model, "visual")[HEAD_LINK]
-    assert list(housings) == list(LIDAR_LINKS)
+    shell, housings = robot_surfaces(model)["head_link"], lidar_housings(model)
+    visual = link_surfaces(model, "visual")["head_link"]
+    assert list(housings) == list(stretch_profile().lidar_frames)
     removed = len(visual.faces) - len(shell.faces) - sum(len(housing.faces) for housing in housings.values())
     assert 0 < removed < 200  # the lids of the shell under the domes
     for link, housing in housings.items():
-        in_lidar = apply(inverse(link_transform(model, {}, link, HEAD_LINK)), housing.vertices)
+        in_lidar = apply(inverse(link_transform(model, {}, link, "head_link")), housing.vertices)
         assert np.allclose(in_lidar[:, 2].max(), 0.025, atol=1e-3)
         assert np.hypot(in_lidar[:, 0], in_lidar[:, 1]).max() < 0.041
     # Everything else of the head is still there.
@@ -85,7 +86,7 @@ def test_the_head_is_its_visual_shape_without_the_lidars_housings(model):
     assert np.allclose(shell.vertices.max(axis=0), visual.vertices.max(axis=0), atol=2e-3)
 
 
-@pytest.mark.parametrize("lidar", LIDAR_LINKS)
+@pytest.mark.parametrize("lidar", stretch_profile().lidar_frames)
 def test_a_lidar_looks_out_of_the_head_over_the_collar_around_its_dome(model, lidar):
     elevation, azimuth = np.meshgrid(np.radians(np.arange(-3.5, 90, 0.5)), np.radians(np.arange(0, 360, 2)))
     elevation, azimuth = elevation.ravel(), azimuth.ravel()

@@ -11,7 +11,7 @@ from stretch_sim_cal.calibration.body.settings import zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule
 from stretch_sim_cal.recording.clouds import points_from_message
-from stretch_sim_cal.recording.joint_states import commanded_joints
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros.messages import joint_state_message
 
@@ -174,7 +174,7 @@ def test_returns_are_sorted_by_where_and_how_high_they_are():
     ],
 )
 def test_joints_are_known_by_newer_and_older_names(positions, expected):
-    assert commanded_joints(positions) == pytest.approx(expected)
+    assert stretch_profile().named_positions(positions) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from sensor_msgs.msg import JointState
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, save_body_shape_model
 from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.geometry.shapes import Circle
-from stretch_sim_cal.robot.stretch import ARM_SEGMENTS
 
 # Parameter names of Nav2 for Jazzy: nav2_collision_monitor/src/{collision_monitor_node,polygon,source,pointcloud}.cpp,
 # nav2_costmap_2d/src/costmap_2d_ros.cpp, and its configuration guide.
@@ -43,7 +42,8 @@ def test_the_footprint_follows_the_arm(graph, model):
             joints = client.node.create_publisher(JointState, "/joint_states", 10)
             for extension, expected in ((0.0, 0.3), (0.25, 0.4), (0.9, 0.5)):
                 message = JointState(
-                    name=list(ARM_SEGMENTS), position=[extension / len(ARM_SEGMENTS)] * len(ARM_SEGMENTS)
+                    name=[f"arm_l{number}_joint" for number in (1, 2, 3, 4)],
+                    position=[extension / 4] * 4,
                 )
                 heard = []
                 subscription = client.node.create_subscription(Polygon, "/local_costmap/footprint", heard.append, 10)

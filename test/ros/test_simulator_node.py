@@ -25,7 +25,7 @@ from stretch_sim_cal.recording.clouds import (
     points_from_message,
 )
 from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message, tree_of_description
-from stretch_sim_cal.robot import stretch
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -91,7 +91,7 @@ def test_topics_have_the_drivers_names_and_types(client):
 def test_what_never_changes_is_heard_by_late_comers(client):
     description = client.take(String, "/robot_description", latched=True)[0].data
     static, described = static_tree(client), tree_of_description(description)
-    for lidar in stretch.LIDAR_LINKS:
+    for lidar in stretch_profile().lidar_frames:
         assert error(described.lookup("base_link", lidar), static.lookup("base_link", lidar))[0] < 1e-9
     assert static.parent("base_link") == "base_footprint"
 
@@ -134,13 +134,13 @@ def test_clouds_are_those_of_the_drivers(client):
 
 
 def test_a_cloud_depends_only_on_seed_tick_and_joints(client):
-    client.result(client.send(list(stretch.STOW), list(stretch.STOW.values())))
+    client.result(client.send(list(stretch_profile().stowed), list(stretch_profile().stowed.values())))
     client.spin_for(0.3)
     setup = SimulationSetup(
         sensor=SENSOR, seed=3, lidar_left_error=PoseError((0.01, 0.005, -0.01), tuple(np.radians((1.0, -0.5, 0.8))))
     )
     simulation = EmbeddedSimulator(setup)
-    simulation.joints.place(stretch.STOW)
+    simulation.joints.place(stretch_profile().stowed)
     cloud = client.take(PointCloud2, "/lidar_points_left", 4)[-1]
     tick = round((seconds(cloud.header.stamp) - simulation.start_time("left", 0)) / simulation.period)
     assert bytes(cloud.data) == message_bytes(simulation.scan("left", tick)).tobytes()
@@ -152,7 +152,12 @@ def test_time_goes_on_and_goals_move_the_arm(client):
     handle = client.send(["lift_joint", "arm_joint"], [0.5, 0.4], [0.6, 0.2], velocities=[0.2, 0.2])
     assert client.result(handle) == (SUCCEEDED, 0, "")
     client.spin_until(lambda: abs(client.positions["lift_joint"] - 0.6) < 1e-6)
-    client.spin_until(lambda: abs(sum(client.positions[name] for name in stretch.ARM_SEGMENTS) - 0.2) < 1e-6)
+    client.spin_until(
+        lambda: (
+            abs(sum(client.positions[name] for name in [f"arm_l{number}_joint" for number in (1, 2, 3, 4)]) - 0.2)
+            < 1e-6
+        )
+    )
     assert seconds(client.take(Clock, "/clock")[0].clock) > before + 1.0
     assert client.feedback
     feedback = client.feedback[0]
@@ -222,7 +227,10 @@ def test_the_mode_decides_whether_goals_are_taken(client):
 
 
 def test_services_move_the_robot(client):
-    for service, pose in (("/home_the_robot", stretch.HOME), ("/stow_the_robot", stretch.STOW)):
+    for service, pose in (
+        ("/home_the_robot", stretch_profile().home[0]),
+        ("/stow_the_robot", stretch_profile().stowed),
+    ):
         assert client.call(Trigger, service).success
         for joint in ("lift_joint", "wrist_yaw_joint"):
             client.spin_until(lambda joint=joint, pose=pose: abs(client.positions[joint] - pose[joint]) < 1e-6)
@@ -294,7 +302,7 @@ def test_faults_show_in_what_is_published(graph):
     np.testing.assert_allclose(list(right), start + np.array(ticks) * simulation.period, atol=1e-6)
     assert ticks[:5] == [0, 2, 4, 6, 8]
     before, after = (np.frombuffer(right[list(right)[i]], POINT_DTYPE) for i in (1, 4))
-    simulation.joints.place(stretch.STOW)
+    simulation.joints.place(stretch_profile().stowed)
     np.testing.assert_array_equal(before["x"], simulation.scan("right", 2)["x"])
     assert not np.array_equal(after["x"], simulation.scan("right", 8)["x"])
 

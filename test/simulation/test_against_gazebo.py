@@ -7,7 +7,7 @@ import pytest
 
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import HEAD_LINK, nominal_description
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.simulation.optics import Hits, Scene
 
@@ -22,7 +22,7 @@ def scene():
     transforms = link_transforms(model)
     base_from_root = np.linalg.inv(transforms["base_link"])
     # Gazebo's robot had no collision shape for its head.
-    surfaces = {name: surface for name, surface in robot_surfaces(model).items() if name != HEAD_LINK}
+    surfaces = {name: surface for name, surface in robot_surfaces(model).items() if name != "head_link"}
     return Scene({name: surface.moved(base_from_root @ transforms[name]) for name, surface in surfaces.items()})
 
 

@@ -11,12 +11,13 @@ from stretch_sim_cal.files import write_yaml
 from stretch_sim_cal.geometry.transforms import SIDES, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import STOW, PayloadBox
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation import sdf
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 LEFT_ERROR = PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5])))
 RIGHT_ERROR = PoseError((-0.003, 0.002, 0.001), tuple(np.radians([-0.5, 0.6, -0.2])))
@@ -96,7 +97,7 @@ def test_scans_repeat_whatever_was_scanned_and_moved_before():
     second.joints.place({"arm_joint": 0.4})
     for tick in (5, 0, 3):
         second.scan("right", tick)
-    second.joints.place(STOW)
+    second.joints.place(stretch_profile().stowed)
     for lidar in SIDES:
         assert np.array_equal(first.scan(lidar, 2), second.scan(lidar, 2))
     assert not np.array_equal(first.scan("left", 2)[:100], first.scan("left", 3)[:100])

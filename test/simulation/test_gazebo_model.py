@@ -12,8 +12,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import HEAD_LINK, LIDAR_LINKS
-from stretch_sim_cal.robot.surfaces import HOUSING_RADIUS
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description, gazebo_world
@@ -98,7 +97,9 @@ def test_the_base_is_bolted_to_the_world_unless_it_is_to_be_free(description, em
 
 
 def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(description, folder):
-    head = next(link for link in ElementTree.fromstring(description).iterfind("link") if link.get("name") == HEAD_LINK)
+    head = next(
+        link for link in ElementTree.fromstring(description).iterfind("link") if link.get("name") == "head_link"
+    )
     meshes = {
         tag: [mesh.get("filename") for mesh in head.iterfind(f"{tag}/geometry/mesh")] for tag in ("visual", "collision")
     }
@@ -106,14 +107,16 @@ def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(descriptio
     assert meshes["visual"] == [(folder / "head_link_visual.stl").as_uri()]
     mesh = trimesh.load(folder / "head_link.stl")
     model = parse_urdf(description)
-    transforms = link_transforms(model, {}, [HEAD_LINK, *LIDAR_LINKS])
-    for link in LIDAR_LINKS:
-        vertices = apply(inverse(transforms[link]) @ transforms[HEAD_LINK], np.asarray(mesh.vertices))
-        inside = (np.hypot(vertices[:, 0], vertices[:, 1]) < 0.9 * HOUSING_RADIUS) & (np.abs(vertices[:, 2]) < 0.02)
+    transforms = link_transforms(model, {}, ["head_link", *stretch_profile().lidar_frames])
+    for link in stretch_profile().lidar_frames:
+        vertices = apply(inverse(transforms[link]) @ transforms["head_link"], np.asarray(mesh.vertices))
+        inside = (np.hypot(vertices[:, 0], vertices[:, 1]) < 0.9 * stretch_profile().lidars["left"].housing.radius) & (
+            np.abs(vertices[:, 2]) < 0.02
+        )
         assert not inside.any()
 
 
-@pytest.mark.parametrize("link", [HEAD_LINK, "lidar_left_true_link"])
+@pytest.mark.parametrize("link", ["head_link", "lidar_left_true_link"])
 def test_a_renderer_sees_the_head_and_the_collars_from_both_sides(description, folder, link):
     """It does not draw the backs of triangles, and it is those of its collar that a lidar looks at."""
     seen, solid = (trimesh.load(folder / f"{link}{name}.stl", process=False) for name in ("_visual", ""))

@@ -18,7 +18,8 @@ from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK, LIDAR_LINKS, nominal_description
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.sensor.sensor import load_sensor
 
 DATA = Path(__file__).parents[1] / "data"
@@ -50,13 +51,15 @@ def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
 @pytest.fixture(scope="module")
 def base_from() -> dict[str, np.ndarray]:
     """Nominal base_link_from_link, as the description has it."""
-    transforms = link_transforms(parse_urdf(nominal_description()), {}, [*LIDAR_LINKS, FOOTPRINT_LINK, BASE_LINK])
-    return {link: inverse(transforms[BASE_LINK]) @ transform for link, transform in transforms.items()}
+    transforms = link_transforms(
+        parse_urdf(nominal_description()), {}, [*stretch_profile().lidar_frames, "base_footprint", "base_link"]
+    )
+    return {link: inverse(transforms["base_link"]) @ transform for link, transform in transforms.items()}
 
 
 @pytest.fixture(scope="module")
 def alignment(pairs, base_from):
-    left, right = (base_from[link] for link in LIDAR_LINKS)
+    left, right = (base_from[link] for link in stretch_profile().lidar_frames)
     method = alignment_method()(
         inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=load_sensor("jt128_ideal"))
     )
@@ -78,7 +81,7 @@ def test_the_floor_is_found_where_gazebo_had_it(alignment, pairs, truth, base_fr
     method = floor_method()(
         base_from_left,
         alignment.right_to_left,
-        inverse(base_from[FOOTPRINT_LINK]),
+        inverse(base_from["base_footprint"]),
         FloorSettings(sensor=load_sensor("jt128_ideal")),
     )
     for pair in pairs:

@@ -6,9 +6,9 @@ import pytest
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import simulated_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import simulated_description
 
 OFF = PoseError((0.0, 0.001, 0.003), (0.0, 0.005, 0.0))
 

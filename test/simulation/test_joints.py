@@ -4,7 +4,8 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.stretch import ARM_SEGMENTS, HOME, STOW, nominal_description
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.simulation.joints import Joints
 
 
@@ -41,7 +42,9 @@ def test_a_slower_speed_is_kept_and_a_faster_one_limited(joints, model):
 def test_the_arm_is_four_joints_with_a_quarter_each(joints):
     joints.command({"arm_joint": 0.4})
     joints.step(10.0)
-    assert [joints.joint_positions[name] for name in ARM_SEGMENTS] == pytest.approx([0.1] * 4)
+    assert [
+        joints.joint_positions[name] for name in [f"arm_l{number}_joint" for number in (1, 2, 3, 4)]
+    ] == pytest.approx([0.1] * 4)
     assert joints.positions["arm_joint"] == pytest.approx(0.4)
 
 
@@ -65,7 +68,7 @@ def test_a_new_command_takes_the_place_of_the_old_one_only_for_the_joints_it_nam
 
 
 def test_hold_leaves_all_joints_where_they_are(joints):
-    joints.command(HOME)
+    joints.command(stretch_profile().home[0])
     joints.step(0.3)
     joints.hold()
     before = dict(joints.positions)
@@ -81,7 +84,7 @@ def test_a_stuck_joint_does_not_move_whatever_it_is_told(joints):
 
 
 def test_stow_and_home_are_poses_that_the_joints_can_take(joints):
-    for pose in (STOW, HOME):
+    for pose in (stretch_profile().stowed, stretch_profile().home[0]):
         joints.place(pose)
         assert {name: joints.positions[name] for name in pose} == pytest.approx(pose)
 

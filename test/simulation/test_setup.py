@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.stretch import PayloadBox
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 
 def test_degrees_become_radians_and_absent_keys_defaults():

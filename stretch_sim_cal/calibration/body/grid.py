@@ -19,32 +19,71 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
-JOINTS = ("lift", "arm", "wrist_yaw", "wrist_pitch", "wrist_roll")
-"""The joints of a pose, in the order of arrays of poses (N, 5); `arm` is the whole extension. m or rad."""
-ARM, YAW = 1, 2
-STEPS = np.array([0.25, 0.05, 0.2, 0.2, 0.2])  # m or rad: how closely the union over a joint is taken
 MAX_POSES = 200  # of one union; steps are widened where there would be more
 SAME_VALUE = 1e-6
 ROUNDING = 1e-8  # m: hulls are rounded to this, so that results do not depend on a processor's last bits
 STRAIGHT = 1e-7  # m, by which a corner may be beside a straight edge
 
+SHORTEST = {True: 0.02, False: np.deg2rad(4.0)}  # m, rad: steps along an axis are not divided into shorter ones
+SPACING = {True: 0.03, False: np.deg2rad(5.0)}  # m, rad: the robot is held against the shapes this closely
+
+
+@dataclass(frozen=True)
+class BodyJoints:
+    """The joints of a pose: their `names`, in the order of arrays of poses (N, J), how closely the union over each is taken
+    (`steps`, m or rad), and the names of up to two of them (`axes`) that the shape follows; `linear` ones move in m.
+
+    Of the Stretch: lift, arm (the whole extension), wrist yaw, pitch and roll; arm and wrist yaw are its axes.
+    """
+
+    names: tuple[str, ...]
+    axes: tuple[str, ...]
+    linear: frozenset[str]
+    steps: tuple[float, ...]
+
+    @classmethod
+    def of(cls, profile: RobotProfile | None = None) -> "BodyJoints":
+        """Return the planned joints of a robot's profile, by default the Stretch's."""
+        profile = profile or stretch_profile()
+        return cls(
+            profile.planned_names, profile.shape_joints,
+            frozenset(joint.name for joint in profile.planned if joint.linear),
+            tuple(joint.step for joint in profile.planned),
+        )  # fmt: skip
+
+    def columns(self) -> tuple[int, int]:
+        """Return the columns of the two axes in arrays of poses; one beyond the joints stands for an axis that is not."""
+        found = [self.names.index(joint) for joint in self.axes]
+        first, second = [*found, *range(len(self.names), len(self.names) + 2 - len(found))]
+        return first, second
+
+    def per_axis(self, values: Mapping[bool, float]) -> tuple[float, float]:
+        """Return of each axis the value for joints that move in m (True), or for others."""
+        first, second = [*(values[joint in self.linear] for joint in self.axes), values[False], values[False]][:2]
+        return first, second
+
+    def described(self, place: Sequence[float]) -> str:
+        """Return a place on the axes in words."""
+        words = zip(self.axes, place, strict=False)
+        return (
+            ", ".join(f"{joint} {value:.3f} {'m' if joint in self.linear else 'rad'}" for joint, value in words)
+            or "the only pose"
+        )
+
+
 OutlinesAt = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
-"""Gives for sets of commanded poses (N, 5) the corners (K, 2) of the hull around the robot in all poses of each set."""
+"""Gives for sets of commanded poses (N, J) the corners (K, 2) of the hull around the robot in all poses of each set."""
 
 
 @dataclass(frozen=True)
 class PoseEvidence:
-    """What the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of `JOINTS`."""
+    """What the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of its joints."""
 
     name: str
     commanded: Mapping[str, float]
     points: np.ndarray
-
-    @property
-    def pose(self) -> np.ndarray:
-        """The commanded values (5,) in the order of `JOINTS`."""
-        return np.array([self.commanded[joint] for joint in JOINTS])
 
 
 class EvidenceGrid:
@@ -59,12 +98,17 @@ class EvidenceGrid:
         arm_dependent: bool = True,
         yaw_dependent: bool = True,
         outlines_at: OutlinesAt | None = None,
+        joints: BodyJoints | None = None,
     ):
+        self.joints = joints or BodyJoints.of()
         self._samples = list(samples)
         self._outlines_at = outlines_at
-        self._poses = np.array([sample.pose for sample in samples])
+        self._columns = list(self.joints.columns())
+        missing = 2 - len(self.joints.axes)
+        values_of = ([sample.commanded[joint] for joint in self.joints.names] + missing * [0.0] for sample in samples)
+        self._poses = np.array(list(values_of))
         self._dependent = np.array([arm_dependent, yaw_dependent])
-        values = [_distinct(self._poses[:, joint]) for joint in (ARM, YAW)]
+        values = [_distinct(self._poses[:, joint]) for joint in self._columns]
         self._dependent &= [len(v) > 1 for v in values]
         self.axes = tuple(v if depends else v[:1] for v, depends in zip(values, self._dependent, strict=True))
         self._hulls: dict[tuple[float, float], np.ndarray] = {}
@@ -74,7 +118,7 @@ class EvidenceGrid:
     def covered_ranges(self) -> dict[str, tuple[float, float]]:
         """Return the lowest and highest commanded value of every joint."""
         lowest, highest = self._poses.min(axis=0).tolist(), self._poses.max(axis=0).tolist()
-        return {joint: (lowest[i], highest[i]) for i, joint in enumerate(JOINTS)}
+        return {joint: (lowest[i], highest[i]) for i, joint in enumerate(self.joints.names)}
 
     def hull(self, extension: float, yaw: float) -> np.ndarray:
         """Return the corners (K, 2) of what has to be enclosed at an extension (m) and yaw (rad)."""
@@ -83,7 +127,10 @@ class EvidenceGrid:
     def hulls(self, places: Sequence[tuple[float, float]]) -> list[np.ndarray]:
         """Return the hull at each of several (extension, yaw); the outlines of all are asked for at once."""
         new = [place for place in dict.fromkeys(_key(place) for place in places) if place not in self._hulls]
-        known = self._outlines_at([self._union_of_poses(place) for place in new]) if new and self._outlines_at else None
+        known = None
+        if new and self._outlines_at:
+            count = len(self.joints.names)
+            known = self._outlines_at([self._union_of_poses(place)[:, :count] for place in new])
         for index, place in enumerate(new):
             outline = known[index] if known is not None else np.empty((0, 2))
             seen = [self._samples[i].points for i in self._members(place)]
@@ -92,7 +139,7 @@ class EvidenceGrid:
 
     def _members(self, place: tuple[float, float]) -> np.ndarray:
         """Return the indices of the samples that were taken at this place (at any, on axes without dependence)."""
-        off = np.abs(self._poses[:, [ARM, YAW]] - place) > SAME_VALUE
+        off = np.abs(self._poses[:, self._columns] - place) > SAME_VALUE
         return np.flatnonzero(~(off & self._dependent).any(axis=1))
 
     def _union_of_poses(self, place: tuple[float, float]) -> np.ndarray:
@@ -104,10 +151,10 @@ class EvidenceGrid:
         if corners not in self._unions:
             members = np.unique(np.concatenate([self._members(corner) for corner in corners]))
             poses = self._poses[members] if len(members) else self._poses.copy()
-            poses[:, np.array([ARM, YAW])[self._dependent]] = 0.0
-            self._unions[corners] = with_values_between(np.unique(poses, axis=0))
+            poses[:, np.array(self._columns)[self._dependent]] = 0.0
+            self._unions[corners] = with_values_between(np.unique(poses, axis=0), [*self.joints.steps, 1.0, 1.0])
         poses = self._unions[corners].copy()
-        for joint, depends, at in zip((ARM, YAW), self._dependent, place, strict=True):
+        for joint, depends, at in zip(self._columns, self._dependent, place, strict=True):
             if depends:
                 poses[:, joint] = at
         return poses
@@ -115,7 +162,7 @@ class EvidenceGrid:
     def _missing(self) -> list[str]:
         """Return a warning for each grid point without a sample. Raises `InputError` if nothing stands in for it."""
         places = [(e, y) for e in self.axes[0] for y in self.axes[1] if not len(self._members((e, y)))]
-        names = [f"arm {e:.3f} m, wrist_yaw {y:.3f} rad" for e, y in places]
+        names = [self.joints.described(place) for place in places]
         if names and self._outlines_at is None:
             raise InputError(
                 f"no sample at {'; '.join(names)}; collect it, or fit with the model's own surfaces as evidence"
@@ -141,9 +188,9 @@ def _settled_hull(points: np.ndarray) -> np.ndarray:
     return corners
 
 
-def with_values_between(poses: np.ndarray) -> np.ndarray:
-    """Return poses (N, 5) with others between neighbours, those that differ in one joint only, at `STEPS` or closer."""
-    steps = STEPS
+def with_values_between(poses: np.ndarray, steps: Sequence[float]) -> np.ndarray:
+    """Return poses (N, J) with others between neighbours, those that differ in one joint only, at `steps` or closer."""
+    steps = np.array(steps)
     while True:
         filled = poses
         for joint in range(poses.shape[1]):
@@ -279,11 +326,10 @@ def _with_inner_discs(capsules: list[TaperedCapsule], count: int) -> list[Tapere
 
 
 Axes = tuple[list[float], list[float]]
-"""Increasing values of arm extension (m) and wrist yaw (rad)."""
+"""Increasing values along both axes of the grid; of the Stretch arm extension (m) and wrist yaw (rad)."""
 Hulls = Callable[[Sequence[tuple[float, float]]], list[np.ndarray]]
 """Gives for places (extension, yaw) the corners (K, 2) of what has to be enclosed there."""
 REFINEMENTS, MOST_PARTS = 4, 4
-SHORTEST = (0.02, np.deg2rad(4.0))  # m, rad: steps of extension and yaw are not divided into shorter ones
 Fit = Callable[..., list[Shape]]
 """Gives for a place, what has to be enclosed there and the shapes beside it the possible shapes, the smallest first."""
 
@@ -293,19 +339,21 @@ def fitted_on(axes: Axes, fit: Fit, hulls: Hulls) -> tuple[Axes, list[Shape]]:
     return _with_shapes(axes, fit, hulls, {})
 
 
-def refined(axes: Axes, fit: Fit, hulls: Hulls, above: float, max_grid_points: int) -> tuple[Axes, list[Shape]]:
+def refined(
+    axes: Axes, fit: Fit, hulls: Hulls, above: float, max_grid_points: int, shortest: tuple[float, float]
+) -> tuple[Axes, list[Shape]]:
     """Return the axes with values added where a shape halfway would have to be inflated by more than `above` (m), and
     the shapes at all grid points, row by row.
 
     What is missing halfway falls with the square of the step, so a step is divided as often as that asks for; where
     the best shape changes abruptly it falls more slowly, so this is done again. The worst steps come first, as long as
-    the grid keeps to `max_grid_points`; steps shorter than `SHORTEST` are left.
+    the grid keeps to `max_grid_points`; steps shorter than `shortest` (m, rad, by axis) are left.
     """
     fitted: dict[tuple[float, float], list[Shape]] = {}
     axes, shapes = _with_shapes(axes, fit, hulls, fitted)
     for _ in range(REFINEMENTS):
         wanted = _missing_halfway(axes, shapes, hulls)
-        parts = _shares(axes, wanted, above, max_grid_points)
+        parts = _shares(axes, wanted, above, max_grid_points, shortest)
         if all((part == 1).all() for part in parts):
             break
         axes = tuple(divided(values, part) for values, part in zip(axes, parts, strict=True))
@@ -324,7 +372,9 @@ def _with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict) -> tuple[Axes
     return axes, most_alike([fitted[place] for place in places], len(axes[1]))
 
 
-def _shares(axes: Axes, wanted: list[tuple[float, int, int]], above: float, max_grid_points: int) -> list[np.ndarray]:
+def _shares(
+    axes: Axes, wanted: list[tuple[float, int, int]], above: float, max_grid_points: int, shortest: tuple[float, float]
+) -> list[np.ndarray]:
     """Return into how many parts each step of each axis is divided: one more for the one that is still worst, over and
     over, until none is worse than `above` or the grid is full."""
     parts = [np.ones(len(values) - 1, dtype=int) for values in axes]
@@ -335,7 +385,7 @@ def _shares(axes: Axes, wanted: list[tuple[float, int, int]], above: float, max_
         count = parts[axis][index] + 1
         step = axes[axis][index + 1] - axes[axis][index]
         sizes = [int(part.sum()) + 1 + (number == axis) for number, part in enumerate(parts)]
-        if count <= MOST_PARTS and step / count >= SHORTEST[axis] and sizes[0] * sizes[1] <= max_grid_points:
+        if count <= MOST_PARTS and step / count >= shortest[axis] and sizes[0] * sizes[1] <= max_grid_points:
             parts[axis][index] = count
             heapq.heappush(queue, (missing * ((count - 1) / count) ** 2, axis, index))
     return parts

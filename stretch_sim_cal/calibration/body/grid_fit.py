@@ -299,21 +299,22 @@ COVERED = 1e-4  # m, what may stick out between grid points where it was verifie
 DOUBTFUL = 1e-3  # m: where more than this is missing, capsules are fitted together and not only inflated
 ROUNDS = 8
 NOTICED = 1e-4  # m: where no more than this is missing, capsules that are fitted together are not held
-SPACING = (0.03, np.deg2rad(5.0))  # m of extension, rad of yaw: the robot is held against the shapes this closely
 ROUNDS_TOGETHER = 3
 TRUSTS = (0.1, 0.2, 0.05)  # m
 OWN_WEIGHT = 20.0  # of the inflation of a grid point that was asked for, against one that was added
 
 
-def covering(axes: Axes, shapes: list[Shape], hulls: Hulls, asked_for: Axes) -> tuple[list[Shape], float, float]:
+def covering(
+    axes: Axes, shapes: list[Shape], hulls: Hulls, asked_for: Axes, spacing: tuple[float, float]
+) -> tuple[list[Shape], float, float]:
     """Return the shapes (row by row) changed so that those interpolated between them enclose the hulls there.
 
-    Verified halfway along all steps, and at least as closely as `SPACING`. `asked_for` are the axes before they were
+    Verified halfway along all steps, and at least as closely as `spacing` (m, rad, by axis). `asked_for` are the axes before they were
     refined: area is added elsewhere where it can. Also returns how far the robot stuck out of the interpolated shapes
     at most (m), before and after.
     """
     grid = grid_points(axes)
-    between = _between(axes, SPACING)
+    between = _between(axes, spacing)
     if not between:
         return shapes, 0.0, 0.0
     asked = np.array([e in asked_for[0] and y in asked_for[1] for e, y in grid])

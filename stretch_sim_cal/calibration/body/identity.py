@@ -12,8 +12,8 @@ from stretch_sim_cal.files import read_yaml
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.stretch import BASE_LINK
-from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
 
 CONFIGURATIONS = ("stretch_user_params.yaml", "stretch_configuration_params.yaml")
 """Files of the robot's fleet folder that name its tool, the user's own before the factory's."""
@@ -25,18 +25,21 @@ def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, st
     return {"robot_id": default_robot_id(environment), "tool_id": _tool(environment)}
 
 
-def description_hash(model: RobotModel, surfaces: Mapping[str, LinkSurface | Surface] | None = None) -> str:
+def description_hash(
+    model: RobotModel, surfaces: Mapping[str, LinkSurface | Surface] | None = None, profile: RobotProfile | None = None
+) -> str:
     """Return the hash by which a body-shape model file knows this description.
 
     `surfaces` are those of its links that have any; without them they are read. Raises `InputError` for a description
     without the links or meshes that it takes.
     """
+    profile = profile or stretch_profile()
     if surfaces is None:
-        surfaces = {link: surface for link, surface in robot_surfaces(model).items() if len(surface.faces)}
-    if BASE_LINK not in model.links:
-        raise InputError(f"robot '{model.name}' has no {BASE_LINK}")
+        surfaces = {link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)}
+    if profile.base_frame not in model.links:
+        raise InputError(f"robot '{model.name}' has no {profile.base_frame}")
     at_zero = link_transforms(model, {})
-    base = inverse(at_zero[BASE_LINK])
+    base = inverse(at_zero[profile.base_frame])
     return robot_hash(
         {link: surface.vertices for link, surface in surfaces.items()},
         {link: base @ at_zero[link] for link in surfaces},

@@ -18,6 +18,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, Shape, TaperedCapsule
 
+PUBLISHED_AXES = ("arm", "wrist_yaw")
 KINDS: dict[str, type[Shape]] = dict(
     zip(FIT_METHODS, (TaperedCapsule, Circle, Ellipse, Ellipse, Ellipse, ConvexPolygon), strict=True)
 )
@@ -41,6 +42,8 @@ class BodyShapeModel:
     covers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     about: Mapping[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    axes: tuple[str, ...] = PUBLISHED_AXES
+    """The joints that the two axes stand for; of other robots than the Stretch, and not always two."""
 
     @property
     def arm_dependent(self) -> bool:
@@ -64,6 +67,17 @@ class BodyShapeModel:
         if len(corners) == 1:
             return corners[0]
         return type(corners[0]).from_vector(weights @ np.array([corner.vector for corner in corners]))
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """The joints that the shape follows."""
+        depends = zip(self.axes, (self.arm_dependent, self.yaw_dependent), strict=False)
+        return tuple(joint for joint, follows in depends if follows)
+
+    def shape_for(self, joints: Mapping[str, float]) -> Shape:
+        """Return the shape at joint values (m, rad) by name, which hold all that it follows (see `shape_at`)."""
+        first, second = [*(joints.get(joint, 0.0) for joint in self.axes), 0.0, 0.0][:2]
+        return self.shape_at(first, second)
 
     def outside_of_coverage(self, joints: Mapping[str, float], tolerance: float = 0.01) -> list[str]:
         """Return the joints whose value (m, rad) is outside what the model was fitted for by more than `tolerance`."""
@@ -95,6 +109,8 @@ def interpolation(axis: Sequence[float], value: float) -> tuple[list[int], list[
 
 KEY = "custom_body_shape_model_params"
 POLYGON_KEY = "convex_polygon_body_shape_model_params"
+OTHER_ROBOT_KEY = "robot_body_shape_model_params"
+"""Of other robots than the Stretch, whose axes are not those that published readers take them for."""
 GRID_KEYS = (
     "arm_dependent",
     "yaw_dependent",
@@ -104,6 +120,7 @@ GRID_KEYS = (
     "shape_fitting_method",
     "parameters",
     "covers",
+    "axes",
 )
 NOTES = {
     "frame": "base_footprint",
@@ -130,7 +147,10 @@ def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
         **NOTES,
         **model.about,
     }
-    write_yaml(path, {POLYGON_KEY if model.shape_fitting_method == "convex_polygon" else KEY: params})
+    key = POLYGON_KEY if model.shape_fitting_method == "convex_polygon" else KEY
+    if model.axes != PUBLISHED_AXES:
+        key, params = OTHER_ROBOT_KEY, {"axes": list(model.axes)} | params
+    write_yaml(path, {key: params})
 
 
 def load_body_shape_model(path: str | Path) -> BodyShapeModel:
@@ -139,7 +159,7 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
     Raises `InputError` naming the file and the entry that is missing, wrong, or stands for no shape.
     """
     data = read_yaml(path)
-    key = next((key for key in (KEY, POLYGON_KEY) if key in data), None)
+    key = next((key for key in (KEY, POLYGON_KEY, OTHER_ROBOT_KEY) if key in data), None)
     if key is None:
         raise InputError(f"{path}: has no '{KEY}'; is it a body-shape model?")
     params = data[key]
@@ -154,8 +174,9 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
     rows = [shapes[i : i + len(yaws)] for i in range(0, len(shapes), len(yaws))]
     about = {name: value for name, value in params.items() if name not in GRID_KEYS and name not in NOTES}
     return BodyShapeModel(
-        method, extensions, yaws, rows, _covers(path, params.get("covers")), about, _warnings(path, params)
-    )
+        method, extensions, yaws, rows, _covers(path, params.get("covers")), about, _warnings(path, params),
+        _axes(path, params.get("axes", list(PUBLISHED_AXES))),
+    )  # fmt: skip
 
 
 def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:
@@ -199,6 +220,12 @@ def _shapes(path: str | Path, parameters, kind: type[Shape], count: int) -> list
     if len({len(shape.vector) for shape in shapes}) > 1:
         raise InputError(f"{path}: parameters: polygons of different numbers of vertices cannot be interpolated")
     return shapes
+
+
+def _axes(path: str | Path, axes) -> tuple[str, ...]:
+    if not isinstance(axes, list) or len(axes) > 2 or not all(isinstance(joint, str) for joint in axes):
+        raise InputError(f"{path}: axes is not a list of up to two joints")
+    return tuple(axes)
 
 
 def _covers(path: str | Path, covers) -> dict[str, tuple[float, float]]:

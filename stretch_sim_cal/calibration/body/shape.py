@@ -13,7 +13,9 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.calibration.body.grid import (
-    JOINTS,
+    SHORTEST,
+    SPACING,
+    BodyJoints,
     EvidenceGrid,
     OutlinesAt,
     PoseEvidence,
@@ -39,7 +41,6 @@ from stretch_sim_cal.geometry.points import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape
 
 __all__ = [
-    "JOINTS",
     "BodyShapeFit",
     "BodyShapeModel",
     "BodyShapeSettings",
@@ -111,18 +112,21 @@ def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon
 
 
 def fit_body_shape(
-    samples: Sequence[PoseEvidence], settings: BodyShapeSettings | None = None, outlines_at: OutlinesAt | None = None
-) -> BodyShapeFit:
+    samples: Sequence[PoseEvidence], settings: BodyShapeSettings | None = None, outlines_at: OutlinesAt | None = None,
+    joints: BodyJoints | None = None,
+) -> BodyShapeFit:  # fmt: skip
     """Return the body shape that encloses the evidence of all samples.
 
     What the shape does not depend on (lift, pitch and roll; extension and yaw where switched off) is covered by the
-    union over the samples, and with `outlines_at` over the values between them, too. Raises `InputError` naming the
+    union over the samples, and with `outlines_at` over the values between them, too. `joints` are those of the poses, by
+    default the Stretch's. Raises `InputError` naming the
     grid point where there is no evidence, or too little for a shape.
     """
     settings = settings or BodyShapeSettings()
     if not samples:
         raise InputError("no samples: a body shape needs one or more")
-    grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at)
+    grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at, joints)
+    joints = grid.joints
 
     asked_for = set(grid_points(grid.axes))
     normals = None
@@ -141,17 +145,20 @@ def fit_body_shape(
                 return capsule_minima(hull, neighbours)
             return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
         except InputError as error:
-            raise InputError(f"arm {place[0]:.3f} m, wrist_yaw {place[1]:.3f} rad: {error}") from error
+            raise InputError(f"{joints.described(place)}: {error}") from error
 
     between = None
     if outlines_at is None:
         axes, shapes = fitted_on(grid.axes, fit, grid.hulls)
     else:
-        axes, shapes = refined(grid.axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points)
-        shapes, *between = covering(axes, shapes, grid.hulls, grid.axes)
+        shortest = joints.per_axis(SHORTEST)
+        axes, shapes = refined(grid.axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points, shortest)
+        shapes, *between = covering(axes, shapes, grid.hulls, grid.axes, joints.per_axis(SPACING))
     rows = [shapes[i : i + len(axes[1])] for i in range(0, len(shapes), len(axes[1]))]
-    model = BodyShapeModel(settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges())
-    at_samples = [model.shape_at(sample.commanded["arm"], sample.commanded["wrist_yaw"]) for sample in samples]
+    model = BodyShapeModel(
+        settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges(), axes=joints.axes
+    )
+    at_samples = [model.shape_for(sample.commanded) for sample in samples]
     return BodyShapeFit(
         model,
         [sample.name for sample in samples],

@@ -10,12 +10,12 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import HEAD_LINK, TRUE_LIDAR_LINKS, simulated_description
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.robot.urdf import parse_xml
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.true_robot import true_lidar_links
 
 # s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
 # change nothing but the cost.
@@ -84,20 +84,14 @@ def gazebo_description(
     seen, by the CPU lidar (collision shapes) and by gpu_lidar (visuals) alike. Joints have no limits there: commands
     keep within them.
     """
-    text = simulated_description(
-        setup.lidar_left_error.matrix,
-        setup.lidar_right_error.matrix,
-        (setup.base_error.height, setup.base_error.roll, setup.base_error.pitch),
-        setup.payload,
-        joint_errors={joint: error.matrix for joint, error in setup.joint_errors.items()},
-        simulator="gazebo",
-        gazebo=lidar_arguments(sensor, lidar) | {"fixed_base": fixed_base},
-    )
+    text = setup.true_description("gazebo", **lidar_arguments(sensor, lidar), fixed_base=fixed_base)
     robot = parse_xml(text, "description for Gazebo")
     _lift_limits(robot)
-    transforms = link_transforms(geometry.model, {}, [HEAD_LINK, *TRUE_LIDAR_LINKS])
+    shell = setup.profile.housing_link
+    links = [*true_lidar_links().values()] if shell is None else [shell, *true_lidar_links().values()]
+    transforms = link_transforms(geometry.model, {}, links)
     resting = geometry.resting()
-    for link in (HEAD_LINK, *TRUE_LIDAR_LINKS):
+    for link in links:
         if link in resting:
             element = next(element for element in robot.iterfind("link") if element.get("name") == link)
             _put_shape(element, resting[link].moved(inverse(transforms[link])), folder / f"{link}.stl")

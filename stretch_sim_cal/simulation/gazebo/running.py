@@ -12,7 +12,7 @@ from typing import Any
 from stretch_sim_cal import command
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.robot.model import Limit, RobotModel
-from stretch_sim_cal.robot.stretch import ARM_JOINT, ARM_SEGMENTS, GRIPPER_JOINT
+from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP
 from stretch_sim_cal.simulation.gazebo.messages import JointStates
@@ -270,9 +270,15 @@ class GazeboJoints:
     """How far (m, rad) a joint may be from its target when it counts as arrived: physics ends nowhere exactly."""
 
     def __init__(
-        self, model: RobotModel, states: JointStates, drive: Drive, complain: Callable[[str], None] = command.warn
-    ):
-        self._planned = Joints(model)
+        self, model: RobotModel, states: JointStates, drive: Drive, complain: Callable[[str], None] = command.warn,
+        profile: RobotProfile | None = None,
+    ):  # fmt: skip
+        self._planned = Joints(model, profile)
+        self.profile = self._planned.profile
+        self._ties = {
+            joint.command: (joint.tie, parts) for joint in self.profile.joints
+            if joint.command not in model.joints and (parts := self.profile.parts(model, joint))
+        }  # fmt: skip
         self._states = states
         self._drive = drive
         self._complain = complain
@@ -344,9 +350,6 @@ class GazeboJoints:
 
     def _commanded(self, name: str) -> float:
         positions = self._states.positions
-        if name == ARM_JOINT:
-            return sum(positions.get(segment, 0.0) for segment in ARM_SEGMENTS)
-        if name == GRIPPER_JOINT:
-            fingers = sorted(joint for joint in self.movable if "finger" in joint)
-            return positions.get(fingers[0], 0.0) if fingers else 0.0
-        return positions.get(name, 0.0)
+        tie, parts = self._ties.get(name, ("sum", (name,)))
+        values = [positions.get(part, 0.0) for part in parts]
+        return sum(values) if tie == "sum" else values[0]

@@ -18,7 +18,6 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.robot.stretch import STOW
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -188,8 +187,10 @@ class GazeboSimulator:
         raise world.failure("Gazebo's joint controllers do not listen")
 
     def _stow(self) -> None:
-        joints = GazeboJoints(self._described.geometry.model, self._world.states, self._world.lead)
-        pose = {name: value for name, value in STOW.items() if name in joints.ranges}
+        joints = GazeboJoints(
+            self._described.geometry.model, self._world.states, self._world.lead, profile=self.setup.profile
+        )
+        pose = {name: value for name, value in self.setup.profile.stowed.items() if name in joints.ranges}
         joints.command(pose)
         deadline = self._world.time + STOW_TIME * 1e9
         while joints.moving or joints.missing(pose):

@@ -1,0 +1,188 @@
+"""The robot that a simulator spawns: a profile's description in the normal form of its convention, which it must keep.
+
+The normal form is written once, with the proof that the mechanism is the same, and kept by a hash of all that it follows
+from: `$XDG_CACHE_HOME/stretch_sim_cal/robots/`.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from xml.etree import ElementTree
+
+from stretch_sim_cal import files, validate
+from stretch_sim_cal.conventions.normal_form import Description, Options, description, normalized, read_description
+from stretch_sim_cal.conventions.normalized_files import REPORT_FILE, write
+from stretch_sim_cal.conventions.profile import ERROR
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.robot.description import load_urdf_text
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.profile import NO_CONVENTION, DescriptionSource, RobotProfile, load_profile, stretch_profile
+from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, WITHOUT_TOOL, nominal_description
+from stretch_sim_cal.robot.urdf import parse_urdf
+
+NAME, NOTES = "robot.urdf", "notes.yaml"
+SHOWN = 5  # broken rules that a message names
+ROBOT_KEYS = ("robot", "description", "tool")
+
+
+@dataclass(frozen=True)
+class SpawnedRobot:
+    """A robot that is ready to be spawned: its `profile`, the `file` of its description (URDF), and `notes`, a line each,
+    on the convention that it keeps and on what was changed for that."""
+
+    profile: RobotProfile
+    file: Path
+    notes: tuple[str, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """The description's URDF text; its meshes are absolute `file://` names."""
+        return files.read_text(self.file)
+
+    @cached_property
+    def model(self) -> RobotModel:
+        """The description as a model."""
+        return parse_urdf(self.text, source=str(self.file))
+
+
+def named_robot(robot: str | Path | None, source: str | Path | None = None, tool: str | None = None) -> RobotProfile:
+    """Return the profile called `robot` (by default the Stretch's), with another description or tool in place of its own.
+
+    Raises `InputError` naming file and key.
+    """
+    profile = stretch_profile() if robot is None else load_profile(robot)
+    if source is not None:
+        path = Path(source).expanduser()
+        if not path.is_file():
+            raise InputError(f"description: {path}: no such file")
+        profile = replace(profile, description=DescriptionSource(file=path.resolve()))
+    if tool is not None:
+        profile = replace(profile, description=replace(profile.description, tool=tool))
+    return profile
+
+
+def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobot | None, dict[str, str]]:
+    """Return the robot that the keys robot, description and tool of a mapping name, None if there is none of them, and the
+    keys, with paths that hold from any folder.
+
+    Paths start at the folder of the file `source` where they exist there. Raises `InputError` naming the key.
+    """
+    given = {key: validate.text(str(data[key]), f"{where}: {key}") for key in ROBOT_KEYS if data.get(key) is not None}
+    if not given:
+        return None, given
+    for key, name in given.items():
+        for file in (Path(source).parent / name, Path(name).expanduser()):
+            if file.is_file():
+                given[key] = str(file.resolve())
+                break
+    try:
+        return spawned_robot(named_robot(given.get("robot"), given.get("description"), given.get("tool"))), given
+    except (InputError, Refused) as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
+    """Return the robot of a profile, normalized and checked.
+
+    Raises `InputError` naming the profile's key that does not fit the description, and `Refused` where the normal form
+    still breaks rules of the convention.
+    """
+    given, tool = _given(profile)
+    digest = hashlib.sha256(ElementTree.tostring(given.root))
+    if tool is not None:
+        digest.update(ElementTree.tostring(tool.root))
+    digest.update(repr((profile.convention, sorted(profile.rename.items()), sorted(profile.zero.items()))).encode())
+    for mesh in given.root.iter("mesh"):
+        digest.update(_stamp(mesh.get("filename", "")).encode())
+    digest.update(_code_hash().encode())
+    folder = _cache() / digest.hexdigest()[:24]
+    if not (folder / NOTES).is_file():
+        _make(profile, given, tool, folder)
+    notes = files.read_yaml(folder / NOTES)["notes"]
+    robot = SpawnedRobot(profile, folder / NAME, tuple(notes))
+    profile.check(robot.model)
+    return robot
+
+
+def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
+    """Return the description as its source has it, and the tool to attach to it."""
+    source = profile.description
+    if source.vendor is not None:
+        if source.tool is not None and Path(source.tool).is_file():
+            return description(nominal_description(WITHOUT_TOOL), source=source.vendor), read_description(source.tool)
+        return description(nominal_description(source.tool or DEFAULT_TOOL), source=source.vendor), None
+    given = read_description(source.file, source.arguments, source.packages)
+    tool = None if source.tool is None else read_description(source.tool, mesh_folders=source.packages)
+    return given, tool
+
+
+def _make(profile: RobotProfile, given: Description, tool: Description | None, folder: Path) -> None:
+    """Write the normal form, with its proof, into a folder of the cache; its notes last."""
+    if profile.convention == NO_CONVENTION:
+        if tool is not None or profile.rename or profile.zero:
+            raise InputError(f"{profile.source}: convention: is none: a tool, rename and zero need one")
+        files.write_text(folder / NAME, ElementTree.tostring(given.root, encoding="unicode"))
+        files.write_yaml(folder / NOTES, {"notes": ["convention: none is kept; the description is spawned as it is"]})
+        return
+    normal = normalized(given, Options(profile.convention, dict(profile.rename), dict(profile.zero), tool))
+    broken = [
+        f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in normal.remaining if each.level == ERROR
+    ]
+    if broken:
+        more = f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
+        raise Refused(
+            f"{given.source}: breaks the convention {profile.convention} also in its normal form: "
+            f"{' | '.join(broken[:SHOWN])}{more}; settle these by hand (stretch-sim-cal normalize writes the report), or "
+            "name another convention in the profile"
+        )
+    written, departure = write(normal, folder)
+    files.write_text(folder / NAME, load_urdf_text(written[0]))
+    files.write_yaml(folder / NOTES, {"notes": _notes(profile, normal, departure, folder)})
+
+
+def _notes(profile: RobotProfile, normal, departure: float, folder: Path) -> list[str]:
+    kept = f"convention: {profile.convention} is kept"
+    if normal.unchanged:
+        return [f"{kept}; nothing had to be changed"]
+    joints = {old: each for old, each in normal.joints.items()}
+    renamed = [f"{old} -> {new}" for old, new in normal.links.items() if old != new]
+    renamed += [f"{old} -> {each.name}" for old, each in joints.items() if old != each.name]
+    turned = [normal.links[old] for old in normal.old_from_new]
+    negated = [each.name for each in joints.values() if each.sign < 0]
+    moved = [each.name for each in joints.values() if each.offset]
+    notes = [
+        f"{kept} by the normal form ({folder / REPORT_FILE}); no shape, mass or frame moved by more than {departure:.1e}"
+    ]
+    for what, names in (
+        ("renamed", renamed), ("frames turned", turned), ("joints that count the other way round", negated),
+        ("joints with other zeros", moved), ("frames added", [each.link for each in normal.added]),
+    ):  # fmt: skip
+        if names:
+            notes.append(f"{what}: {', '.join(names)}")
+    return notes
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / files.PACKAGE / "robots"
+
+
+def _stamp(mesh: str) -> str:
+    path = Path(mesh.removeprefix("file://"))
+    try:
+        stat = path.stat()
+    except OSError:
+        return mesh
+    return f"{mesh} {stat.st_mtime_ns} {stat.st_size}"
+
+
+@lru_cache(maxsize=1)
+def _code_hash() -> str:
+    """Return a hash of the code that the normal form follows from: another version makes it anew."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent.parent
+    for path in sorted([*(package / "conventions").glob("*.py"), *(package / "robot").glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,622 @@
+"""Robot profiles (`config/robots/*.yaml`): all that is particular to one robot, so that nothing else knows it by name.
+
+    profile = load_profile("stretch4")              # a name in config/robots/, or a path
+    model = parse_urdf(profile.description_text())
+    profile.check(model)
+
+Names of links and joints in a profile are those of the description as it is spawned: after it was normalized, if the
+profile names a convention. A commanded joint may stand for several joints of the description that are tied together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal import files, validate
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.robot.model import Limit, RobotModel, near
+from stretch_sim_cal.robot.urdf import package_folder
+
+FOLDER = "config/robots"
+STRETCH = "stretch4"
+VENDOR = STRETCH
+"""The one description that comes from a Python package, by its vendor."""
+NO_CONVENTION = "none"
+CONVENTIONS = ("stretch", "rep199", "icub", NO_CONVENTION)
+TIES = ("sum", "equal")
+STEP_LINEAR, STEP_ANGULAR = 0.05, 0.2  # m, rad: what moves a part 5 to 10 cm at most
+MOST_SHAPE_JOINTS = 2
+"""A body-shape model is a grid over so many joints at most."""
+
+KEYS = {
+    "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars", "joints",
+    "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints", "topics",
+    "values_file",
+}  # fmt: skip
+DESCRIPTION_KEYS = {"file", "vendor", "arguments", "packages", "tool"}
+LIDAR_KEYS = {"frame", "older_frame", "topic", "unseen", "housing"}
+HOUSING_KEYS = {"link", "radius", "heights", "collar_radius", "collar_heights"}
+JOINT_KEYS = {"command", "parts", "tie", "linear", "planned", "limits", "speed", "step"}
+TOPIC_KEYS = {"trajectory", "stop"}
+
+
+@dataclass(frozen=True)
+class DescriptionSource:
+    """Where the description comes from: a `file` (URDF or xacro) with its xacro `arguments` and the folders of its
+    `packages`, or the `vendor`'s own. `tool` is one of the vendor's tools by name, or the URDF of a tool to attach."""
+
+    file: Path | None = None
+    vendor: str | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    tool: str | None = None
+
+
+@dataclass(frozen=True)
+class Housing:
+    """A lidar's housing inside the visual mesh of `link`, whose collision shape encloses the lidar: what lies in a
+    cylinder of `radius` between two `heights` (m) about the axis of the lidar's frame is the lidar itself, and what lies
+    within `collar_radius` and `collar_heights` is its mount, which goes where the lidar goes."""
+
+    link: str
+    radius: float
+    heights: tuple[float, float]
+    collar_radius: float
+    collar_heights: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class ProfiledLidar:
+    """One lidar: its `frame` (`older_frame` under older firmware), the `topic` of its clouds, and what it does not see
+    because it is the lidar itself: the links `unseen` (its own link among them), or a `housing` in another link's mesh."""
+
+    frame: str
+    topic: str
+    older_frame: str | None = None
+    unseen: tuple[str, ...] = ()
+    housing: Housing | None = None
+
+
+@dataclass(frozen=True)
+class CommandedJoint:
+    """A joint as datasets and command lines name it, and `command`, its name to the driver.
+
+    It stands for the description's joint of that name or, if there is none, for `parts`: the first of these sets whose
+    joints the description has. With the tie "sum" they share the value evenly (telescoping segments), with "equal" each
+    has it (fingers). `linear` joints move in m. `planned` ones are those of arm poses. `limits` are narrower than the
+    description's; `speed` (m/s or rad/s) is the reduced one for collections. `step` (m, rad): how closely the union over
+    its values is taken, where a body shape does not follow it.
+    """
+
+    name: str
+    command: str
+    parts: tuple[tuple[str, ...], ...] = ()
+    tie: str = "sum"
+    linear: bool = False
+    planned: bool = True
+    limits: tuple[float, float] | None = None
+    speed: float | None = None
+    step: float = 0.05
+
+
+Pose = dict[str, float]
+"""Values (m, rad) of commanded joints by their names to the driver."""
+
+
+@dataclass(frozen=True)
+class RobotProfile:
+    """One robot. `lidars` by side; `joints` in the order of datasets; `shape_joints` (at most two of the planned ones)
+    are those that the body shape follows; `stow` and `home` are poses as steps that are gone through in their order.
+
+    `plans` are grids of arm poses by name, in place of the settings files'. `mount_candidates` are values by joint of
+    which poses for the lidars' extrinsics are proposed, `offset_joints` the joints whose zeros are estimated with them,
+    each with one standard deviation of what may be wrong with it (m, rad), `check_joints` those whose values the check of
+    the left extrinsics needs. `reach` (m): how far a part may be from an axis that turns it. `values_file`: whether
+    calibrated joints go to the vendor's stretch_calibration_values.yaml.
+    """
+
+    name: str
+    source: str
+    description: DescriptionSource
+    convention: str
+    rename: Mapping[str, str]
+    zero: Mapping[str, float]
+    base_frame: str
+    footprint_frame: str
+    sensor: str
+    lidars: Mapping[str, ProfiledLidar]
+    joints: tuple[CommandedJoint, ...]
+    shape_joints: tuple[str, ...]
+    reach: float
+    stow: tuple[Pose, ...]
+    home: tuple[Pose, ...]
+    plans: Mapping[str, Mapping[str, Any]]
+    mount_candidates: Mapping[str, tuple[float, ...]]
+    offset_joints: Mapping[str, float]
+    check_joints: tuple[str, ...]
+    trajectory: str
+    stop: str
+    values_file: bool
+
+    @property
+    def lidar_frames(self) -> tuple[str, ...]:
+        """The lidars' frames, left first."""
+        return tuple(self.lidars[side].frame for side in SIDES)
+
+    @property
+    def planned(self) -> tuple[CommandedJoint, ...]:
+        """The joints of arm poses, in the order of a dataset."""
+        return tuple(joint for joint in self.joints if joint.planned)
+
+    @property
+    def planned_names(self) -> tuple[str, ...]:
+        """The names of the joints of arm poses."""
+        return tuple(joint.name for joint in self.planned)
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """The driver's names of the planned joints, by their names in a dataset."""
+        return {joint.name: joint.command for joint in self.planned}
+
+    @property
+    def stowed(self) -> Pose:
+        """The commanded positions of the stowed pose."""
+        return {name: value for step in self.stow for name, value in step.items()}
+
+    @property
+    def node_defaults(self) -> dict[str, str]:
+        """What nodes and commands take for frames, topics and sensor if they are told no other."""
+        return {
+            "base_link_frame": self.base_frame, "footprint_frame": self.footprint_frame, "sensor": self.sensor,
+            **{f"{side}_lidar_frame": lidar.frame for side, lidar in self.lidars.items()},
+            **{f"{side}_lidar_topic": lidar.topic for side, lidar in self.lidars.items()},
+        }  # fmt: skip
+
+    @property
+    def housing_link(self) -> str | None:
+        """The link whose visual mesh, without the lidars' housings, takes the place of its collision shape."""
+        return next((lidar.housing.link for lidar in self.lidars.values() if lidar.housing is not None), None)
+
+    def lidar_links(self, model: RobotModel) -> list[str]:
+        """Return the model's lidar links, left before right, whichever generation of names it uses."""
+        generations = [
+            [lidar.frame for lidar in self.lidars.values()], [lidar.older_frame for lidar in self.lidars.values()]
+        ]  # fmt: skip
+        pairs = zip(*generations, strict=True)
+        return [link for names in pairs for link in names if link is not None and link in model.links]
+
+    def joint_positions(
+        self, model: RobotModel, commanded: Mapping[str, float | np.ndarray]
+    ) -> dict[str, float | np.ndarray]:
+        """Return the description's joint positions of commanded ones, which may be numbers or arrays.
+
+        A commanded joint that the model does not have itself is given to its parts. Other names stay as they are.
+        The inverse is `commanded_positions`.
+        """
+        tied = {joint.command: joint for joint in self.joints if joint.command not in model.joints}
+        result: dict[str, float | np.ndarray] = {}
+        for name, value in commanded.items():
+            parts = self.parts(model, tied[name]) if name in tied else ()
+            if not parts:
+                result[name] = value
+            elif tied[name].tie == "sum":
+                result |= dict.fromkeys(parts, np.asarray(value) / len(parts))
+            else:
+                result |= dict.fromkeys(parts, value)
+        return result
+
+    def commanded_positions(
+        self, model: RobotModel, positions: Mapping[str, float | np.ndarray]
+    ) -> dict[str, float | np.ndarray]:
+        """Return commanded positions of the description's: the sum or the mean of parts that are tied.
+
+        If a part is not among `positions` (messages may lack some), what it belongs to is not either.
+        """
+        ties = {
+            joint: parts for joint in self.joints
+            if (parts := joint.parts[0] if joint.tie == "sum" and joint.parts else self.parts(model, joint))
+        }  # fmt: skip
+        tied = {part for parts in ties.values() for part in parts}
+        result = {name: value for name, value in positions.items() if name not in tied}
+        for joint, parts in ties.items():
+            if all(part in positions for part in parts):
+                total = sum(positions[part] for part in parts)
+                result[joint.command] = total if joint.tie == "sum" else total / len(parts)
+        return result
+
+    def commanded_limits(self, model: RobotModel) -> dict[str, Limit]:
+        """Return the limits, as commanded, of the joints that have any: the model's own, and those of tied joints.
+
+        Parts that share a value extend together, so they have together as many times the range and velocity of the
+        shortest and slowest as they are; parts that each have it share one position. A profile's own limits are within
+        the model's; they stand alone if the model has none.
+        """
+        limits = {joint.name: joint.limit for joint in model.moving_joints() if joint.limit is not None}
+        for joint in self.joints:
+            parts = self.parts(model, joint)
+            if joint.command in model.joints or not parts or any(part not in limits for part in parts):
+                continue
+            count = len(parts) if joint.tie == "sum" else 1
+            together = [limits.pop(part) for part in parts]
+            limits[joint.command] = Limit(
+                lower=count * max(limit.lower for limit in together),
+                upper=count * min(limit.upper for limit in together),
+                velocity=count * min(limit.velocity for limit in together),
+                effort=min(limit.effort for limit in together),
+            )
+        for joint in self.joints:
+            if joint.limits is not None and (joint.command in limits or joint.command in model.joints):
+                low, high = joint.limits
+                own = limits.get(joint.command, Limit(low, high, joint.speed or 1.0, 0.0))
+                limits[joint.command] = replace(own, lower=max(low, own.lower), upper=min(high, own.upper))
+        return limits
+
+    def still_joints(self, model: RobotModel) -> set[str]:
+        """Return the description's joints that no planned pose moves."""
+        moved = set(self.joint_positions(model, dict.fromkeys(self.commands.values(), 0.0)))
+        return {name for name, joint in model.joints.items() if joint.variables and joint.mimic is None} - moved
+
+    def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
+        """Return the values (m, rad) of the planned joints, by their names in a dataset, that positions by the
+        description's names determine.
+
+        A tied joint is the sum, or mean, of its parts unless a driver publishes it. Older drivers put the word joint in
+        front.
+        """
+        result = {}
+        for joint in self.planned:
+            for name in (joint.command, f"joint_{joint.name}"):
+                if name in positions:
+                    result[joint.name] = positions[name]
+            for parts in joint.parts:
+                if joint.command not in positions and all(part in positions for part in parts):
+                    total = sum(positions[part] for part in parts)
+                    result[joint.name] = total if joint.tie == "sum" else total / len(parts)
+                    break
+        return result
+
+    @staticmethod
+    def parts(model: RobotModel, joint: CommandedJoint) -> tuple[str, ...]:
+        """Return the description's joints that a commanded joint stands for, none if it has no ties in this description."""
+        return next((parts for parts in joint.parts if all(part in model.joints for part in parts)), ())
+
+    def description_text(self) -> str:
+        """Return the description's URDF text as the source has it: not normalized. Raises `InputError`."""
+        if self.description.vendor is not None:
+            from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, nominal_description
+
+            return nominal_description(self.description.tool or DEFAULT_TOOL)
+        from stretch_sim_cal.robot.description import load_urdf_text
+
+        return load_urdf_text(self.description.file, self.description.arguments)
+
+    def check(self, model: RobotModel) -> None:
+        """Raise `InputError` naming the key if the profile does not fit the description `model`.
+
+        Frames and joints that the model has not, joints without limits, poses beyond limits, a lidar inside the body, and
+        meshes that are not there.
+        """
+        from stretch_sim_cal.robot.surfaces import enclosing_link
+
+        where = self.source
+        for key, frame in (("base_frame", self.base_frame), ("footprint_frame", self.footprint_frame)):
+            _check_link(model, frame, f"{where}: {key}")
+        for side, lidar in self.lidars.items():
+            if lidar.older_frame not in model.links:
+                _check_link(model, lidar.frame, f"{where}: lidars: {side}: frame")
+            for link in lidar.unseen:
+                _check_link(model, link, f"{where}: lidars: {side}: unseen")
+            if lidar.housing is not None:
+                _check_link(model, lidar.housing.link, f"{where}: lidars: {side}: housing: link")
+            for above in model.chain(lidar.frame if lidar.frame in model.links else lidar.older_frame):
+                if above.variables:
+                    raise InputError(
+                        f"{where}: lidars: {side}: frame: '{lidar.frame}' moves with the joint '{above.name}'; a lidar has to be "
+                        "fixed to the base"
+                    )
+        limits = self.commanded_limits(model)
+        for joint in self.planned:
+            if joint.command not in model.joints and not self.parts(model, joint):
+                raise InputError(
+                    f"{where}: joints: {joint.name}: the description has no joint '{joint.command}'"
+                    f"{near(joint.command, model.joints)}"
+                )
+            if joint.command not in limits:
+                raise InputError(f"{where}: joints: {joint.name}: has no limits; write limits: [lowest, highest]")
+            kinds = {model.joints[name].type for name in self.parts(model, joint) or (joint.command,)}
+            if (kinds == {"prismatic"}) != joint.linear:
+                raise InputError(
+                    f"{where}: joints: {joint.name}: linear: is {str(joint.linear).lower()}, the description's joint is "
+                    f"{', '.join(sorted(kinds))}"
+                )
+        for key, steps in (("stow", self.stow), ("home", self.home)):
+            for name, value in ((name, value) for step in steps for name, value in step.items()):
+                if name in limits and not limits[name].lower - 1e-6 <= value <= limits[name].upper + 1e-6:
+                    raise InputError(
+                        f"{where}: {key}: {name}: {value:g} is not within its limits {limits[name].lower:g} to "
+                        f"{limits[name].upper:g}"
+                    )
+        for side, (frame, link) in enclosing_link(model, self).items():
+            raise InputError(
+                f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see nothing else; "
+                f"correct its pose, or name its own housing under unseen"
+            )
+
+
+def _check_link(model: RobotModel, link: str, where: str) -> None:
+    if link not in model.links:
+        raise InputError(f"{where}: the description has no link '{link}'{near(link, model.links)}")
+
+
+@lru_cache(maxsize=8)
+def load_profile(name: str | Path) -> RobotProfile:
+    """Return the profile of that name (in `config/robots/`) or path. Raises `InputError` naming file and key."""
+    path = files.find_shared(FOLDER, name, ".yaml")
+    return profile_from_mapping(files.read_yaml(path), path)
+
+
+def stretch_profile() -> RobotProfile:
+    """Return the profile that stands where none is named: the Stretch 4's."""
+    return load_profile(STRETCH)
+
+
+def profile_called(name: str | Path | None) -> RobotProfile:
+    """Return the profile of that name or path; the Stretch's for none, and for an empty one."""
+    return load_profile(name or STRETCH)
+
+
+def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
+    """Return the profile that a mapping writes down; `path` names it in errors, and relative paths start at its folder."""
+    where = f"{path}"
+    data = validate.mapping(data, KEYS, where)
+    for key in ("description", "lidars", "base_frame"):
+        if key not in data:
+            raise InputError(f"{where}: {key}: is missing")
+    joints = _joints(data.get("joints"), where)
+    by_name = {joint.name: joint for joint in joints}
+    planned = [joint.name for joint in joints if joint.planned]
+    convention = data.get("convention", NO_CONVENTION)
+    if convention not in CONVENTIONS:
+        raise InputError(f"{where}: convention: is '{convention}', use one of {', '.join(CONVENTIONS)}")
+    shape_joints = _names(data.get("shape_joints"), planned, f"{where}: shape_joints")
+    if len(shape_joints) > MOST_SHAPE_JOINTS:
+        raise InputError(f"{where}: shape_joints: are {len(shape_joints)}, at most {MOST_SHAPE_JOINTS} can be followed")
+    base = validate.text(data["base_frame"], f"{where}: base_frame")
+    topics = validate.mapping(data.get("topics"), TOPIC_KEYS, f"{where}: topics")
+    return RobotProfile(
+        name=validate.text(data.get("name", path.stem), f"{where}: name"),
+        source=where,
+        description=_description(data["description"], path),
+        convention=convention,
+        rename=_texts(data.get("rename"), f"{where}: rename"),
+        zero={k: validate.number(v, f"{where}: zero: {k}") for k, v in _mapping(data.get("zero"), f"{where}: zero").items()},
+        base_frame=base,
+        footprint_frame=validate.text(data.get("footprint_frame", base), f"{where}: footprint_frame"),
+        sensor=_beside(validate.text(data.get("sensor", "jt128"), f"{where}: sensor"), path),
+        lidars=_lidars(data["lidars"], where),
+        joints=joints,
+        shape_joints=shape_joints,
+        reach=validate.number(data.get("reach", 0.5), f"{where}: reach", 0.01, 10.0),
+        stow=_steps(data.get("stow"), by_name, f"{where}: stow"),
+        home=_steps(data.get("home"), by_name, f"{where}: home"),
+        plans=_plans(data.get("plans"), planned, f"{where}: plans"),
+        mount_candidates={
+            by_name[name].command: tuple(values)
+            for name, values in _numbers_by_joint(data.get("mount_candidates"), planned, f"{where}: mount_candidates").items()
+        },
+        offset_joints={
+            by_name[name].command: validate.number(value, f"{where}: offset_joints: {name}", 1e-6, 1.0)
+            for name, value in _by_joint(data.get("offset_joints"), planned, f"{where}: offset_joints").items()
+        },
+        check_joints=_names(data.get("check_joints"), planned, f"{where}: check_joints"),
+        trajectory=validate.text(topics.get("trajectory", "/follow_joint_trajectory"), f"{where}: topics: trajectory"),
+        stop=validate.text(topics.get("stop", "/stop_the_robot"), f"{where}: topics: stop"),
+        values_file=validate.flag(data.get("values_file", False), f"{where}: values_file"),
+    )  # fmt: skip
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: a mapping was expected")
+    return {str(key): each for key, each in value.items()}
+
+
+def _texts(value: Any, where: str) -> dict[str, str]:
+    return {key: validate.text(str(each), f"{where}: {key}") for key, each in _mapping(value, where).items()}
+
+
+def _beside(name: str, path: Path) -> str:
+    """Return a file's name as a path from the profile's folder if it is there, else as it is."""
+    beside = path.parent / name
+    return str(beside.resolve()) if len(Path(name).parts) > 1 and beside.is_file() else name
+
+
+def _description(value: Any, path: Path) -> DescriptionSource:
+    where = f"{path}: description"
+    if isinstance(value, str):
+        value = {"vendor": value} if value == VENDOR else {"file": value}
+    data = validate.mapping(value, DESCRIPTION_KEYS, where)
+    if ("file" in data) == ("vendor" in data):
+        raise InputError(f"{where}: name a file, or vendor: {VENDOR}")
+    packages = _texts(data.get("packages"), f"{where}: packages")
+    packages = {name: str((path.parent / Path(folder).expanduser()).resolve()) for name, folder in packages.items()}
+    for name, folder in packages.items():
+        if not Path(folder).is_dir():
+            raise InputError(f"{where}: packages: {name}: {folder}: no such folder")
+    tool = data.get("tool")
+    if "vendor" in data:
+        if data["vendor"] != VENDOR:
+            raise InputError(f"{where}: vendor: is '{data['vendor']}', there is {VENDOR}")
+        if data.get("arguments") or packages:
+            raise InputError(f"{where}: the vendor's description takes a tool and nothing else")
+        return DescriptionSource(vendor=VENDOR, tool=None if tool is None else validate.text(tool, f"{where}: tool"))
+    return DescriptionSource(
+        file=_found(validate.text(data["file"], f"{where}: file"), packages, path, f"{where}: file"),
+        arguments=_texts(data.get("arguments"), f"{where}: arguments"),
+        packages=packages,
+        tool=None
+        if tool is None
+        else str(_found(validate.text(tool, f"{where}: tool"), packages, path, f"{where}: tool")),
+    )
+
+
+def _found(name: str, packages: Mapping[str, str], path: Path, where: str) -> Path:
+    """Return a file by its path from the profile's folder, or by `package://`. Raises `InputError` if it is not there."""
+    if name.startswith("package://"):
+        package, _, rest = name.removeprefix("package://").partition("/")
+        folder = package_folder(package, packages)
+        if folder is None:
+            raise InputError(f"{where}: package '{package}' is not found; name its folder under packages")
+        file = folder / rest
+    else:
+        file = path.parent / Path(name).expanduser()
+    if not file.is_file():
+        raise InputError(f"{where}: {file}: no such file")
+    return file.resolve()
+
+
+def _lidars(value: Any, source: str) -> dict[str, ProfiledLidar]:
+    where = f"{source}: lidars"
+    data = validate.mapping(value, set(SIDES), where)
+    missing = [side for side in SIDES if side not in data]
+    if missing:
+        raise InputError(f"{where}: {missing[0]}: is missing; a profile has a left and a right lidar")
+    found = {}
+    for side in SIDES:
+        here = f"{where}: {side}"
+        own = validate.mapping(data[side], LIDAR_KEYS, here)
+        frame = validate.text(own.get("frame"), f"{here}: frame")
+        housing = None
+        if own.get("housing") is not None:
+            entry = validate.mapping(own["housing"], HOUSING_KEYS, f"{here}: housing")
+            radius = validate.number(entry.get("radius"), f"{here}: housing: radius", 1e-3, 1.0)
+            heights = validate.numbers(entry.get("heights"), 2, f"{here}: housing: heights", -1.0, 1.0)
+            housing = Housing(
+                validate.text(entry.get("link"), f"{here}: housing: link"), radius, heights,
+                validate.number(entry.get("collar_radius", radius), f"{here}: housing: collar_radius", 1e-3, 1.0),
+                validate.numbers(entry.get("collar_heights", heights), 2, f"{here}: housing: collar_heights", -1.0, 1.0),
+            )  # fmt: skip
+        unseen = own.get("unseen", [frame])
+        if not isinstance(unseen, list):
+            raise InputError(f"{here}: unseen: a list of links was expected")
+        found[side] = ProfiledLidar(
+            frame,
+            validate.text(own.get("topic", f"/lidar_points_{side}"), f"{here}: topic"),
+            None if own.get("older_frame") is None else validate.text(own["older_frame"], f"{here}: older_frame"),
+            tuple(validate.text(link, f"{here}: unseen") for link in unseen),
+            housing,
+        )
+    for key in ("frame", "topic"):
+        if getattr(found["left"], key) == getattr(found["right"], key):
+            raise InputError(f"{where}: {key}: is '{getattr(found['left'], key)}' for both lidars")
+    links = {lidar.housing.link for lidar in found.values() if lidar.housing is not None}
+    if len(links) > 1:
+        raise InputError(
+            f"{where}: housing: link: both lidars have to be in one link's mesh, not {' and '.join(links)}"
+        )
+    return found
+
+
+def _joints(value: Any, source: str) -> tuple[CommandedJoint, ...]:
+    joints = []
+    for name, entry in _mapping(value, f"{source}: joints").items():
+        here = f"{source}: joints: {name}"
+        data = validate.mapping(entry, JOINT_KEYS, here)
+        tie = data.get("tie", "sum")
+        if tie not in TIES:
+            raise InputError(f"{here}: tie: is '{tie}', use one of {', '.join(TIES)}")
+        limits = data.get("limits")
+        if limits is not None:
+            limits = validate.numbers(limits, 2, f"{here}: limits")
+            if not limits[0] < limits[1]:
+                raise InputError(f"{here}: limits: {limits[0]:g} is not below {limits[1]:g}")
+        joints.append(CommandedJoint(
+            name, validate.text(data.get("command", name), f"{here}: command"), _parts(data.get("parts"), f"{here}: parts"), tie,
+            validate.flag(data.get("linear", False), f"{here}: linear"), validate.flag(data.get("planned", True), f"{here}: planned"),
+            limits, None if data.get("speed") is None else validate.number(data["speed"], f"{here}: speed", 1e-3, 100.0),
+            validate.number(data.get("step", STEP_LINEAR if data.get("linear") else STEP_ANGULAR), f"{here}: step", 1e-3, 10.0),
+        ))  # fmt: skip
+    _check_ties(joints, f"{source}: joints")
+    return tuple(joints)
+
+
+def _parts(value: Any, where: str) -> tuple[tuple[str, ...], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not value:
+        raise InputError(
+            f"{where}: a list of joints was expected, or several such lists of which the first that fits counts"
+        )
+    sets = value if isinstance(value[0], list) else [value]
+    return tuple(tuple(validate.text(part, where) for part in each) for each in sets)
+
+
+def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
+    """Raise `InputError` for ties that lead back to themselves, and for joints that are commanded twice."""
+    tied = {joint.command: [part for parts in joint.parts for part in parts] for joint in joints}
+    for joint in joints:
+        walked, ahead = [joint.command], list(tied[joint.command])
+        while ahead:
+            part = ahead.pop()
+            if part == joint.command:
+                raise InputError(f"{where}: {joint.name}: parts: the ties are cyclic: {' -> '.join([*walked, part])}")
+            if part in tied and part not in walked:
+                walked.append(part)
+                ahead += tied[part]
+    driven: dict[str, str] = {}
+    for joint in joints:
+        for name in {joint.command, *tied[joint.command]}:
+            if name in driven:
+                raise InputError(f"{where}: '{name}' is there twice, under {driven[name]} and under {joint.name}")
+            driven[name] = joint.name
+
+
+def _names(value: Any, known: Sequence[str], where: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise InputError(f"{where}: a list of joints was expected")
+    for index, name in enumerate(value):
+        if name not in known:
+            raise InputError(f"{where}: '{name}' is none of the planned joints{near(str(name), known)}")
+        if name in value[:index]:
+            raise InputError(f"{where}: '{name}' is there twice")
+    return tuple(value)
+
+
+def _by_joint(value: Any, known: Sequence[str], where: str) -> dict[str, Any]:
+    data = _mapping(value, where)
+    for name in data:
+        if name not in known:
+            raise InputError(f"{where}: {name}: is none of the joints{near(name, known)}")
+    return data
+
+
+def _numbers_by_joint(value: Any, known: Sequence[str], where: str) -> dict[str, tuple[float, ...]]:
+    found = {}
+    for name, values in _by_joint(value, known, where).items():
+        if not isinstance(values, list) or not values:
+            raise InputError(f"{where}: {name}: a list of numbers was expected")
+        found[name] = validate.numbers(values, len(values), f"{where}: {name}")
+    return found
+
+
+def _plans(value: Any, planned: Sequence[str], where: str) -> dict[str, dict[str, Any]]:
+    return {plan: _by_joint(grids, planned, f"{where}: {plan}") for plan, grids in _mapping(value, where).items()}
+
+
+def _steps(value: Any, joints: Mapping[str, CommandedJoint], where: str) -> tuple[Pose, ...]:
+    if value is None:
+        return ()
+    steps = value if isinstance(value, list) else [value]
+    return tuple(
+        {joints[name].command: validate.number(number, f"{where}: {name}") for name, number in _by_joint(step, list(joints), where).items()}
+        for step in steps
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""The robot as it stands in a simulation: its description, and beside it the truth that only the simulator knows.
+
+The frames of the description stay where the robot believes they are; models/README.md tells of the links that are added.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+import numpy as np
+
+from stretch_sim_cal.conventions.spawned import SpawnedRobot
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import find_shared
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, from_xyz_rpy, inverse, to_xyz_rpy
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import RobotModel, near
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, vendor_arguments
+from stretch_sim_cal.robot.urdf import expand_xacro, parse_urdf, parse_xml
+
+SIMULATORS = ("embedded", "gazebo")
+TRUE_LIDAR_LINKS = ("lidar_left_true_link", "lidar_right_true_link")
+"""Where the lidars really are, left first; the profile's frames are where the robot believes they are."""
+FLOOR_LINK = "floor_link"
+GAZEBO_EFFORT = 1000.0
+"""N or Nm for joints that the description gives none: enough for the heaviest, and the controllers' gains set the pace."""
+LEVEL = 1e-12  # m and of a rotation's entries: nearer to straight above the floor than any number in a URDF
+
+
+@dataclass(frozen=True)
+class PayloadBox:
+    """A box bolted to `link` that the robot's own description does not know.
+
+    `size` (m) along its axes; its centre at `xyz` (m), turned by `rpy` (rad, fixed axes), in the link's frame.
+    """
+
+    link: str
+    size: tuple[float, float, float]
+    xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+def simulated_description(
+    lidar_left_error: np.ndarray | None = None,
+    lidar_right_error: np.ndarray | None = None,
+    base_error: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    payload: Iterable[PayloadBox] = (),
+    simulator: str = "embedded",
+    tool: str = DEFAULT_TOOL,
+    gazebo: Mapping[str, object] | None = None,
+    joint_errors: Mapping[str, np.ndarray] | None = None,
+    robot: SpawnedRobot | None = None,
+) -> str:
+    """Return the URDF text of a robot (by default the vendor's Stretch 4 with `tool`) whose lidars and base are not where
+    its description says.
+
+    The lidars' errors are 4x4, `true = nominal * error`; `base_error` is (height, roll, pitch) of the base frame over the
+    floor in m and rad, in its own frame. With `simulator="gazebo"` there are sensors, controllers and joint efforts, and
+    no collision box around the lidars; `gazebo` are further arguments of models/gazebo.xacro. `joint_errors`
+    (4x4 by joint) move the origins of joints that carry no lidar, `true = nominal * error`.
+    Raises `InputError` for errors that are not rigid, unknown tools, simulators and links of the payload.
+    """
+    if simulator not in SIMULATORS:
+        raise InputError(f"simulator '{simulator}' is not known; there is {', '.join(SIMULATORS)}")
+    profile = stretch_profile() if robot is None else robot.profile
+    arguments: dict[str, object] = {
+        "payload": repr([[box.link, *map(_text, (box.size, box.xyz, box.rpy))] for box in payload]),
+        "simulator": simulator,
+    }
+    if robot is None:
+        arguments |= vendor_arguments(tool)
+        arguments |= dict(zip(("base_height", "base_roll", "base_pitch"), map(float, base_error), strict=True))
+    else:
+        arguments |= {"description": robot.file, **_frame_arguments(robot.model, profile, base_error, simulator)}
+    arguments |= gazebo or {}
+    for side, error in (("left", lidar_left_error), ("right", lidar_right_error)):
+        xyz, rpy = to_xyz_rpy(np.eye(4) if error is None else check_rigid(error, f"error of lidar {side}"))
+        arguments |= {f"lidar_{side}_xyz": _text(xyz), f"lidar_{side}_rpy": _text(rpy)}
+    name = "stretch4" if robot is None else "robot"
+    text = expand_xacro(find_shared("models", name, ".urdf.xacro"), arguments)
+    if robot is not None:
+        root = parse_xml(text, "simulated description")
+        root.set("name", robot.model.name)
+        text = ElementTree.tostring(root, encoding="unicode")
+    if joint_errors:
+        text = _with_joint_errors(text, joint_errors, profile)
+    if simulator == "gazebo":
+        text = _for_gazebo(text, profile)
+    parse_urdf(text, source="simulated description")  # Names what is wrong with a payload in its own words.
+    return text
+
+
+def _frame_arguments(
+    model: RobotModel, profile: RobotProfile, base_error: Sequence[float], simulator: str
+) -> dict[str, object]:
+    """Return the xacro's arguments that say what the frames are called and where the floor is below the root."""
+    height, roll, pitch = map(float, base_error)
+    footprint_from_base = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+    floor_from_base = footprint_from_base @ from_xyz_rpy((0.0, 0.0, height), (roll, pitch, 0.0))
+    xyz, rpy = to_xyz_rpy(floor_from_base @ inverse(link_transform(model, {}, profile.base_frame)))
+    arguments: dict[str, object] = {"root": model.root, "floor_xyz": _text(xyz), "floor_rpy": _text(rpy)}
+    arguments |= {f"lidar_{side}_frame": link for side, link in zip(SIDES, profile.lidar_links(model), strict=True)}
+    if simulator == "gazebo":
+        driven = profile.joint_positions(model, dict.fromkeys(profile.commanded_limits(model), 0.0))
+        arguments["joints"] = repr(sorted(driven))
+    return arguments
+
+
+def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: RobotProfile) -> str:
+    """Return the description with the origins of joints moved. Raises `InputError` for ones that carry a lidar."""
+    robot, model = parse_xml(text, "simulated description"), parse_urdf(text, source="simulated description")
+    carrying = set()
+    for link in profile.lidar_links(model):
+        while (joint := model.parent_joint(link)) is not None:
+            carrying.add(joint.name)
+            link = joint.parent
+    for name, error in errors.items():
+        if name not in model.joints or name in carrying:
+            movable = sorted(set(model.joints) - carrying)
+            raise InputError(f"joint error: '{name}' is no joint, or carries a lidar{near(name, movable)}")
+        xyz, rpy = to_xyz_rpy(model.joints[name].parent_from_joint @ check_rigid(error, f"error of joint {name}"))
+        joint = next(element for element in robot.iterfind("joint") if element.get("name") == name)
+        origin = joint.find("origin")
+        origin = ElementTree.SubElement(joint, "origin") if origin is None else origin
+        origin.set("xyz", _text(xyz))
+        origin.set("rpy", _text(rpy))
+    return ElementTree.tostring(robot, encoding="unicode")
+
+
+def _for_gazebo(text: str, profile: RobotProfile) -> str:
+    """Return the description with what Gazebo cannot live with put right.
+
+    Joints whose effort limit is 0 never move in its physics, the collision box of a link that holds the lidars encloses
+    them, links that are the lidars themselves are all that these would see, and a controller of a joint that this tool
+    does not have is an error.
+    """
+    robot = parse_xml(text, "simulated description")
+    joints = {joint.get("name") for joint in robot.iterfind("joint")}
+    for extension in robot.findall("gazebo"):
+        if extension.findtext("plugin/joint_name", default=next(iter(joints))) not in joints:
+            robot.remove(extension)
+    for limit in robot.iterfind("joint/limit"):
+        if float(limit.get("effort", "0")) == 0.0:
+            limit.set("effort", repr(GAZEBO_EFFORT))
+    for link in robot.iterfind("link"):
+        own = any(link.get("name") in lidar.unseen for lidar in profile.lidars.values())
+        if own or link.get("name") == profile.housing_link:
+            for shape in link.findall("collision") + (link.findall("visual") if own else []):
+                link.remove(shape)
+    return ElementTree.tostring(robot, encoding="unicode")
+
+
+def true_lidar_links() -> dict[str, str]:
+    """Return the links where the lidars really are, by side."""
+    return dict(zip(SIDES, TRUE_LIDAR_LINKS, strict=True))
+
+
+def _text(values: Iterable[float]) -> str:
+    return " ".join(repr(float(value)) for value in values)

@@ -1,0 +1,158 @@
+"""Robots besides the vendor's with its default tool are normalized, simulated and calibrated, without ROS and with few sparse
+frames."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from random_robots import scrambled
+
+from stretch_sim_cal import files
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.body.model import load_body_shape_model
+from stretch_sim_cal.calibration.body.shape import enclosing_shape
+from stretch_sim_cal.calibration.floor.result import FloorSettings
+from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.commands.fit_body_shape import main as fit
+from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
+from stretch_sim_cal.geometry.planes import floor_error
+from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.harness.scenario import load_scenario, scenario_from_mapping
+from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
+from stretch_sim_cal.robot.urdf import parse_urdf
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+
+ERRORS = {
+    "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
+    "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
+    "base_error": {"height": 0.003, "roll_deg": 0.4, "pitch_deg": -0.3},
+}
+FRAMES = 2
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def calibrated(simulator: EmbeddedSimulator, sensor: str, frames: int = FRAMES):
+    """Return alignment and floor as the nodes find them, from `frames` pairs of scans."""
+    profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
+    left, right = (simulator.base_from_lidar(side, nominal=True) for side in ("left", "right"))
+    kind = load_sensor(sensor)
+    alignment = alignment_method("planes")(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=kind))
+    for pair in simulator.point_pairs(frames):
+        alignment.add(*pair)
+    aligned = alignment.solve()
+    assert aligned.accepted, aligned.refusals
+    footprint = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+    floor = floor_method("support")(
+        left, aligned.right_to_left, footprint, FloorSettings(sensor=kind, observations=aligned.known)
+    )
+    for pair in simulator.point_pairs(frames):
+        floor.add(*pair)
+    found = floor.solve()
+    assert found.accepted, found.refusals
+    return aligned, found
+
+
+def errors(simulator: EmbeddedSimulator, aligned, floor) -> dict[str, float]:
+    left, right = (simulator.base_from_lidar(side) for side in ("left", "right"))
+    translation, rotation = error(inverse(left) @ right, aligned.right_to_left)
+    true = simulator.floor_in_base.moved(simulator.base_from_lidar("left", nominal=True) @ inverse(left))
+    height, tilt = floor_error(true.facing(np.array([0.0, 0.0, 1.0])), floor.plane.facing(np.array([0.0, 0.0, 1.0])))
+    return {
+        "translation_mm": 1e3 * translation, "rotation_deg": np.degrees(rotation),
+        "height_mm": 1e3 * height, "tilt_deg": np.degrees(tilt),
+    }  # fmt: skip
+
+
+def check(found: dict[str, float], tolerances: dict[str, dict[str, float]]) -> None:
+    bounds = tolerances["alignment"] | tolerances["floor"]
+    assert all(abs(found[key]) < bounds[key] for key in found), (found, bounds)
+
+
+@pytest.mark.parametrize("name", ["two_lidar_amr", "two_lidar_manipulator"])
+def test_another_robots_scenario_is_calibrated_within_its_tolerances(name):
+    scenario = load_scenario(name)
+    simulator = EmbeddedSimulator(scenario.simulation)
+    check(errors(simulator, *calibrated(simulator, scenario.simulation.sensor, 4)), scenario.tolerances)
+
+
+def stretch_scenario(**robot) -> dict:
+    return {
+        "simulation": ERRORS
+        | {"world": "furnished_room", "sensor": "jt128_sparse", "seed": 1, "robot": "stretch4"}
+        | robot,
+        "stages": {"alignment": {}, "floor": {}},
+        "tolerances": {
+            "alignment": {"translation_mm": 2.0, "rotation_deg": 0.05},
+            "floor": {"height_mm": 1.0, "tilt_deg": 0.05},
+        },
+    }
+
+
+def stretch(path: str, **robot):
+    """Return the scenario of a Stretch, and alignment and floor found in it."""
+    scenario = scenario_from_mapping(stretch_scenario(**robot), Path(path))
+    simulator = EmbeddedSimulator(scenario.simulation)
+    return scenario, simulator, calibrated(simulator, "jt128_sparse")
+
+
+@pytest.mark.parametrize("tool", [tool for tool in available_tools() if tool != DEFAULT_TOOL])
+def test_the_stretch_is_calibrated_with_each_of_its_other_tools(tool):
+    scenario, simulator, found = stretch("tool.yaml", tool=tool)
+    assert scenario.simulation.robot.notes == ("convention: stretch is kept; nothing had to be changed",)
+    check(errors(simulator, *found), scenario.tolerances)
+
+
+def test_a_crooked_export_gives_the_calibration_of_the_original(tmp_path):
+    crooked, _, _ = scrambled(nominal_description(), 1)
+    (tmp_path / "export.urdf").write_text(crooked)
+    scenario, simulator, original = stretch("original.yaml")
+    check(errors(simulator, *original), scenario.tolerances)
+    other, crooked_simulator, again = stretch(str(tmp_path / "crooked.yaml"), description="./export.urdf")
+    notes = " ".join(other.simulation.robot.notes)
+    assert "renamed" in notes and "link_lift -> lift_link" in notes and "count the other way round" in notes
+    assert error(original[0].right_to_left, again[0].right_to_left) < (1e-5, 1e-5)
+    height, tilt = floor_error(original[1].plane, again[1].plane)
+    assert abs(height) < 1e-5 and abs(tilt) < 1e-5
+    joints = crooked_simulator.joints.joint_positions
+    assert joints == pytest.approx(simulator.joints.joint_positions)
+
+
+def test_a_normal_form_is_made_once_and_again_for_another_description(tmp_path):
+    text = (files.share_directory() / "models" / "two_lidar_manipulator.urdf.xacro").read_text()
+    robot = tmp_path / "robot.urdf.xacro"
+    robot.write_text(text.replace('name="ur_flange"', 'name="flange_of_ur"').replace('"ur_flange"', '"flange_of_ur"'))
+    profile = named_robot("two_lidar_manipulator", robot)
+    first, second = spawned_robot(profile), spawned_robot(profile)
+    assert first.file == second.file and "frames added: ur_flange" in " ".join(first.notes)
+    robot.write_text(robot.read_text().replace('value="0.150"', 'value="0.151"'))
+    assert spawned_robot(profile).file != first.file
+
+
+def test_a_description_whose_normal_form_breaks_rules_is_refused(tmp_path, capsys):
+    profile = yaml.safe_load((files.share_directory() / "config" / "robots" / "two_lidar_amr.yaml").read_text())
+    profile["description"] = {"file": str(files.share_directory() / "models" / "two_lidar_amr.urdf.xacro")}
+    (tmp_path / "amr.yaml").write_text(yaml.safe_dump(profile | {"convention": "stretch"}))
+    assert main(["run", "empty_hall", "--robot", str(tmp_path / "amr.yaml"), "--out", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert "breaks the convention stretch" in told and "there is no arm_l0_link" in told and told.count("\n") == 1
+
+
+def test_a_body_shape_without_joints_encloses_the_robot(tmp_path):
+    scenario = load_scenario("two_lidar_amr")
+    recorder = BodyDatasetRecorder(EmbeddedSimulator(scenario.simulation))
+    recorder.record(tmp_path / "data", [()])
+    model = tmp_path / "model.yaml"
+    assert fit([str(tmp_path / "data"), "--robot", "two_lidar_amr", "--out", str(model)]) == 0
+    fitted = load_body_shape_model(model)
+    assert fitted.axes == () and fitted.shape_for({}).protrusion(recorder.outline({})) < 0.01
+    assert fitted.shape_for({}).area < 1.1 * enclosing_shape(recorder.outline({})).area
+    assert fit([str(tmp_path / "data"), "--out", str(model)]) == 2  # not the Stretch's joints

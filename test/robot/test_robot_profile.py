@@ -1,0 +1,130 @@
+"""Robot profiles: what stands where none is named, and what a bad one is told."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stretch_sim_cal import files
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.commands.calibrate import RECORDED_NAMES, recorded_names
+from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
+from stretch_sim_cal.recording import JOINTS
+from stretch_sim_cal.robot.profile import load_profile, profile_from_mapping, stretch_profile
+from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
+from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+
+PROFILES = files.share_directory() / "config" / "robots"
+AMR = yaml.safe_load((PROFILES / "two_lidar_amr.yaml").read_text()) | {
+    "description": {"file": str(files.share_directory() / "models" / "two_lidar_amr.urdf.xacro")}
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def test_nodes_and_commands_know_the_names_of_the_stretchs_profile():
+    defaults = stretch_profile().node_defaults
+    for command in NODE_COMMANDS.values():
+        for option in command.options:
+            if option.name in defaults and option.default is not None:
+                assert option.default == defaults[option.name], (command.executable, option.name)
+    assert {name: recorded_names(stretch_profile())[name] for name in RECORDED_NAMES} == RECORDED_NAMES
+    assert stretch_profile().planned_names == JOINTS
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.yaml")))
+def test_every_profile_fits_its_description(name):
+    robot = spawned_robot(named_robot(name))
+    assert robot.notes[0].startswith("convention: ")
+    assert len(robot.profile.lidar_links(robot.model)) == 2
+
+
+def test_a_housing_that_is_a_link_is_seen_by_no_ray_and_belongs_to_the_body():
+    robot = spawned_robot(named_robot("two_lidar_amr"))
+    lidars = {"lidar_left_link", "lidar_right_link"}
+    assert not lidars & set(robot_surfaces(robot.model, robot.profile))
+    assert lidars <= set(outline_surfaces(robot.model, robot.profile))
+
+
+def with_(**changes) -> dict:
+    return copy.deepcopy(AMR) | changes
+
+
+WHEELS = {"left": {"command": "wheel_left_joint", "limits": [-1, 1]}}
+BAD = {
+    "no description": ({key: AMR[key] for key in ("lidars", "base_frame")}, "description: is missing"),
+    "unknown key": (with_(lidarz=1), "unknown key 'lidarz'"),
+    "unknown file": (with_(description="nowhere.urdf"), "description: file: "),
+    "unknown package": (with_(description="package://nowhere/a.urdf"), "package 'nowhere' is not found"),
+    "unknown frame": (with_(base_frame="base_lnk"), "base_frame: the description has no link 'base_lnk'; did you mean base_link"),
+    "unknown lidar": (with_(lidars={"left": {"frame": "lidar_left_link"}, "right": {"frame": "laser"}}), "lidars: right: frame"),
+    "one lidar": (with_(lidars={"left": {"frame": "lidar_left_link"}}), "lidars: right: is missing"),
+    "one frame twice": (
+        with_(lidars={side: {"frame": "lidar_left_link"} for side in ("left", "right")}),
+        "lidars: frame: is 'lidar_left_link' for both lidars",
+    ),
+    "a joint twice": (
+        with_(joints={"a": {"command": "wheel_left_joint"}, "b": {"command": "wheel_left_joint"}}),
+        "'wheel_left_joint' is there twice, under a and under b",
+    ),
+    "cyclic ties": (
+        with_(joints={"a": {"command": "x", "parts": ["y"]}, "b": {"command": "y", "parts": ["x"]}}),
+        "joints: a: parts: the ties are cyclic: x -> y -> x",
+    ),
+    "a joint without limits": (with_(joints={"a": {"command": "wheel_left_joint"}}), "joints: a: has no limits"),
+    "an unknown joint": (with_(joints={"a": {"command": "arm_joint"}}), "joints: a: the description has no joint 'arm_joint'"),
+    "m for rad": (with_(joints={"left": WHEELS["left"] | {"linear": True}}), "joints: left: linear: is true"),
+    "a pose beyond limits": (with_(joints=WHEELS, stow={"left": 2.0}), "stow: wheel_left_joint: 2 is not within its limits"),
+    "a plan of nothing": (with_(joints=WHEELS, plans={"quick": {"right": [0]}}), "plans: quick: right: is none of the joints"),
+    "convention": (with_(convention="ours"), "convention: is 'ours'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data, told", BAD.values(), ids=BAD)
+def test_a_bad_profile_is_answered_with_one_line_that_names_the_key(tmp_path, capsys, data, told):
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(data))
+    assert main(["run", "empty_hall", "--robot", str(tmp_path / "bad.yaml"), "--out", str(tmp_path / "out")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and told in lines[0] and "bad.yaml" in lines[0]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "old, new, told",
+    [
+        ('xyz="0 0 ${post + 0.036}"', 'xyz="0 0 -0.1"', "lidars: left: frame: 'lidar_left_link' lies inside the body"),
+        ('<box size="0.05 0.05 ${post}"/>', '<mesh filename="gone.stl"/>', "gone.stl: No such file"),
+        (
+            'name="post_${side}_joint" type="fixed"',
+            'name="post_${side}_joint" type="continuous"',
+            "moves with the joint",
+        ),
+    ],
+    ids=["a lidar inside the body", "a missing mesh", "a lidar on an arm"],
+)
+def test_a_description_that_does_not_do_is_answered_with_one_line(tmp_path, capsys, old, new, told):
+    text = Path(AMR["description"]["file"]).read_text()
+    assert old in text
+    (tmp_path / "robot.urdf.xacro").write_text(text.replace(old, new))
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(with_(description="robot.urdf.xacro")))
+    assert main(["run", "empty_hall", "--robot", str(tmp_path / "bad.yaml"), "--out", str(tmp_path / "out")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and told in lines[0]
+
+
+def test_a_tie_shares_its_value_or_gives_it_to_each(tmp_path):
+    shared = {"command": "both", "parts": ["wheel_left_joint", "wheel_right_joint"], "limits": [-1, 1]}
+    model = spawned_robot(named_robot("two_lidar_amr")).model
+    for tie, value in (("sum", 0.2), ("equal", 0.4)):
+        profile = profile_from_mapping(with_(joints={"both": shared | {"tie": tie}}), tmp_path / "tied.yaml")
+        positions = profile.joint_positions(model, {"both": 0.4})
+        assert positions == {"wheel_left_joint": value, "wheel_right_joint": value}
+        assert profile.commanded_positions(model, positions) == profile.named_positions(positions) == {"both": 0.4}
+
+
+def test_a_profile_is_found_by_its_name_or_path():
+    assert load_profile("two_lidar_amr") == load_profile(PROFILES / "two_lidar_amr.yaml")
