@@ -52,8 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)"
     )
     parser.add_argument(
-        "--sensor", default="jt128", metavar="NAME",
-        help="kind of the lidars: a name in config/, or a sensor file (default: %(default)s)",
+        "--robot",
+        metavar="NAME",
+        help="the robot's profile, a name in config/robots/ or a path (default: the Stretch's)",
+    )
+    parser.add_argument(
+        "--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file (default: the profile's)",
     )  # fmt: skip
     parser.add_argument(
         "--alignment-samples", type=int, default=100, metavar="N", help="pairs of clouds (default: 100)"
@@ -102,9 +106,12 @@ def run(args: argparse.Namespace) -> int:
 def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     from stretch_sim_cal.commands.run import Progress
     from stretch_sim_cal.harness.robot_calibration import MOVING, TITLES, keep_clouds, run_stage
+    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.ros.live_checks import live_look
     from stretch_sim_cal.view import opened
 
+    profile = profile_called(args.robot)
+    sensor = args.sensor or profile.sensor
     view = opened(args.view, args.view_file, args.view_port)
     wanted = args.only or STAGES
     if session.continued:
@@ -112,7 +119,8 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         say(f"continuing the calibration begun {session.begun}; done: {done} (--discard begins anew)")
     time = ["--ros-args", "-p", "use_sim_time:=true"] if args.use_sim_time else []
     moving = any(stage in MOVING for stage in wanted if stage not in session.stages)
-    look = live_look([f"--sensor={args.sensor}", *time], moving)
+    robot = [f"--robot={args.robot}"] if args.robot else []
+    look = live_look([f"--sensor={sensor}", *robot, *time], moving)
     for check in look.checks:
         say(check.line())
     if look.missed:
@@ -125,14 +133,14 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     if view is not None:
         from stretch_sim_cal.harness.run_view import RunView
 
-        shown = RunView(view, session.files)
+        shown = RunView(view, session.files, args.robot)
         shown.update()
         echo = shown.after(echo)
     for stage in _stages(session, look, args, say):
         if stage in MOVING:
             _ask_for_motion(stage, args.yes)
         say(f"{TITLES[stage]}:")
-        failure = run_stage(session, stage, _options(stage, args), args.sensor, args.use_sim_time, echo)
+        failure = run_stage(session, stage, _options(stage, args), sensor, args.robot, args.use_sim_time, echo)
         if failure is not None:
             error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
             raise error(
@@ -149,12 +157,19 @@ def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]
     """Return the stages to run now; those that are kept are noted in the session."""
     from stretch_sim_cal.harness.robot_calibration import TITLES, presents
     from stretch_sim_cal.harness.robot_session import KEPT
+    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.sensor.sensor import sensor_called
+
+    profile = profile_called(args.robot)
 
     if args.only:
         return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
     first = STAGES.index(args.begin) if args.begin else len(STAGES)
-    found = {} if session.stages or first == 0 else presents(session, look, sensor_called(args.sensor))
+    found = (
+        {}
+        if session.stages or first == 0
+        else presents(session, look, sensor_called(args.sensor or profile.sensor), profile)
+    )
     anew = bool(session.stages)
     for number, stage in enumerate(STAGES):
         if stage in session.stages:
@@ -203,9 +218,10 @@ def _yes(question: str) -> bool:
 def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False) -> int:
     """Show old against new, and put the new into place if the user, asked for it, agrees."""
     from stretch_sim_cal.harness.robot_calibration import advice, lines_of, table, write_page_of
+    from stretch_sim_cal.robot.profile import profile_called
 
     rows = table(session)
-    page = write_page_of(session)
+    page = write_page_of(session, profile_called(args.robot))
     for line in lines_of(rows) + advice(session):
         say(line)
     outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}

@@ -17,7 +17,7 @@ from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import BASE_LINK
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.view import View
 
@@ -35,10 +35,11 @@ def described_poses(files: RunFiles) -> dict[str, np.ndarray]:
 
 
 class RunView:
-    """Shows a run in `view`, from its `files`."""
+    """Shows a run in `view`, from its `files`, of a robot (its profile's name or path; None: the Stretch, or, in a simulation,
+    what its truth says)."""
 
-    def __init__(self, view: View, files: RunFiles):
-        self._view, self._files = view, files
+    def __init__(self, view: View, files: RunFiles, robot: str | None = None):
+        self._view, self._files, self._robot = view, files, robot
         self._shown: dict[str, tuple] = {}
 
     def after(self, echo: Echo) -> Echo:
@@ -105,11 +106,13 @@ class RunView:
         """Show the robot's model in the poses of a dataset; return that."""
         dataset = read_dataset(folder)
         model = load_model(dataset.description_file)
-        surfaces = {link: (s.vertices, s.faces) for link, s in robot_surfaces(model).items() if len(s.faces)}
+        robot = load_truth(self._files.truth).robot if self._files.truth.is_file() else self._robot
+        profile = profile_called(robot)
+        surfaces = {link: (s.vertices, s.faces) for link, s in robot_surfaces(model, profile).items() if len(s.faces)}
         self._view.robot(surfaces)
         for number, sample in enumerate(dataset.samples):
-            placed = link_transforms(model, sample.joints, [*surfaces, BASE_LINK])
-            base_from_root = inverse(placed[BASE_LINK])
+            placed = link_transforms(model, sample.joints, [*surfaces, profile.base_frame])
+            base_from_root = inverse(placed[profile.base_frame])
             self._view.pose(number, {link: base_from_root @ placed[link] for link in surfaces})
         return dataset
 
@@ -118,7 +121,7 @@ class RunView:
         self._view.stage("body_shape")
         dataset = self._poses(self._files.dataset)
         for number, sample in enumerate(dataset.samples):
-            shape = model.shape_at(sample.commanded["arm"], sample.commanded["wrist_yaw"])
+            shape = model.shape_for(sample.commanded)
             zones = Zones.around(shape)
             self._view.pose(number, {})
             self._view.body(sample.points, shape.outline(OUTLINE_CORNERS), zones.outer.outline(OUTLINE_CORNERS))
