@@ -30,7 +30,7 @@ from stretch_sim_cal.calibration.mounts.result import (
     FARTHEST,
     FARTHEST_ANGLE,
     JointOffset,
-    LinkMisfit,
+    LinkResidual,
     MountSettings,
     MountsResult,
     Residuals,
@@ -389,7 +389,7 @@ def judge_motion(findings: Findings, motion: FloorMotion | None, num_frames: int
 
 
 def mount_warnings(
-    found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], misfits: Sequence[LinkMisfit],
+    found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], link_residuals: Sequence[LinkResidual],
     residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return what the user should know before believing the result."""
@@ -417,10 +417,10 @@ def mount_warnings(
     told += [
         Finding(
             "link_misplaced",
-            f"{misfit.link}, with what it holds, seems to be {1e3 * np.linalg.norm(misfit.motion[:3]):.1f} mm and "
-            f"{np.degrees(np.linalg.norm(misfit.motion[3:])):.2f} deg from where the model has it",
+            f"{one.link}, with what it holds, seems to be {1e3 * np.linalg.norm(one.motion[:3]):.1f} mm and "
+            f"{np.degrees(np.linalg.norm(one.motion[3:])):.2f} deg from where the model has it",
         )
-        for misfit in misfits if misfit.stands_out or misfit.sigmas > MISPLACED
+        for one in link_residuals if one.released or one.sigmas > MISPLACED
     ]  # fmt: skip
     told += [
         Finding(

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-from stretch_sim_cal.calibration.floor.result import FloorSettings
+from stretch_sim_cal.calibration.floor.result import FloorResult, FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.files import write_atomic, write_text
@@ -63,6 +64,21 @@ class SimulatedCase:
         )
         return _answer(method, self.pairs("alignment"))
 
+    @cached_property
+    def floor(self) -> FloorResult | None:
+        """What the campaign's method makes of the floor's pairs, after those of the alignment; None if that was refused."""
+        aligned = self.aligned
+        if aligned.refusals:
+            return None
+        model = parse_urdf(self.simulator.nominal_description)
+        profile = self.simulator.profile
+        footprint_from_base = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+        method = floor_method(self.campaign.methods["floor"])(
+            self.simulator.base_from_lidar("left", nominal=True), aligned.right_to_left, footprint_from_base,
+            FloorSettings(sensor=self.sensor, observations=aligned.known),
+        )  # fmt: skip
+        return _answer(method, self.pairs("floor"))
+
     def pairs(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the returns of the pairs of scans that a stage is given, as readers of recordings do."""
         first = 0 if stage == "alignment" else int(self.numbers["recording.alignment_frames"])
@@ -77,25 +93,34 @@ class SimulatedCase:
 def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
     """Simulate and calibrate case `index`; return its record: inputs, and for each stage the errors, how they compare with
     the covariance, and the refusals. With a `folder` the case's files and picture (clouds.png) are left there."""
-    return run_numbers(campaign, campaign.numbers(index), (campaign.seed, index), folder) | {"index": index}
+    numbers = campaign.numbers(index)
+    with_nodes = goes_through_nodes(campaign, index, numbers)
+    return run_numbers(campaign, numbers, (campaign.seed, index), folder, with_nodes) | {"index": index}
 
 
 def run_numbers(
-    campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path | None = None
-) -> dict[str, Any]:
-    """Simulate and calibrate the case of these inputs; `seed` decides all that they leave open."""
+    campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path | None = None,
+    with_nodes: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Simulate and calibrate the case of these inputs, `with_nodes` also through these; `seed` decides all that they leave
+    open."""
     began = time.process_time()
     with tempfile.TemporaryDirectory(prefix="campaign_") as scratch:
-        case = SimulatedCase(campaign, numbers, seed, folder or Path(scratch))
+        place = folder or Path(scratch)
+        case = SimulatedCase(campaign, numbers, seed, place)
         record = {f"input.{name}": value for name, value in numbers.items()} | _solved(case)
         record |= {"status": "done", "message": "", "seconds": time.process_time() - began}
+        if with_nodes:
+            results = {"alignment": case.aligned, "floor": case.floor}
+            results = {stage: results[stage] for stage in campaign.stages}
+            record |= through_nodes(campaign, numbers, case.setup, results, place)
         if folder is not None:
             draw(case, folder / "clouds.png")
     return record
 
 
 def _solved(case: SimulatedCase) -> dict[str, Any]:
-    """Return what the campaign's methods make of a case, stage by stage."""
+    """Return how what the campaign's methods make of a case compares with the truth, stage by stage."""
     campaign, simulator = case.campaign, case.simulator
     left = simulator.base_from_lidar("left", nominal=True)
     true_left, true_right = (simulator.base_from_lidar(device) for device in SIDES)
@@ -107,13 +132,9 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     }  # fmt: skip
     if "floor" not in campaign.stages:
         return found
-    if aligned.refusals:
+    floor = case.floor
+    if floor is None:
         return found | {"floor.accepted": False, "floor.refusals": "not run: the alignment was refused"}
-    model = parse_urdf(simulator.nominal_description)
-    footprint_from_base = link_transform(model, {}, simulator.profile.base_frame, simulator.profile.footprint_frame)
-    settings = FloorSettings(sensor=case.sensor, observations=aligned.known)
-    method = floor_method(campaign.methods["floor"])(left, aligned.right_to_left, footprint_from_base, settings)
-    floor = _answer(method, case.pairs("floor"))
     # All that clouds can tell: the floor in the frame in which the left lidar is where the description says.
     plane = simulator.floor_in_base.moved(left @ inverse(true_left))
     tilt = np.cross(floor.plane.normal, plane.normal)

@@ -218,9 +218,10 @@ SCHEMA = pa.schema(
         ]
     ]
     + [(name, pa.float64()) for name in QUANTITIES]
-    + [("seconds", pa.float64())]
+    + [(f"nodes.{stage}.sigmas", pa.float64()) for stage in STAGES]
+    + [("nodes.agree", pa.bool_()), ("nodes.message", pa.string()), ("seconds", pa.float64())]
 )
-"""The columns of the dataset. All but `seconds` (of CPU) are functions of campaign and index alone."""
+"""The columns of the dataset. All but `seconds` (of CPU) and the nodes' are functions of campaign and index alone."""
 
 
 def read_table(folder: Path) -> pa.Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import chdtrc, ndtr, ndtri
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration.methods import (
@@ -68,8 +68,16 @@ QUANTITIES = {
 }
 """Errors by the names that limits and results have them under."""
 STAGES = ("alignment", "floor")
+# An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard deviations
+# of a single number.
+WRONG = 4.0
 KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", "limits", "share", "confidence",
         "time_limit", "memory_limit", "nodes", "cases"}  # fmt: skip
+
+
+def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray | bool:
+    """Return whether squared errors (N,), in units of a covariance over so many degrees of freedom, are too large for it."""
+    return chdtrc(freedom, squares) < 2.0 * ndtr(-WRONG)
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,14 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
-from scipy.stats import beta, binom, binomtest, chi2, norm, spearmanr, wilcoxon
+from scipy.stats import beta, binom, binomtest, chi2, spearmanr, wilcoxon
 
-from stretch_sim_cal.campaign.plan import QUANTITIES, Campaign
+from stretch_sim_cal.campaign.plan import QUANTITIES, WRONG, Campaign, contradicts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.harness.report import as_png, image, write_page
 
 FREEDOM = {"alignment": 6, "floor": 3}
-# An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard deviations
-# of a single number.
-WRONG = 4.0
 WORST = 10
 TREE_DEPTH, TREE_LEAF = 3, 0.02  # how deep, and the least share of the cases in a leaf
 MOST_CASES = 10_000_000
@@ -78,8 +75,7 @@ class Cases:
         self.wrong = np.zeros(len(self.index), bool)
         for stage in stages:
             with np.errstate(invalid="ignore"):
-                unlikely = chi2.sf(self.sigmas[stage] ** 2, FREEDOM[stage]) < 2.0 * norm.sf(WRONG)
-            self.wrong |= self.accepted[stage] & unlikely
+                self.wrong |= self.accepted[stage] & contradicts(self.sigmas[stage] ** 2, FREEDOM[stage])
         self.all_accepted = self.computed & np.all([self.accepted[stage] for stage in stages], axis=0)
         self.within = self.computed.copy()
         for name, limit in campaign.limits.items():
@@ -105,7 +101,8 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
     total, failures = len(cases), int((~cases.good).sum())
     bound = upper_bound(failures, total, campaign.confidence)
     wrong, refused = int(cases.wrong.sum()), cases.computed & ~cases.all_accepted
-    shown = 1.0 - bound >= campaign.share and wrong == 0
+    agree = np.array([value for value in table["nodes.agree"].to_pylist() if value is not None], dtype=bool)
+    shown = 1.0 - bound >= campaign.share and wrong == 0 and bool(agree.all())
     quantities = {}
     for name, label in QUANTITIES.items():
         stage = name.partition(".")[0]
@@ -139,6 +136,8 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
         "refused": int(refused.sum()),
         "refused_though_within_limits": int((refused & _would_be_within(cases)).sum()),
         "beyond_limits": int((cases.all_accepted & ~cases.within).sum()),
+        "nodes": {"cases": len(agree), "disagree": int((~agree).sum()),
+                  "messages": [said for said in table["nodes.message"].to_pylist() if said]},
         "failed": {kind: int((cases.status == kind).sum()) for kind in ("crashed", "timeout")},
         "quantities": quantities, "honesty": honesty,
         "refusals": Counter(_kind(reason) for reason in cases.refusals if reason).most_common(),
@@ -232,7 +231,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"within {limits}; with {percent} at least {100 * found['share_shown']:.2f} % of such cases are "
         f"(asked for: {100 * found['share']:g} %)"
     ]
-    if not found["shown"] and not found["wrong"]:
+    if not found["shown"] and not found["wrong"] and not found["nodes"]["disagree"]:
         lines.append(
             f"{found['cases_needed']} cases would show it if no more of them fail than now" if found["cases_needed"]
             else "no number of cases would show it: too large a share fails"
@@ -241,6 +240,11 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"accepted but wrong (beyond {WRONG:g} standard deviations): {found['wrong']}; with {percent} at most "
         f"{100 * found['wrong_at_most']:.2f} % are"
     )
+    if (nodes := found["nodes"])["cases"]:
+        lines.append(
+            f"through the real nodes: {nodes['cases']} cases, of which {nodes['disagree']} came to something else"
+        )
+        lines += [f"  {said}" for said in nodes["messages"][:5]]
     failed = ", ".join(f"{kind} {count}" for kind, count in found["failed"].items() if count)
     lines.append(
         f"refused: {found['refused']}, of which {found['refused_though_within_limits']} alignments were within the limits; "

@@ -120,8 +120,8 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
     from tqdm import tqdm
 
     from stretch_sim_cal.campaign.engine import local_workers
+    from stretch_sim_cal.campaign.plan import WRONG
     from stretch_sim_cal.campaign.search import search
-    from stretch_sim_cal.campaign.statement import WRONG
     from stretch_sim_cal.files import write_text
 
     if not campaign.varied:

@@ -61,8 +61,8 @@ class BaseError:
 class SimulationSetup:
     """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths.
 
-    `joint_errors` say by joint how far its origin is from where the description has it: a part that is bolted on
-    askew or, along or about a joint's axis, a zero that is off.
+    `joint_errors` say by joint how far its origin is from the description's; along or about a joint's axis, a zero
+    that is off.
     Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side;
     `driver` says what their driver corrects, by the names of `Driver`, the others are as the sensor file says.
     `robot` is what is spawned, by default the vendor's Stretch 4 as it is.

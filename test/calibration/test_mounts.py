@@ -125,7 +125,7 @@ def test_a_lift_zero_that_nobody_asked_for_is_reported_and_covered(robot, lifted
     assert max(nees(simulator, found, side) for side in SIDES) < 17.0  # one in a hundred is larger
 
 
-def test_an_arm_that_is_bolted_on_askew_is_named_and_hardly_moves_the_mounts(robot):
+def test_an_arm_with_a_turned_joint_origin_is_named_and_hardly_moves_the_mounts(robot):
     askew = PoseError((0.0012, -0.0012, 0.0011), tuple(np.radians([0.17, 0.17, -0.18])))  # 2 mm, 0.3 deg
     built = dataclasses.replace(SETUP, joint_errors={"arm_l0_joint": askew})
     simulator, samples = recorded(robot, built, frames=5, poses=POSES + FURTHER)

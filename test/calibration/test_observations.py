@@ -44,6 +44,25 @@ def test_those_of_another_alignment_are_not_used(aligned, tmp_path):
     assert load_beside(tmp_path / "none.yaml", aligned.right_to_left) is None
 
 
+def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the_transform(aligned, tmp_path):
+    """Earlier files had both lidars' poses and equations over twists in base_link, floor and curvature."""
+    path, now = path_beside(tmp_path / "cal.yaml"), aligned.observations
+    now.save(path)
+    left = from_xyz_rpy([0.1, -0.2, 1.4], [0.3, -0.5, 2.0])
+    unknowns = Unknowns(now.models)
+    then = now.equations_at(State((left, left @ now.at), now.at_units), unknowns)
+    with np.load(path) as data:
+        content = {key: data[key] for key in data.files if key != "at"}
+    content |= {"left": left, "right": left @ now.at, "gradient": then.gradient}
+    content["information"] = then.information[np.tril_indices(unknowns.size)]
+    np.savez_compressed(path, **content)
+    again = load_beside(tmp_path / "cal.yaml", aligned.right_to_left)
+    np.testing.assert_allclose(again.at, now.at, atol=1e-12)
+    for name in ("information", "gradient"):
+        expected = getattr(now, name)
+        np.testing.assert_allclose(getattr(again, name), expected, atol=1e-9 * np.abs(expected).max())
+
+
 def test_a_torn_file_is_told(aligned, tmp_path):
     path = path_beside(tmp_path / "cal.yaml")
     aligned.observations.save(path)

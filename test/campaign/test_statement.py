@@ -144,3 +144,16 @@ def test_campaigns_of_other_cases_are_not_compared():
 
     with pytest.raises(InputError, match="draw different cases: input.room.length differs"):
         compare((campaign(), campaign()), (made(20), made(20, elsewhere)))
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_nodes_that_come_to_something_else_show_nothing(agree):
+    def through_nodes(index, record):
+        if index % 50 == 0:
+            record |= {"nodes.agree": agree, "nodes.message": "" if agree else "alignment: something else"}
+
+    found = statement(campaign(), made(200, through_nodes))
+    assert found["shown"] == agree and found["nodes"]["cases"] == 4
+    said = "\n".join(sentences(found))
+    assert f"4 cases, of which {0 if agree else 4} came to something else" in said
+    assert ("alignment: something else" in said) != agree

@@ -1,4 +1,4 @@
-"""What the returns show beyond the model, told apart by what it moves with: bolted to a link, standing by, or passing.
+"""What the returns show beyond the model, sorted by what it moves with: fixed to a link, standing by, or passing.
 
 An object that belongs to a link is at the same place in that link's frame in most poses and touches the link. What stays
 at its place beside the robot is room (the robot stands while only its arm moves), what is there in some poses only is a
@@ -23,7 +23,7 @@ from stretch_sim_cal.geometry.transforms import inverse
 CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
 SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
 LINKED = 0.045  # m, between points of one thing
-TOUCHING = 0.05  # m, from the model's surface: what bolts hold on is nearer
+TOUCHING = 0.05  # m, from the model's surface: what is fixed to it is nearer
 ADJOINING = 0.03  # m, in plan
 PART = 0.10  # m, between parts of one payload whose connection is hidden
 HIDDEN_HEIGHT = 0.25  # m, by which what holds a thing may end below the lowest of it that is seen

@@ -1,17 +1,16 @@
-"""Where each lidar really is on the robot: its returns from the robot itself, against the model at the joint values.
+"""The lidars' extrinsics in base_link, from what they see of the robot: returns against the model at the joint values.
 
-Coarse to fine: a search from several starts by rays against the model's surfaces, then Gauss-Newton with all returns
-that are not near an edge. With the twelve numbers of both lidars every link's own small misplacement is estimated,
-held as closely as the returns say that this robot is built.
+Coarse to fine: a search from several starts by rays against the model's surfaces, then Gauss-Newton with all returns that are
+not near an edge. With the twelve numbers of both lidars the errors of every link are estimated, with variances that the returns
+determine (`model_errors.py`).
 Assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that most
 returns near the model come from it. Poses are base_link_from_lidar.
 
-The first, coarse part of finding the mounts: from a few starts, each to its nearest minimum, and the best of these.
+The search goes from a few starts to the nearest minimum of each. Narrow parts make minima of their own: a ray that misses the
+arm by the error of the extrinsics has no residual. So the search starts at several places around the nominal poses, and keeps
+the end with the most explained returns.
 
-Narrow parts make minima of their own: a ray that misses the arm by the error of the mount tells nothing of it. So the
-search starts at several places around the nominal poses and asks of each end how many returns it explains.
-
-What the model does not explain of the returns near it: patches that lie off a surface, links that are misplaced.
+Link residuals: patches that lie off a surface, links that are misplaced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +21,11 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.findings import MISPLACED, mount_refusals, mount_warnings, unit_warnings
+from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
 from stretch_sim_cal.calibration.mounts.rays import REACH, Matches, PosedSample, posed, thinned
 from stretch_sim_cal.calibration.mounts.result import (
     JointOffset,
-    LinkMisfit,
+    LinkResidual,
     MountSample,
     MountSettings,
     MountsResult,
@@ -34,15 +34,12 @@ from stretch_sim_cal.calibration.mounts.result import (
     moved,
 )
 from stretch_sim_cal.calibration.mounts.system import (
-    MOST_OUT,
     MOUNTS,
-    Build,
     Coupled,
     RobotUnknowns,
     Units,
     add_matches,
     add_priors,
-    as_built,
     model_variances,
     noise_weights,
     remainders,
@@ -208,24 +205,25 @@ def consistent(
     return ~((counts >= PATCH_RETURNS) & off)[patch]
 
 
-def link_misfits(
-    unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], build: Build, settings: MountSettings
-) -> list[LinkMisfit]:
-    """Return for every link that was seen how it seems misplaced, worst first; in sigma of what is believed, or of how
-    this robot is built where that is more."""
+def link_residuals(
+    unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], errors: ModelErrors, settings: MountSettings
+) -> list[LinkResidual]:
+    """Return the estimated error of every link that was seen, worst first; in sigma of its prior, or of the errors of this
+    robot's links if these are larger."""
     seen = np.zeros(len(unknowns.links))
-    for found in matches.values():
-        seen += np.bincount(found.links, minlength=len(seen))
-    believed = np.sqrt(model_variances(unknowns.size, settings))
-    misfits = []
+    for one in matches.values():
+        seen += np.bincount(one.links, minlength=len(seen))
+    priors = np.sqrt(model_variances(unknowns.size, settings))
+    found = []
     for index in np.flatnonzero(seen):
-        parts = [(unknowns.of_link(index), build.bolts), (unknowns.of_surface(index), build.surfaces)]
+        parts = [(unknowns.of_link(index), errors.origin_scale), (unknowns.of_mesh(index), errors.mesh_scale)]
         sigmas = max(
-            float(np.abs(build.solution[part] / believed[part]).max()) / max(share, 1.0) for part, share in parts
+            float(np.abs(errors.solution[part] / priors[part]).max()) / max(scale, 1.0) for part, scale in parts
         )
-        motion = sum(build.solution[part] for part, _ in parts)
-        misfits.append(LinkMisfit(unknowns.links[index], motion, sigmas, int(seen[index]), index in build.standing_out))
-    return sorted(misfits, key=lambda misfit: -misfit.sigmas)
+        motion = sum(errors.solution[part] for part, _ in parts)
+        released = index in errors.released
+        found.append(LinkResidual(unknowns.links[index], motion, sigmas, int(seen[index]), released))
+    return sorted(found, key=lambda residual: -residual.sigmas)
 
 
 def residuals_of(
@@ -292,36 +290,36 @@ def calibrate_mounts(
         information, gradient, coupled = _system(
             unknowns, models, clouds, matches, left, noise, poses, nominal, alignment, offsets, settings, units
         )
-        build = as_built(information, gradient, unknowns, settings, MOST_OUT if step > 1 else 0)
-        coupled.take(build.solution)
-        poses = {side: moved(poses[side], build.solution[unknowns.of_side(side)]) for side in SIDES}
+        errors = with_model_errors(information, gradient, unknowns, settings, MOST_RELEASED if step > 1 else 0)
+        coupled.take(errors.solution)
+        poses = {side: moved(poses[side], errors.solution[unknowns.of_side(side)]) for side in SIDES}
         links = np.concatenate(
-            [np.zeros(MOUNTS), build.solution[MOUNTS : unknowns.first_joint], np.zeros(len(offsets))]
+            [np.zeros(MOUNTS), errors.solution[MOUNTS : unknowns.first_joint], np.zeros(len(offsets))]
         )
-        steps = build.solution[unknowns.first_joint :]
+        steps = errors.solution[unknowns.first_joint :]
         if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
             offsets = {joint: offsets[joint] + float(by) for joint, by in zip(offsets, steps, strict=True)}
             models = posed(list(samples), surfaces, offsets)
-    misfits = link_misfits(unknowns, matches, build, settings)
+    by_link = link_residuals(unknowns, matches, errors, settings)
     counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
     along = np.concatenate([left[key] / matches[key].incidence for key in matches])
-    observed = directions_of(poses, build.covariance, settings)
-    joints = joint_offsets(unknowns, offsets, build.covariance, settings)
+    observed = directions_of(poses, errors.covariance, settings)
+    joints = joint_offsets(unknowns, offsets, errors.covariance, settings)
     numbers = coupled.numbers()
     drawn = residuals_of(models, poses, SEEN * settings.range_noise, units)
     return MountsResult(
-        poses, build.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
-        sum(counts.values()), len(samples), observed, joints, misfits, drawn, information,
-        mount_warnings(observed, joints, misfits, drawn, unknowns.links, poses, alignment, settings.offsets_asked_for)
+        poses, errors.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
+        sum(counts.values()), len(samples), observed, joints, by_link, drawn, information,
+        mount_warnings(observed, joints, by_link, drawn, unknowns.links, poses, alignment, settings.offsets_asked_for)
         + unit_warnings(numbers, settings.sensor),
         mount_refusals(counts, observed, poses, nominal, MIN_POINTS, settings),
         {
-            "noise_mm": 1e3 * noise, "bolts_share": build.bolts, "surfaces_share": build.surfaces,
+            "noise_mm": 1e3 * noise, "joint_origin_scale": errors.origin_scale, "mesh_scale": errors.mesh_scale,
             "search_cost": found.cost, "starts": float(len(found.costs)),
         }
         | numbers
         | {f"points_{side}": float(count) for side, count in counts.items()},
-        tuple(units.values[units.of_side(side)] for side in SIDES), coupled.scalar_covariance(build.covariance),
+        tuple(units.values[units.of_side(side)] for side in SIDES), coupled.scalar_covariance(errors.covariance),
     )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ class MountSample:
     frames; `base_from_link` (4, 4)
     says where the links are at the joint values of the pose. `joint_motions` gives for each joint whose zero may be
     off the twists (6,), per m or rad of the joint, of the links that it moves. `held_at` (4, 4) says for each link that
-    is bolted to another where, in base_link: its joint's origin, before the joint moves; `held_by` names for each link
-    those between it and base_link: where one of them is bolted on askew, all that it holds is askew with it.
+    has a parent where the joint's origin is, in base_link, before the joint moves; `held_by` names for each link
+    those between it and base_link: an error of the joint origin of one of them moves the link, too.
     """
 
     name: str
@@ -74,15 +74,15 @@ class JointOffset:
 
 
 @dataclass(frozen=True)
-class LinkMisfit:
-    """What a link's returns say of it: the twist (6,) in its own frame about its centre that explains them best,
-    by how many sigma of the model's uncertainty, from how many returns, and whether it stands out among the others."""
+class LinkResidual:
+    """The estimated error of a link: the twist (6,) in its own frame about its centre that explains its returns best, by how
+    many sigma of the model's uncertainty, from how many returns, and whether it was released as an outlier."""
 
     link: str
     motion: np.ndarray
     sigmas: float
     num_points: int
-    stands_out: bool = False
+    released: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class MountsResult:
     num_samples: int
     directions: dict[str, list[Direction]]
     joint_offsets: list[JointOffset]
-    links: list[LinkMisfit]
+    links: list[LinkResidual]
     residuals: Residuals
     information: np.ndarray
     warnings: list[str] = field(default_factory=list)

@@ -1,0 +1,92 @@
+"""A case through the real nodes: simulated as a scenario, in processes that speak ROS, and held against what the same case
+came to without ROS.
+
+The nodes take other scans of the same recording (which ones is a matter of time), so both results differ, but by no more than
+two results with the same covariance may.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.campaign.plan import Campaign, contradicts
+from stretch_sim_cal.files import find_shared, read_yaml, write_yaml
+from stretch_sim_cal.geometry.transforms import inverse, log
+from stretch_sim_cal.harness.processes import RunFiles, calibration_nodes, simulator_process
+from stretch_sim_cal.harness.run import run_scenario
+from stretch_sim_cal.harness.scenario import Scenario, scenario_from_mapping
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+# Cases that go through the nodes are spread evenly over the indices: every step is this share of a turn.
+GOLDEN_SHARE = 0.5 * (5.0**0.5 - 1.0)
+MOVED = "recording.moved_mm"
+
+
+def goes_through_nodes(campaign: Campaign, index: int, numbers: Mapping[str, float]) -> bool:
+    """Return whether a case is one of the share that also runs through the nodes; no case in which the robot is pushed, which
+    nobody does to a scenario's."""
+    return (index * GOLDEN_SHARE) % 1.0 < campaign.nodes and not numbers[MOVED]
+
+
+def through_nodes(
+    campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, results: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Run a case as a scenario in `folder`; return by `nodes.` names by how many standard deviations the nodes' result is from
+    each of the `results` (None: not run), whether they agree, and why not. Of a method that gives no covariance only what it
+    accepts is compared."""
+    scenario = _scenario(campaign, numbers, setup, folder)
+    files = RunFiles((folder / "nodes").resolve())
+    verdict = run_scenario(scenario, files.folder, processes=_processes)
+    found: dict[str, Any] = {"nodes.message": ""}
+    if verdict.broken:
+        return found | {"nodes.agree": False, "nodes.message": "; ".join(verdict.reasons)}
+    written = CalibrationFile.load_or_empty(files.calibration)
+    there = {"alignment": written.right_to_left is not None, "floor": written.floor_plane is not None}
+    reasons = []
+    for stage, result in results.items():
+        accepted = result is not None and not result.refusals
+        if accepted != there[stage]:
+            said = verdict.refused or "nothing was written"
+            refused = "not run" if result is None else "; ".join(result.refusals)
+            reasons.append(f"{stage}: the nodes accept, the arrays do not: {refused}" if there[stage]
+                           else f"{stage}: the arrays accept, the nodes do not: {said}")  # fmt: skip
+        elif accepted and getattr(result, "covariance", None) is not None:
+            off = _off(stage, written, result)
+            squares = float(off @ np.linalg.solve(2.0 * result.covariance, off))
+            found[f"nodes.{stage}.sigmas"] = np.sqrt(squares)
+            if contradicts(squares, len(off)):
+                reasons.append(
+                    f"{stage}: the nodes' result is {np.sqrt(squares):.1f} standard deviations from the arrays'"
+                )
+    return found | {"nodes.agree": not reasons, "nodes.message": "; ".join(reasons)}
+
+
+def _processes(scenario: Scenario, files: RunFiles) -> list:
+    nodes = calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor))
+    return [simulator_process(files), *nodes]
+
+
+def _scenario(campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, folder: Path) -> Scenario:
+    """Return the case as a scenario; its lidars, whose noise may differ from the sensor file's, get a file in `folder`."""
+    sensor = read_yaml(find_shared("config", campaign.sensor, ".yaml"))
+    sensor["range_noise"] *= numbers["lidar.noise"]
+    path = folder / "sensor.yaml"
+    write_yaml(path, sensor)
+    stages = {
+        stage: {"num_samples": int(numbers[f"recording.{stage}_frames"]), "method": campaign.methods[stage]}
+        for stage in campaign.stages
+    }
+    said = {"name": campaign.name, "stages": stages, "simulation": replace(setup, sensor=str(path)).to_mapping()}
+    return scenario_from_mapping(said, folder / "scenario.yaml")
+
+
+def _off(stage: str, written: CalibrationFile, result) -> np.ndarray:
+    """Return by how much what was written differs from a result, as its covariance has it: (6,) or (3,)."""
+    if stage == "alignment":
+        return log(written.right_to_left @ inverse(result.right_to_left))
+    tilt = np.cross(result.plane.normal, written.floor_plane.normal)
+    return np.array([written.floor_plane.offset - result.plane.offset, tilt[0], tilt[1]])

@@ -1,0 +1,89 @@
+"""The variances of the model's errors come from the returns: whichever errors a robot has, the covariance is as large as the
+errors of the extrinsics, or somewhat larger if the robot is better than one could know. Linear systems at the description's
+poses, with errors drawn as the model has them."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
+from stretch_sim_cal.calibration.mounts.poses import pose_information, prior_information
+from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
+
+SETTINGS = mount_settings()
+POSES = [(1.0, 0.45, 1.7), (0.2, 0.0, -1.1), (1.0, 0.0, -1.1), (0.2, 0.45, 1.7)]
+DRAWS = 8
+ONE = np.repeat([1e-3, np.radians(0.1)], 3)  # of one link: m, rad
+
+
+class Observed:
+    """The information of rays in four poses about all unknowns, and of the priors."""
+
+    def __init__(self):
+        robot = MountedRobot(load_model(nominal_description()))
+        self.unknowns = RobotUnknowns(robot.surfaces, SETTINGS)
+        self.count = len(self.unknowns.links)
+        joints = ("lift_joint", "arm_joint", "wrist_yaw_joint")
+        poses = [robot.sample("pose", dict(zip(joints, values, strict=True)), np.empty((0, 3)), np.empty((0, 3)), joints)
+                 for values in POSES]  # fmt: skip
+        self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
+        self.before = prior_information(robot.surfaces, robot.nominal, SETTINGS)
+        variances = model_variances(self.unknowns.size, SETTINGS)
+        self.before[:MOUNTS, :MOUNTS] = np.eye(MOUNTS) * 1e-3
+        assert np.allclose(np.diag(self.before)[MOUNTS:], 1.0 / variances[MOUNTS:])
+
+    def solved(self, random, origins, meshes, out=None, most_released=0):
+        """Return the error (12,) of the extrinsics and the solution for a robot whose links are off by shares of ONE."""
+        true = np.zeros(self.unknowns.size)
+        for index in range(self.count):
+            true[self.unknowns.of_link(index)] = origins * ONE * random.normal(size=6)
+            true[self.unknowns.of_mesh(index)] = meshes * ONE * random.normal(size=6)
+        if out is not None:
+            true[self.unknowns.of_link(self.unknowns.links.index(out))] = 4.0 * ONE * np.sign(random.normal(size=6))
+        values, vectors = np.linalg.eigh(self.by_rays)
+        noise = vectors @ (np.sqrt(np.maximum(values, 0.0)) * random.normal(size=len(values)))
+        found = with_model_errors(
+            self.by_rays + self.before, self.by_rays @ true + noise, self.unknowns, SETTINGS, most_released
+        )
+        return found.solution[:MOUNTS], found
+
+
+@pytest.fixture(scope="module")
+def observed():
+    return Observed()
+
+
+def nees(off, found, side):
+    own = slice(6 * side, 6 * side + 6)
+    return off[own] @ np.linalg.solve(found.covariance[own, own], off[own])
+
+
+@pytest.mark.parametrize(
+    ("origins", "meshes", "least"),
+    [(0.0, 0.0, 0.3), (0.0, 1.0, 1.5), (1.0, 0.0, 1.5), (0.7, 0.7, 1.5)],
+)
+def test_the_covariance_is_as_large_as_the_errors_whichever_errors_the_model_has(observed, origins, meshes, least):
+    random = np.random.default_rng(3)
+    drawn = [observed.solved(random, origins, meshes) for _ in range(DRAWS)]
+    mean = np.mean([nees(off, found, side) for off, found in drawn for side in (0, 1)])
+    assert least < mean < 12.0
+
+
+def test_the_returns_determine_whether_joint_origins_or_meshes_are_off(observed):
+    random = np.random.default_rng(4)
+    turned, moved, exact = (
+        [observed.solved(random, origins, meshes)[1] for _ in range(3)]
+        for origins, meshes in ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0))
+    )
+    assert np.mean([found.origin_scale for found in turned]) > 2 * np.mean([found.mesh_scale for found in turned])
+    assert np.mean([found.mesh_scale for found in moved]) > 2 * np.mean([found.origin_scale for found in moved])
+    assert max(max(found.origin_scale, found.mesh_scale) for found in exact) < 0.5
+
+
+def test_one_link_that_is_off_among_many_that_are_not_is_released_alone(observed):
+    random = np.random.default_rng(5)
+    _, found = observed.solved(random, 0.0, 0.0, out="arm_l0_link", most_released=3)
+    assert [observed.unknowns.links[index] for index in found.released] == ["arm_l0_link"]
+    assert found.origin_scale < 0.5

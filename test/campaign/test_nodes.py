@@ -1,0 +1,72 @@
+"""A share of a campaign's cases also runs through the real nodes, which must come to the same."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.campaign import nodes
+from stretch_sim_cal.campaign.case import SimulatedCase
+from stretch_sim_cal.campaign.plan import Campaign
+from stretch_sim_cal.geometry.transforms import exp
+
+CAMPAIGN = Campaign.from_mapping(
+    {"name": "with nodes", "sensor": "jt128_sparse", "nodes": 0.25, "inputs": {
+        "recording.alignment_frames": 4, "recording.floor_frames": 3, "lidar.noise": 0.5,
+    }}, "campaign.yaml",
+)  # fmt: skip
+
+
+def test_the_share_of_cases_is_spread_over_the_indices():
+    chosen = [index for index in range(400) if nodes.goes_through_nodes(CAMPAIGN, index, CAMPAIGN.numbers(0))]
+    assert len(chosen) == 100 and chosen[0] == 0 and np.diff(chosen).max() <= 5
+
+
+def test_a_pushed_robot_is_for_arrays_alone():
+    assert not nodes.goes_through_nodes(CAMPAIGN, 0, CAMPAIGN.numbers(0) | {"recording.moved_mm": 3.0})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A case, its results, its folder, and what its run through the nodes came to."""
+    folder = tmp_path_factory.mktemp("case")
+    numbers = CAMPAIGN.numbers(0)
+    case = SimulatedCase(CAMPAIGN, numbers, (1, 0), folder)
+    results = {"alignment": case.aligned, "floor": case.floor}
+    return case, results, folder, nodes.through_nodes(CAMPAIGN, numbers, case.setup, results, folder)
+
+
+def test_nodes_and_arrays_come_to_the_same(run):
+    _, results, _, found = run
+    assert all(result.accepted for result in results.values())
+    assert found["nodes.agree"] and found["nodes.message"] == ""
+    assert found["nodes.alignment.sigmas"] > 0 and found["nodes.floor.sigmas"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda result: replace(result, right_to_left=exp(np.array([0, 0.05, 0, 0, 0, 0])) @ result.right_to_left),
+         "alignment: the nodes' result is .* standard deviations from the arrays'"),
+        (lambda result: replace(result, refusals=["too few walls"]),
+         "alignment: the nodes accept, the arrays do not: too few walls"),
+    ],
+)  # fmt: skip
+def test_other_results_than_the_nodes_are_told(run, monkeypatch, changed, said):
+    case, results, folder, _ = run
+    monkeypatch.setattr(nodes, "run_scenario", lambda *a, **k: SimpleNamespace(broken=False, refused="", reasons=[]))
+    found = nodes.through_nodes(
+        CAMPAIGN, case.numbers, case.setup, {"alignment": changed(results["alignment"])}, folder
+    )
+    assert not found["nodes.agree"]
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(found["nodes.message"])
+
+
+def test_a_run_that_breaks_is_no_agreement(run, monkeypatch):
+    case, results, folder, _ = run
+    broken = SimpleNamespace(broken=True, reasons=["the simulator died"])
+    monkeypatch.setattr(nodes, "run_scenario", lambda *a, **k: broken)
+    found = nodes.through_nodes(CAMPAIGN, case.numbers, case.setup, results, folder)
+    assert not found["nodes.agree"] and found["nodes.message"] == "the simulator died"
