@@ -81,6 +81,7 @@ setup(
     ],
     extras_require={
         "campaign": CAMPAIGN,
+        "view": ["rerun-sdk>=0.34,<0.50"],
         "docs": ["mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26,<2"],
         # What ROS's launch needs where its sources are used without ROS.
         "launch": ["lark>=1.1,<2", "osrf-pycommon>=2,<3"],

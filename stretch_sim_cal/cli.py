@@ -23,7 +23,7 @@ COMMANDS = {
     "workspace": "Find the points that a frame of a robot can reach: their extent, volume and hull, as points and as a picture.",
     "doctor": "Say what of ROS, Gazebo and the robot is there, what that enables, and what the lidars in a recording are.",
     "lint": "Say where a robot description departs from a convention: the Stretch's, REP 199's or the iCub's.",
-    "robot": "Write a robot's profile from its description: your own robot, simulated and calibrated.",
+    "robot": "Write a robot's profile from its description (init), or calibrate the robot in one command (calibrate).",
     "normalize": "Bring a robot description into the form of a convention, and prove that its mechanism stays the same.",
 }
 """Every sub-command with its help."""

@@ -1,9 +1,12 @@
-"""How every command of this package ends: an exit code, and one line on stderr instead of a traceback."""
+"""What every command of this package has: how it ends (an exit code, and one line on stderr instead of a traceback), and the
+options that several of them share."""
 
+import argparse
 import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal.errors import InputError, StretchSimCalError
@@ -45,6 +48,14 @@ def only_with(args: Any, defaults: Mapping[str, Any], what: str) -> None:
     for name, default in defaults.items():
         if getattr(args, name) != default:
             raise InputError(f"--{name.replace('_', '-')} goes with {what} only")
+
+
+def add_view_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a command that can be watched."""
+    group = parser.add_argument_group("in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')")
+    group.add_argument("--view", action="store_true", help="open Rerun's viewer, and show what comes about")
+    group.add_argument("--view-file", type=Path, metavar="F.rrd", help="record it in a file (rerun F.rrd shows it)")
+    group.add_argument("--view-port", type=int, metavar="PORT", help="serve it to browsers on this port")
 
 
 def run(action: Callable[[], int | None]) -> int:

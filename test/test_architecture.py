@@ -11,7 +11,7 @@ import stretch_sim_cal
 from stretch_sim_cal.programs import PROGRAMS
 
 PACKAGE = Path(stretch_sim_cal.__file__).parent
-FOUNDATION = {"errors", "files", "command", "validate"}
+FOUNDATION = {"errors", "files", "command", "validate", "view"}
 MAY_IMPORT = {
     "geometry": set(),
     "sensor": {"geometry"},

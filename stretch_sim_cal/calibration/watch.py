@@ -15,6 +15,9 @@ with the shift `d` that is looked for, the mean `m_k` of the last k looks along 
 variance `G`. The exponential of each summand has expectation 1 while nothing has changed, so with the threshold
 ln(directions * looks a month * WINDOW) there is less than about one false alarm a month.
 
+The stored calibration has an error of its own, which is in every look. The median of the first places tells it, and is taken
+off as far as it is small.
+
 Where the lidars are on the robot, a single arm pose tells only up to what the robot's model is wrong in, which is the same in
 every look of that pose. So the first looks of a pose are the baseline of those that follow. The baseline's own error is the same
 for all of them: it counts with the place's effect, and places do not add up.
@@ -42,7 +45,12 @@ PLACES_NEEDED = 6  # steps from place to place, of which the median says somethi
 STEPS_NEEDED = 20  # from look to look, likewise
 FIRST = 2.0  # times the prior standard deviation that a place's effect is taken to have until then
 REMEMBERED = 200  # places
-MEDIANS = {1: 0.4549, 2: math.log(2.0), 3: 0.7887}  # of chi-squared over its degrees of freedom
+MEDIAN, QUARTILES = 0.4549, {1: 1.3233, 2: math.log(4.0), 3: 1.3695}  # of chi-squared over its degrees of freedom
+OFFSET_PLACES, OFFSET_SIGMAS = (
+    20,
+    2.0,
+)  # the first places, of which the median is the stored calibration's own error, up to so
+# many of a place's prior standard deviations
 OVER = 0.5  # of the threshold, below which a change is over
 CAP = 2.0  # thresholds that a sum may reach: what was temporary is over after about as many places as it took
 BASELINE_LOOKS = 20  # with the arm in one pose, before where its lidars are on the robot is compared with them
@@ -234,6 +242,8 @@ class BlockTest:
         self._steps: deque[float] = deque(maxlen=REMEMBERED)  # squared, from place to place, over what looks explain
         self._within: deque[float] = deque(maxlen=REMEMBERED)  # squared, from look to look, over what is expected
         self._last: Standing | None = None
+        self._first: list[np.ndarray] = []  # means of the first places
+        self._offset = np.zeros(block.columns.stop - block.columns.start)
         self._sums = self._before.copy()
         self.changed = False  # whether the shift that is looked for is there
         self._common = np.zeros(len(self.directions))
@@ -272,12 +282,17 @@ class BlockTest:
         if self._last is not None:
             step = self._now.mean - self._last.mean
             explained = self._scale * (self._now.variance + self._last.variance)
-            self._steps.append(float(step @ step) / len(step) / 2.0 / MEDIANS[len(step)] - explained / 2.0)
+            self._steps.append(float(step @ step) / len(step) / 2.0 / QUARTILES[len(step)] - explained / 2.0)
+        if self.block.adds_up and len(self._first) < OFFSET_PLACES and not self.changed:
+            self._first.append(self._now.mean)
+            if len(self._first) >= PLACES_NEEDED:
+                bound = OFFSET_SIGMAS * self.block.place
+                self._offset = np.clip(np.median(self._first, axis=0), -bound, bound)
         self._last, self._now = self._now, None
 
     def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the log-likelihood ratio of the present place along each direction, and from which of its looks on."""
-        along = np.array(self._now.residuals)[::-1] @ self.directions.T
+        along = (np.array(self._now.residuals)[::-1] - self._offset) @ self.directions.T
         covariances = np.array(self._now.covariances)[::-1]
         spread = np.einsum("di,kij,dj->kd", self.directions, covariances, self.directions)
         counts = np.arange(1, len(along) + 1)[:, None]
@@ -291,7 +306,7 @@ class BlockTest:
     def _scale(self) -> float:
         """How many times larger the looks of one place scatter than their covariance says; at least 1."""
         enough = len(self._within) >= STEPS_NEEDED
-        return max(1.0, float(np.median(self._within)) / MEDIANS[1]) if enough else 1.0
+        return max(1.0, float(np.median(self._within)) / MEDIAN) if enough else 1.0
 
     @property
     def place_variance(self) -> float:
@@ -299,8 +314,9 @@ class BlockTest:
         prior = self.block.place**2
         if len(self._steps) < PLACES_NEEDED:
             return FIRST**2 * prior
-        # A shift is one large step among many: the median does not see it.
-        return max(prior, float(np.median(self._steps)))
+        # A shift is one large step among many: the upper quartile does not see it, but it does see places that scatter with a
+        # longer tail than a normal distribution has.
+        return max(prior, float(np.quantile(self._steps, 0.75)))
 
     def state(self) -> State:
         """Return what is known now."""

@@ -15,7 +15,7 @@ import numpy as np
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.calibration.summaries import plain
-from stretch_sim_cal.command import only_with, tell, warn
+from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording.clouds import returns_from_message
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
     parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
+    add_view_arguments(parser)
     add_mounts_arguments(parser)
 
 
@@ -165,8 +166,13 @@ def run(args: argparse.Namespace) -> int:
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
     if args.mounts:
+        only_without_mounts = {"view": False, "view_file": None, "view_port": None}
+        only_with(args, only_without_mounts, "alignment and floor")
         return calibrate_mounts(args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE})
     only_with(args, MOUNTS_DEFAULTS, "--mounts")
+    from stretch_sim_cal.view import opened
+
+    view = opened(args.view, args.view_file, args.view_port)
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
         only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")
@@ -209,8 +215,8 @@ def run(args: argparse.Namespace) -> int:
                 with_floor(file, floor, robot_id, source.frames.base_from_left).save(args.out)
                 if (observations := load_beside(args.out, file.right_to_left)) is not None:
                     replace(observations, floor=floor.by_units).save(path_beside(args.out))
-        if args.report and right_to_left is not None:
-            _report(source, right_to_left, CalibrationFile.load(args.out), args.report)
+        if (args.report or view) and right_to_left is not None:
+            _report(source, right_to_left, CalibrationFile.load(args.out), args.report, view)
     if args.json:
         print(json.dumps(outcome | {"file": str(args.out)}))
     return 0 if accepted else Refused.exit_code
@@ -286,9 +292,10 @@ def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source
     return result.accepted
 
 
-def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, folder: Path) -> None:
+def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, folder: Path | None, view) -> None:
+    """Draw clouds and floor before and after, as a page in `folder` and in 3D in `view`, as far as these are asked for."""
     from stretch_sim_cal.calibration.mounts.file import left_pose
-    from stretch_sim_cal.geometry.transforms import apply
+    from stretch_sim_cal.geometry.transforms import apply, inverse
     from stretch_sim_cal.harness import report as plots
     from stretch_sim_cal.harness.report import image, write_page
 
@@ -299,6 +306,17 @@ def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, f
     left_in_base = apply(base_from_left, left)
     after = apply(base_from_left @ right_to_left, right)
     before = apply(frames.base_from_left @ frames.right_to_left, right)
+    if view is not None:
+        view.stage("described")
+        view.clouds("before", apply(frames.base_from_left, left), before)
+        view.stage("alignment")
+        view.clouds("after", left_in_base, after)
+        if file.footprint_from_base is not None:
+            in_footprint = apply(file.footprint_from_base, np.vstack([left_in_base, after]))
+            view.floor(in_footprint, inverse(file.footprint_from_base))
+        view.close()
+    if folder is None:
+        return
     parts = [
         image("Both clouds before and after alignment", plots.clouds_before_and_after(left_in_base, before, after))
     ]

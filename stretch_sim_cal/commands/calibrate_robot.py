@@ -52,8 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)"
     )
     parser.add_argument(
-        "--sensor", default="jt128", metavar="NAME",
-        help="kind of the lidars: a name in config/, or a sensor file (default: %(default)s)",
+        "--robot",
+        metavar="NAME",
+        help="the robot's profile, a name in config/robots/ or a path (default: the Stretch's)",
+    )
+    parser.add_argument(
+        "--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file (default: the profile's)",
     )  # fmt: skip
     parser.add_argument(
         "--alignment-samples", type=int, default=100, metavar="N", help="pairs of clouds (default: 100)"
@@ -69,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
     parser.add_argument("--verbose", action="store_true", help="show all output of every node")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON on standard output")
+    command.add_view_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,15 +106,21 @@ def run(args: argparse.Namespace) -> int:
 def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     from stretch_sim_cal.commands.run import Progress
     from stretch_sim_cal.harness.robot_calibration import MOVING, TITLES, keep_clouds, run_stage
+    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.ros.live_checks import live_look
+    from stretch_sim_cal.view import opened
 
+    profile = profile_called(args.robot)
+    sensor = args.sensor or profile.sensor
+    view = opened(args.view, args.view_file, args.view_port)
     wanted = args.only or STAGES
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
         say(f"continuing the calibration begun {session.begun}; done: {done} (--discard begins anew)")
     time = ["--ros-args", "-p", "use_sim_time:=true"] if args.use_sim_time else []
     moving = any(stage in MOVING for stage in wanted if stage not in session.stages)
-    look = live_look([f"--sensor={args.sensor}", *time], moving)
+    robot = [f"--robot={args.robot}"] if args.robot else []
+    look = live_look([f"--sensor={sensor}", *robot, *time], moving)
     for check in look.checks:
         say(check.line())
     if look.missed:
@@ -118,31 +129,47 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         raise error(f"the robot is not ready ({names}): see above for what to do; {TRY_AGAIN}")
     if not session.files.clouds.is_file():
         keep_clouds(session, look)
+    echo = Progress(session.folder, args.verbose, sys.stderr if args.json else sys.stdout)
+    if view is not None:
+        from stretch_sim_cal.harness.run_view import RunView
+
+        shown = RunView(view, session.files, args.robot)
+        shown.update()
+        echo = shown.after(echo)
     for stage in _stages(session, look, args, say):
         if stage in MOVING:
             _ask_for_motion(stage, args.yes)
         say(f"{TITLES[stage]}:")
-        echo = Progress(session.folder, args.verbose, sys.stderr if args.json else sys.stdout)
-        failure = run_stage(session, stage, _options(stage, args), args.sensor, args.use_sim_time, echo)
+        failure = run_stage(session, stage, _options(stage, args), sensor, args.robot, args.use_sim_time, echo)
         if failure is not None:
             error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
             raise error(
                 f"{TITLES[stage]}: {failure.last_line}; {TRY_AGAIN}, or --accept what is done so far, or --discard "
                 f"(all output: {session.files.logs / stage})"
             )
-    return _accept(session, args, say, ask=not args.yes)
+    code = _accept(session, args, say, ask=not args.yes)
+    if view is not None:
+        view.close()
+    return code
 
 
 def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]:
     """Return the stages to run now; those that are kept are noted in the session."""
     from stretch_sim_cal.harness.robot_calibration import TITLES, presents
     from stretch_sim_cal.harness.robot_session import KEPT
+    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.sensor.sensor import sensor_called
+
+    profile = profile_called(args.robot)
 
     if args.only:
         return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
     first = STAGES.index(args.begin) if args.begin else len(STAGES)
-    found = {} if session.stages or first == 0 else presents(session, look, sensor_called(args.sensor))
+    found = (
+        {}
+        if session.stages or first == 0
+        else presents(session, look, sensor_called(args.sensor or profile.sensor), profile)
+    )
     anew = bool(session.stages)
     for number, stage in enumerate(STAGES):
         if stage in session.stages:
@@ -191,9 +218,10 @@ def _yes(question: str) -> bool:
 def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False) -> int:
     """Show old against new, and put the new into place if the user, asked for it, agrees."""
     from stretch_sim_cal.harness.robot_calibration import advice, lines_of, table, write_page_of
+    from stretch_sim_cal.robot.profile import profile_called
 
     rows = table(session)
-    page = write_page_of(session)
+    page = write_page_of(session, profile_called(args.robot))
     for line in lines_of(rows) + advice(session):
         say(line)
     outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}

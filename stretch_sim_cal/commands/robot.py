@@ -1,4 +1,5 @@
-"""`stretch-sim-cal robot init`: a robot's profile, written from its description, with a list of what it does not tell."""
+"""`stretch-sim-cal robot init`: a robot's profile, written from its description, with a list of what it does not tell; and
+`robot calibrate`, which is `ros_calibrate_robot`."""
 
 import argparse
 import itertools
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError
 
 EXAMPLE = "stretch-sim-cal robot init my_robot.urdf --out my_robot.yaml"
@@ -47,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     init.add_argument("--json", action="store_true", help="print what was found as JSON")
     init.set_defaults(act=init_profile)
+    calibrate = actions.add_parser(
+        "calibrate", help="the whole calibration of this robot in one command, as ros_calibrate_robot",
+        epilog="example: stretch-sim-cal robot calibrate",
+    )  # fmt: skip
+    calibrate_robot.add_arguments(calibrate)
+    calibrate.set_defaults(act=calibrate_robot.run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from stretch_sim_cal.command import add_view_arguments
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import add_to_parser, run_node
@@ -44,6 +45,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
     parser.add_argument("--verbose", action="store_true", help="show all output of every process")
+    add_view_arguments(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -59,6 +61,8 @@ def _run(args: argparse.Namespace) -> int:
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor, args.robot)
         for name in args.scenarios
     ]
+    if len(scenarios) > 1 and (args.view_file or args.view_port):
+        raise InputError(f"--view-file and --view-port: take one scenario, {len(scenarios)} were given")
     verdicts = [run_one(scenario, args.out / scenario.name, args) for scenario in scenarios]
     if args.json:
         print(json.dumps([verdict.as_json() for verdict in verdicts], indent=1))
@@ -74,15 +78,20 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     from stretch_sim_cal.harness.processes import RunFiles
     from stretch_sim_cal.harness.report import write_report
     from stretch_sim_cal.harness.run import run_scenario
+    from stretch_sim_cal.view import opened
 
     stream = sys.stderr if args.json else sys.stdout
     print(f"{scenario.name}: {scenario.description}", file=stream, flush=True)
     options = ("--lidar", args.lidar) if args.lidar else ()
-    verdict = run_scenario(
-        scenario, folder, args.simulator, options, echo=Progress(folder.resolve(), args.verbose, stream)
-    )
+    echo = Progress(folder.resolve(), args.verbose, stream)
+    view = opened(args.view, args.view_file, args.view_port)
+    if view is not None:
+        from stretch_sim_cal.harness.run_view import RunView
+
+        echo = RunView(view, RunFiles(folder.resolve())).after(echo)
+    verdict = run_scenario(scenario, folder, args.simulator, options, echo=echo)
     write_text(RunFiles(folder).result, json.dumps(verdict.as_json(), indent=1) + "\n")
-    report = write_report(verdict, folder)
+    report = write_report(verdict, folder, args.view_file)
     for stage in verdict.stages.values():
         for quantity in stage.quantities:
             print(quantity.line(), file=stream)
@@ -92,6 +101,8 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
         print(f"  note: {note}", file=stream)
     print(f"report: {report} (all output of the processes: {RunFiles(folder).logs})", file=stream)
     print(summary(verdict), file=stream, flush=True)
+    if view is not None:
+        view.close()
     return verdict
 
 

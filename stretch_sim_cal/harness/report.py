@@ -236,13 +236,17 @@ def _draw(axis: Axes, residuals: Residuals, across: int):
     return colours
 
 
-def write_report(verdict: Verdict, folder: Path) -> Path:
-    """Write the page for a finished run from the files in its folder, and return its path.
+def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) -> Path:
+    """Write the page for a finished run from the files in its folder, with a link to its `recording` in 3D if there is one, and
+    return its path.
 
     A picture whose data the run did not get to is replaced by a sentence that says so.
     """
     files = RunFiles(Path(folder).resolve())
     parts = [_heading(verdict), _table(verdict)]
+    if recording is not None:
+        shown = html.escape(str(Path(recording).resolve()))
+        parts.append(f"<p>In 3D: <a href='file://{shown}'>{shown}</a>, shown by <code>rerun FILE</code>.</p>")
     for stage, title, draw in (
         ("alignment", "Both clouds before and after alignment", _clouds),
         ("floor", "Floor residuals", _floor),

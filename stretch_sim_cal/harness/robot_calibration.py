@@ -4,6 +4,8 @@ it against what was there before, as a table and as a page."""
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from stretch_sim_cal.harness.report import (
 from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
 from stretch_sim_cal.sensor.sensor import Sensor
 
@@ -48,7 +51,7 @@ class Present:
     sentence: str
 
 
-def presents(session: Session, look: LiveLook, sensor: Sensor | None) -> dict[str, Present]:
+def presents(session: Session, look: LiveLook, sensor: Sensor | None, profile: RobotProfile) -> dict[str, Present]:
     """Return, by stage, whether what the robot has is still valid, seen from the clouds that it sends now.
 
     A stage rests on those before it: after one that is not valid, none is.
@@ -66,11 +69,13 @@ def presents(session: Session, look: LiveLook, sensor: Sensor | None) -> dict[st
         elif wrong:
             found[stage] = Present(stage, False, wrong[0])
         else:
-            found[stage] = _present(stage, session, look, verification)
+            found[stage] = _present(stage, session, look, verification, profile)
     return found
 
 
-def _present(stage: str, session: Session, look: LiveLook, verification: Verification | None) -> Present:
+def _present(
+    stage: str, session: Session, look: LiveLook, verification: Verification | None, profile: RobotProfile
+) -> Present:
     file = session.old
     if stage in ("alignment", "floor"):
         if (file.right_to_left if stage == "alignment" else file.floor_plane) is None:
@@ -94,7 +99,7 @@ def _present(stage: str, session: Session, look: LiveLook, verification: Verific
     if not path.is_file():
         return Present(stage, False, "there is none yet")
     try:
-        here = description_hash(parse_urdf(look.description or "", "/robot_description"))
+        here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
         other = load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here)
     except InputError as error:
         return Present(stage, False, str(error))
@@ -112,7 +117,13 @@ def keep_clouds(session: Session, look: LiveLook) -> None:
 
 
 def run_stage(
-    session: Session, stage: str, options: dict[str, Any], sensor: str, use_sim_time: bool, echo: Echo
+    session: Session,
+    stage: str,
+    options: dict[str, Any],
+    sensor: str,
+    robot: str | None,
+    use_sim_time: bool,
+    echo: Echo,
 ) -> Ended | None:
     """Run a stage's nodes and note in the session that it has ended; return how it failed, None if it did not.
 
@@ -120,7 +131,7 @@ def run_stage(
     with it, and the arm is stopped.
     """
     files = session.files
-    sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor))
+    sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
     with interruptible(), Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
         runner.run(sequence)
     if sequence.failure is not None:
@@ -194,7 +205,7 @@ def advice(session: Session) -> list[str]:
     return [f"lidars on the robot: {mounts['said']}"] if mounts.get("said") else []
 
 
-def write_page_of(session: Session):
+def write_page_of(session: Session, profile: RobotProfile) -> Path:
     """Write the session's page and return its path; a picture whose data is missing is left out with a sentence."""
     rows = table(session)
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
@@ -215,7 +226,7 @@ def write_page_of(session: Session):
     for title, draw in (
         ("Both clouds before and after", _draw_clouds),
         ("Floor residuals", _draw_floor),
-        ("The robot as it is seen with the lidars as described, and as found", _draw_mounts),
+        ("The robot as it is seen with the lidars as described, and as found", partial(_draw_mounts, profile=profile)),
     ):
         parts.append(_drawn(title, draw, session))
     return write_page(session.folder / "report.html", f"Calibration of {session.robot_id}", parts)
@@ -260,7 +271,7 @@ def _draw_floor(session: Session) -> bytes:
     return floor_residuals(apply(footprint_from_left, np.vstack([seen["left"], right])))
 
 
-def _draw_mounts(session: Session) -> bytes:
+def _draw_mounts(session: Session, profile: RobotProfile) -> bytes:
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
 
@@ -268,7 +279,7 @@ def _draw_mounts(session: Session) -> bytes:
     if mounts is None or not session.files.mounts_dataset.is_dir():
         raise InputError("no arm poses were collected")
     dataset = read_dataset(session.files.mounts_dataset)
-    robot = MountedRobot(load_model(dataset.description_file))
+    robot = MountedRobot(load_model(dataset.description_file), profile)
     return mounts_before_and_after(
         *(residuals_at(dataset, robot, poses) for poses in (robot.nominal, mounts.base_from_lidar))
     )

@@ -258,7 +258,8 @@ def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPose
                     f"{found.place[1]:.1f} m in base_footprint; when the room is clear again, the same folder continues"
                 )
 
-    clouds = CloudPairs(context, context.options, watchdog, on_pair=take)
+    # What is late is of no use here, and must not keep the arm's own messages waiting.
+    clouds = CloudPairs(context, context.options, watchdog, depth=2, on_pair=take)
     timer = context.every(LOOK_EVERY, look)
     try:
         context.spin_until(lambda: len(learned) >= LEARNED_FROM)

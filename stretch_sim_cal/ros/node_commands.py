@@ -47,6 +47,11 @@ WATCH_OPTION = Option(
 DISPLAY_OPTIONS = (
     FILE_OPTION,
     *CLOUD_OPTIONS,
+    Option(
+        "view", False, "open Rerun's viewer as well: no RViz is needed (rerun-sdk: pip install 'stretch_sim_cal[view]')"
+    ),
+    Option("view_file", "", "record it for Rerun in this .rrd file"),
+    Option("view_port", 0, "serve Rerun's viewer to browsers on this port", minimum=0, maximum=65535),
     Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
     Option("floor_frame", "floor_plane", "frame of the calibrated floor, as ros_broadcast_calibration publishes it"),
 )

@@ -24,6 +24,7 @@ from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, Z
 from stretch_sim_cal.ros.node_main import NodeContext, Option, declare, follow_changes
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.ros.watchdog import Watchdog
+from stretch_sim_cal.view import opened
 
 DRAW_EVERY = 0.1
 # Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
@@ -36,6 +37,7 @@ class Visualizer:
 
     def __init__(self, context: NodeContext, options: Sequence[Option]):
         self._context, self._options = context, context.options
+        self._view = opened(self._options.view, self._options.view_file or None, self._options.view_port or None)
         follow_changes(context.node, options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
         self._watchdog = Watchdog(math.inf, context.log.warning)
@@ -52,6 +54,13 @@ class Visualizer:
         CloudPairs(self._context, self._options, self._watchdog, depth=2, on_pair=sort)
         self._context.every(0.5, self._watchdog.tick)
         warn_without_broadcast(self._context, self._frames, self._placement.frame)
+
+    def _show(self, pair: CloudPair, records: np.ndarray, marked: np.ndarray | None = None) -> None:
+        """Show a pair's records (N,) in 3D if that is asked for, and those that are `marked` (N,) once more."""
+        if self._view is not None:
+            places, is_left = xyz(records), records["lidar"] == 0
+            noted = None if marked is None else places[marked]
+            self._view.live(pair.stamp, places[is_left], places[~is_left], noted)
 
     def _publish(self, parts: Mapping[Any, np.ndarray], stamp: int) -> None:
         """Publish records (N,) by publisher, if anybody takes them."""
@@ -76,9 +85,11 @@ class FloorVisualizer(Visualizer):
         self._sort_pairs(self._sort)
 
     def _sort(self, pair: CloudPair) -> None:
-        if not any(topic.get_subscription_count() for topic in (self._combined, self._floor, self._off_floor)):
+        wanted = any(topic.get_subscription_count() for topic in (self._combined, self._floor, self._off_floor))
+        if not wanted and self._view is None:
             return
         records = self._placement.combined(pair)
+        self._show(pair, records)
         is_floor = np.abs(records["z"]) <= self._options.floor_vertical_distance_threshold
         parts = {self._combined: records, self._floor: records[is_floor], self._off_floor: records[~is_floor]}
         self._publish(parts, pair.stamp)
@@ -225,11 +236,13 @@ class BodyShapeVisualizer(Visualizer):
 
         zones = self.zones()
         publishers = (*self._clouds.values(), self._occupied, self._distance)
-        if zones is None or not any(publisher.get_subscription_count() for publisher in publishers):
+        wanted = any(publisher.get_subscription_count() for publisher in publishers)
+        if zones is None or not (wanted or self._view is not None):
             return
         records = self._placement.combined(pair)
         points = xyz(records)
         classes = zones.classes(points)
+        self._show(pair, records, classes["obstacle"] | classes["drop"])
         distance = zones.nearest_hit(points, classes)
         self._occupied.publish(Bool(data=math.isfinite(distance)))
         self._distance.publish(Float32(data=distance))

@@ -28,7 +28,7 @@ from stretch_sim_cal.harness.robot_session import Session, default_folder, last_
 from stretch_sim_cal.harness.verdict import load_truth
 
 ROBOT = (
-    "--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "6", "--real-time-factor", "2",
+    "--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "6", "--real-time-factor", "1",
     "--lidar-left-error=0.012,-0.010,0.0125,1.3,-1.0,1.15",  # 20 mm, 2 deg
     "--lidar-right-error=-0.0115,0.0125,-0.0105,-1.1,1.35,-0.95", "--base-error", "0.002,0.3,-0.2",
 )  # fmt: skip

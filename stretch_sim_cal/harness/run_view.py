@@ -1,0 +1,127 @@
+"""What a run's files hold, shown in 3D (`view.py`) as they come about: called after every process of a run or of a robot's
+calibration, it shows what is new."""
+
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.calibration.body.model import load_body_shape_model
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.checks import changes
+from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.zones import Zones
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.harness.processes import Echo, RunFiles
+from stretch_sim_cal.harness.verdict import load_truth
+from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.robot.surfaces import robot_surfaces
+from stretch_sim_cal.view import View
+
+OUTLINE_CORNERS = 180
+
+
+def described_poses(files: RunFiles) -> dict[str, np.ndarray]:
+    """Return base_link_from_lidar (4, 4) by side as the description has them: as they were kept with the clouds, or, in a
+    simulation, as the simulator says. Raises `InputError` if neither is there."""
+    with np.load(files.clouds, allow_pickle=False) as arrays:
+        if "base_from_left" in arrays:
+            return {side: arrays[f"base_from_{side}"] for side in ("left", "right")}
+    truth = load_truth(files.truth)
+    return {"left": truth.nominal_base_link_from_lidar_left, "right": truth.nominal_base_link_from_lidar_right}
+
+
+class RunView:
+    """Shows a run in `view`, from its `files`, of a robot (its profile's name or path; None: the Stretch, or, in a simulation,
+    what its truth says)."""
+
+    def __init__(self, view: View, files: RunFiles, robot: str | None = None):
+        self._view, self._files, self._robot = view, files, robot
+        self._shown: dict[str, tuple] = {}
+
+    def after(self, echo: Echo) -> Echo:
+        """Return an echo of processes that looks at the files after every one of them."""
+
+        def look(process, line: str | None) -> None:
+            echo(process, line)
+            if line is None:
+                self.update()
+
+        return look
+
+    def update(self) -> None:
+        """Show what is new. What is not there yet, or cannot be read, is left for the next time, with a line in the log."""
+        for name, path, show in (
+            ("clouds", self._files.clouds, self._clouds),
+            ("calibration", self._files.calibration, self._calibration),
+            ("poses", self._files.mounts_dataset / "metadata.yaml", lambda: self._poses(self._files.mounts_dataset)),
+            ("body shape", self._files.body_shape_model, self._body_shape),
+        ):
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            version = (status.st_mtime_ns, status.st_size)
+            if self._shown.get(name) == version:
+                continue
+            self._shown[name] = version
+            try:
+                show()
+            except InputError as error:
+                self._view.say(str(error), level="WARN")
+
+    def _seen(self) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        if not self._files.clouds.is_file():
+            raise InputError("no clouds were captured yet")
+        with np.load(self._files.clouds, allow_pickle=False) as arrays:
+            return arrays["left"], arrays["right"], described_poses(self._files)
+
+    def _clouds(self) -> None:
+        left, right, described = self._seen()
+        self._view.stage("described")
+        self._view.clouds("before", apply(described["left"], left), apply(described["right"], right))
+
+    def _calibration(self) -> None:
+        left, right, described = self._seen()
+        file = CalibrationFile.load(self._files.calibration)
+        mounts = stored_mounts(file)
+        stage = "mounts" if mounts is not None else "floor" if file.floor_plane is not None else "alignment"
+        self._view.stage(stage)
+        for known in changes(file, file):  # a file against itself: what each part says of itself
+            if known.after is not None:
+                self._view.series(f"{known.what}_mm", 1e3 * known.after[0])
+                self._view.series(f"{known.what}_deg", float(np.degrees(known.after[1])))
+        if file.right_to_left is None:
+            return
+        base_from_left = left_pose(file, described["left"])
+        in_base = np.concatenate([apply(base_from_left, left), apply(base_from_left @ file.right_to_left, right)])
+        self._view.clouds("after", in_base[: len(left)], in_base[len(left) :])
+        if file.footprint_from_base is not None:
+            self._view.floor(apply(file.footprint_from_base, in_base), inverse(file.footprint_from_base))
+
+    def _poses(self, folder: Path):
+        """Show the robot's model in the poses of a dataset; return that."""
+        dataset = read_dataset(folder)
+        model = load_model(dataset.description_file)
+        robot = load_truth(self._files.truth).robot if self._files.truth.is_file() else self._robot
+        profile = profile_called(robot)
+        surfaces = {link: (s.vertices, s.faces) for link, s in robot_surfaces(model, profile).items() if len(s.faces)}
+        self._view.robot(surfaces)
+        for number, sample in enumerate(dataset.samples):
+            placed = link_transforms(model, sample.joints, [*surfaces, profile.base_frame])
+            base_from_root = inverse(placed[profile.base_frame])
+            self._view.pose(number, {link: base_from_root @ placed[link] for link in surfaces})
+        return dataset
+
+    def _body_shape(self) -> None:
+        model = load_body_shape_model(self._files.body_shape_model)
+        self._view.stage("body_shape")
+        dataset = self._poses(self._files.dataset)
+        for number, sample in enumerate(dataset.samples):
+            shape = model.shape_for(sample.commanded)
+            zones = Zones.around(shape)
+            self._view.pose(number, {})
+            self._view.body(sample.points, shape.outline(OUTLINE_CORNERS), zones.outer.outline(OUTLINE_CORNERS))

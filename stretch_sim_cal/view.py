@@ -1,0 +1,230 @@
+"""A calibration in 3D while it comes about, with Rerun: in its viewer, in a file, or for a browser elsewhere.
+
+Arrays in, nothing out: whoever calibrates says what there is, and goes on. Lengths in m; `stage` and `pose` are the timelines.
+"""
+
+import contextlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+
+APPLICATION = "stretch_sim_cal"
+LEFT, RIGHT, RETURNS, FIT, ZONE, ROBOT = (
+    (31, 111, 180),
+    (224, 123, 0),
+    (150, 150, 150),
+    (194, 24, 43),
+    (220, 90, 90),
+    (170, 175, 185),
+)
+DRAWN = 60_000  # points of a cloud; more is slow in a browser and shows nothing more
+SHOWN = 0.01  # m, where the scale of residuals ends
+RADIUS = 0.006
+LIVE_EVERY = 0.5  # s
+EYE, TARGET = (-3.2, -3.4, 2.6), (0.0, 0.0, 0.6)  # m: where the viewer begins to look from, and at
+STAGES = ("described", "alignment", "floor", "mounts", "body_shape")
+
+
+def opened(view: bool = False, file: str | Path | None = None, port: int | None = None) -> "View | None":
+    """Return what to show things in, None if none of the options asks for it. Raises `InputError` if Rerun is not installed,
+    or the file cannot be written."""
+    if not (view or file or port):
+        return None
+    try:
+        import rerun
+    except ImportError as error:
+        raise InputError(
+            "--view, --view-file and --view-port need Rerun: pip install 'stretch_sim_cal[view]' (or rerun-sdk)"
+        ) from error
+    if port is not None and not 1 <= port <= 65535:
+        raise InputError(f"--view-port: is {port}, a port from 1 to 65535 was expected")
+    if file is not None:
+        try:
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            Path(file).touch()
+        except OSError as error:
+            raise InputError(f"--view-file {file}: cannot be written: {error.strerror}") from error
+    return View(rerun, view, file, port)
+
+
+class View:
+    """Shows what it is told. All coordinates are in base_link, but for floor and body shape: those are in base_footprint."""
+
+    def __init__(self, rerun: Any, view: bool, file: str | Path | None, port: int | None):
+        self._rerun, self._serves = rerun, port is not None
+        self._recording, self._live = rerun.RecordingStream(APPLICATION), 0
+        sinks: list[Any] = []
+        if file is not None:
+            sinks.append(rerun.FileSink(str(file)))
+        if port is not None:
+            # The viewer's page on the port that was asked for, its data on one that is free.
+            url = rerun.serve_grpc(recording=self._recording) if not sinks and not view else None
+            if url is None:
+                raise InputError("--view-port: serves alone; leave --view and --view-file out")
+            rerun.serve_web_viewer(web_port=port, open_browser=False, connect_to=url)
+            print(f"view: http://localhost:{port}?url={url}", flush=True)
+        if view:
+            rerun.spawn(connect=False)
+            sinks.append(rerun.GrpcSink())
+        if sinks:
+            self._recording.set_sinks(*sinks)
+        self._recording.send_blueprint(_blueprint(rerun))
+        self._log("world", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
+
+    def stage(self, name: str) -> None:
+        """What follows is known since this stage."""
+        self._recording.set_time("stage", sequence=STAGES.index(name))
+        self.say(f"{name}")
+
+    def say(self, text: str, level: str = "INFO") -> None:
+        """Show a line of the log."""
+        self._log("log", self._rerun.TextLog(text, level=level))
+
+    def clouds(self, when: str, left: np.ndarray, right: np.ndarray) -> None:
+        """Show both clouds (N, 3), `when` being "before" or "after": by lidar, and the right one by how far each return is from
+        the left cloud's surface."""
+        left, right = thinned(left), thinned(right)
+        for side, points, colour in (("left", left, LEFT), ("right", right, RIGHT)):
+            self._log(f"world/{when}/by_lidar/{side}", self._rerun.Points3D(points, colors=colour, radii=RADIUS))
+        places, gaps = residuals(left, right)
+        self._log(
+            f"world/{when}/by_residual",
+            self._rerun.Points3D(places, colors=coloured(gaps), radii=RADIUS),
+        )
+        if len(gaps):
+            self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
+
+    def floor(self, points: np.ndarray, base_from_footprint: np.ndarray) -> None:
+        """Show the returns (N, 3) from the floor, in base_footprint, by their height over the fitted one."""
+        near = thinned(points[(np.abs(points[:, 2]) < 0.03) & (np.hypot(points[:, 0], points[:, 1]) < 5.0)])
+        self.place("world/footprint", base_from_footprint)
+        self._log("world/footprint/floor", self._rerun.Points3D(near, colors=coloured(near[:, 2]), radii=RADIUS))
+
+    def place(self, path: str, parent_from_child: np.ndarray) -> None:
+        """Say where an entity's coordinates are."""
+        self._log(path, self._rerun.Transform3D(translation=parent_from_child[:3, 3], mat3x3=parent_from_child[:3, :3]))
+
+    def robot(self, surfaces: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+        """Show the robot's links: vertices (V, 3) and faces (F, 3) by link, in the links' own frames; `pose` places them."""
+        for link, (vertices, faces) in surfaces.items():
+            mesh = self._rerun.Mesh3D(vertex_positions=vertices, triangle_indices=faces, albedo_factor=ROBOT)
+            self._log(f"world/robot/{link}", mesh, static=True)
+
+    def pose(self, number: int, base_from_link: Mapping[str, np.ndarray]) -> None:
+        """Move the robot's links: pose `number` of a collection, each (4, 4)."""
+        self._recording.set_time("pose", sequence=number)
+        for link, pose in base_from_link.items():
+            self.place(f"world/robot/{link}", pose)
+
+    def body(self, points: np.ndarray, minimum: np.ndarray, outer: np.ndarray) -> None:
+        """Show the returns (N, 3) of an arm pose but for the floor's, and the outlines (K, 2) of the fitted shape and of the stop
+        zone's border, all in base_footprint."""
+        points = points[points[:, 2] > 0.05]
+        self._log("world/footprint/returns", self._rerun.Points3D(thinned(points), colors=RETURNS, radii=RADIUS / 2))
+        for name, outline, colour in (("shape", minimum, FIT), ("stop_zone", outer, ZONE)):
+            ring = np.column_stack([np.vstack([outline, outline[:1]]), np.full(len(outline) + 1, 0.01)])
+            self._log(f"world/footprint/{name}", self._rerun.LineStrips3D([ring], colors=colour, radii=0.006))
+
+    def live(self, stamp: int, left: np.ndarray, right: np.ndarray, marked: np.ndarray | None = None) -> None:
+        """Show the clouds (N, 3) of a pair stamped `stamp` ns, and returns that are of note, as they come: in the frame of the
+        node, and not more often than anybody can look."""
+        if stamp - self._live < LIVE_EVERY * 1e9:
+            return
+        self._live = stamp
+        self._recording.set_time("time", timestamp=1e-9 * stamp)
+        for side, points, colour in (("left", left, LEFT), ("right", right, RIGHT)):
+            self._log(
+                f"world/after/by_lidar/{side}", self._rerun.Points3D(thinned(points), colors=colour, radii=RADIUS)
+            )
+        places, gaps = residuals(thinned(left), thinned(right))
+        self._log("world/after/by_residual", self._rerun.Points3D(places, colors=coloured(gaps), radii=RADIUS))
+        if marked is not None:
+            self._log("world/footprint/returns", self._rerun.Points3D(thinned(marked), colors=FIT, radii=2 * RADIUS))
+
+    def series(self, name: str, value: float) -> None:
+        """Show a number over the stages."""
+        self._log(f"plots/{name.replace(' ', '_')}", self._rerun.Scalars(value))
+
+    def close(self) -> None:
+        """Write out what is still under way; what is served to browsers is served until Ctrl-C."""
+        self._recording.flush()
+        if self._serves:
+            print("view: served until Ctrl-C", flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                while True:
+                    time.sleep(1.0)
+
+    def _log(self, path: str, *what: Any, static: bool = False) -> None:
+        self._recording.log(path, *what, static=static)
+
+
+def _blueprint(rerun: Any) -> Any:
+    from rerun import blueprint
+
+    def space(name: str, *contents: str) -> Any:
+        return blueprint.Spatial3DView(
+            origin="world", name=name, contents=[*contents, "world/robot/**"],
+            eye_controls=blueprint.EyeControls3D(position=EYE, look_target=TARGET),
+        )  # fmt: skip
+
+    return blueprint.Blueprint(
+        blueprint.Horizontal(
+            blueprint.Vertical(
+                blueprint.Horizontal(
+                    space("before", "world/before/by_lidar/**"), space("after", "world/after/by_lidar/**")
+                ),
+                blueprint.Horizontal(
+                    space("residuals after", "world/after/by_residual/**", "world/footprint/floor"),
+                    space("body shape", *(f"world/footprint/{name}" for name in ("returns", "shape", "stop_zone"))),
+                ),
+            ),
+            blueprint.Vertical(
+                blueprint.TimeSeriesView(origin="plots", name="standard deviations, gaps"),
+                blueprint.TextLogView(origin="log"),
+            ),
+            column_shares=[4, 1],
+        ),
+        collapse_panels=True,
+    )
+
+
+def thinned(points: np.ndarray) -> np.ndarray:
+    """Return at most `DRAWN` of the points (N, ...), as float32."""
+    return np.asarray(points[:: max(1, len(points) // DRAWN)], dtype=np.float32)
+
+
+def coloured(values: np.ndarray) -> np.ndarray:
+    """Return colours (N, 3) uint8 of signed lengths (N,): blue below, grey at 0, red above; full at `SHOWN`."""
+    share = np.clip(np.asarray(values, dtype=float) / SHOWN, -1.0, 1.0)[:, None]
+    ends = np.where(share < 0.0, np.array([[33.0, 102.0, 172.0]]), np.array([[178.0, 24.0, 43.0]]))
+    return np.uint8(np.abs(share) * ends + (1.0 - np.abs(share)) * 215.0)
+
+
+NEIGHBOURS, FLAT, NEAR = 8, 0.02, 0.08  # returns of a plane; m that they may scatter across it; m to the other cloud
+
+
+def residuals(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return those right points (K, 3) that lie at a flat place of the left cloud, and their distances (K,) from it."""
+    from scipy.spatial import cKDTree
+
+    if len(left) < NEIGHBOURS or not len(right):
+        return np.zeros((0, 3), np.float32), np.zeros(0)
+    distances, indices = cKDTree(left).query(right, NEIGHBOURS)
+    chosen = np.flatnonzero(distances[:, -1] < 3.0 * NEAR)
+    around = left[indices[chosen]].astype(float)
+    centre = around.mean(axis=1)
+    spread, axes = np.linalg.eigh(
+        np.einsum("nki,nkj->nij", around - centre[:, None], around - centre[:, None]) / NEIGHBOURS
+    )
+    # A plane, not a line: a single ring of a lidar says nothing across itself.
+    flat = (np.sqrt(np.maximum(spread[:, 0], 0.0)) < FLAT) & (spread[:, 1] > 4.0 * spread[:, 0]) & (spread[:, 1] > 1e-5)
+    normals = axes[:, :, 0]
+    normals *= -np.sign((normals * centre).sum(axis=1))[:, None]  # towards the robot
+    gaps = ((right[chosen] - centre) * normals).sum(axis=1)
+    kept = flat & (np.abs(gaps) < NEAR)
+    return right[chosen[kept]], gaps[kept]

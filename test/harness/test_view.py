@@ -1,0 +1,77 @@
+"""The view in 3D: what it shows of clouds, that it says what to install, and a recording of a run's files."""
+
+import sys
+
+import numpy as np
+import pytest
+from made_results import alignment_result, floor_result
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.commands import calibrate_robot
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy
+from stretch_sim_cal.harness.processes import RunFiles
+from stretch_sim_cal.harness.run_view import RunView
+from stretch_sim_cal.view import SHOWN, coloured, opened, residuals
+
+
+def room(seed: int, count: int = 6000) -> np.ndarray:
+    """Return points (N, 3) on the inside of a box."""
+    random = np.random.default_rng(seed)
+    points = random.uniform(-1.0, 1.0, (count, 3)) * [3.0, 2.0, 1.2]
+    side, axis = random.choice([-1.0, 1.0], count), random.integers(0, 3, count)
+    points[np.arange(count), axis] = side * np.array([3.0, 2.0, 1.2])[axis]
+    return points
+
+
+def test_residuals_are_the_distances_from_the_other_clouds_planes():
+    left, right = room(1), room(2)
+    shifted = right + np.where(np.abs(right[:, :1]) > 2.99, [[0.02, 0.0, 0.0]], 0.0)
+    places, gaps = residuals(left, shifted)
+    moved = np.abs(places[:, 0]) > 2.95
+    far = moved & (places[:, 0] > 0) & (np.abs(places[:, 1]) < 1.5) & (np.abs(places[:, 2]) < 0.9)
+    assert np.median(gaps[far]) == pytest.approx(-0.02, abs=0.002)  # away from the robot
+    assert np.median(np.abs(gaps[~moved])) < 0.002
+    assert len(residuals(left[:3], right)[1]) == 0 == len(residuals(left, right[:0])[1])
+
+
+def test_colours_tell_below_from_above():
+    below, none, above = coloured(np.array([-2 * SHOWN, 0.0, SHOWN])).astype(int)
+    assert below[2] > below[0] and above[0] > above[2] and len(set(none)) == 1
+
+
+def test_without_rerun_it_says_what_to_install(monkeypatch, capsys, tmp_path):
+    assert opened() is None
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    with pytest.raises(InputError, match=r"pip install 'stretch_sim_cal\[view\]'"):
+        opened(file="some.rrd")
+    monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
+    monkeypatch.setenv("HELLO_FLEET_ID", "stretch-1")
+    assert calibrate_robot.main(["--yes", "--view-file", str(tmp_path / "some.rrd")]) == 2
+    assert "pip install" in capsys.readouterr().err
+
+
+def test_a_runs_files_are_recorded_as_they_come(tmp_path):
+    pytest.importorskip("rerun", reason="the extra 'view' is not installed")
+    files, path = RunFiles(tmp_path / "run"), tmp_path / "run.rrd"
+    files.calibration.parent.mkdir(parents=True)
+    right_in_left = from_xyz_rpy((0.1, 0.0, 0.0), (0.0, 0.0, 0.1))
+    poses = {"base_from_left": np.eye(4), "base_from_right": np.eye(4)}
+    np.savez(files.clouds, left=room(1), right=apply(np.linalg.inv(right_in_left), room(2)), **poses)
+    view = opened(file=path)
+    shown = RunView(view, files)
+    shown.update()
+    view.close()
+    before = path.stat().st_size
+    assert before > 10_000
+    file = CalibrationFile().with_alignment(alignment_result(right_in_left), "robot")
+    file.with_floor(floor_result(), "robot").save(files.calibration)
+    shown.update()
+    view.close()
+    after = path.stat().st_size
+    assert after > 1.5 * before
+    shown.update()
+    view.close()
+    assert path.stat().st_size < 1.1 * after  # nothing new, nothing shown
+    with pytest.raises(InputError, match="cannot be written"):
+        opened(file="/proc/no/such.rrd")
