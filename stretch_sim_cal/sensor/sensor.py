@@ -121,6 +121,15 @@ class Sensor:
         """The angles (C,) by which the rotor turns until a channel fires, in rad; negative for a clockwise rotor."""
         return (-1.0 if self.clockwise else 1.0) * 2.0 * np.pi * self.rate * self.firing_times
 
+    def relative_noise(self, ranges: np.ndarray, cosines: np.ndarray, echo: np.ndarray) -> np.ndarray:
+        """Return the noise (N,) of `ranges` (N,) in m at `cosines` (N,) of incidence, over that of a bright surface at hand that
+        is hit at right angles; `echo` (N,) is `weak_echo` of the intensities."""
+        growth = self.noise_growth
+        squares = (
+            (growth.range * ranges) ** 2 + (growth.incidence * (1.0 / cosines - 1.0)) ** 2 + (growth.echo * echo) ** 2
+        )
+        return np.sqrt(1.0 + squares / max(self.range_noise, 1e-6) ** 2)
+
     def error_model(self) -> ErrorModel:
         """Return the error model of units of this sensor."""
         return ErrorModel(

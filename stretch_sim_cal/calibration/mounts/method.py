@@ -286,9 +286,11 @@ def calibrate_mounts(
         clouds = clouds if clouds and step > 1 else _clouds(models, poses, step, units)
         matches = _matches(models, clouds, poses, settings, EDGE_ANGLES[min(step, 1)], units)
         matches, left = _without_patches(unknowns, models, matches, links, settings, patches=step > 0)
-        noise = noise_of([left[key] / matches[key].incidence for key in matches], settings)
+        relative = {(side, i): units.relative_noise(clouds[side][i], found) for (side, i), found in matches.items()}
+        noise = noise_of([left[key] / matches[key].incidence / relative[key] for key in matches], settings)
+        noises = {key: noise * ratio for key, ratio in relative.items()}
         information, gradient, coupled = _system(
-            unknowns, models, clouds, matches, left, noise, poses, nominal, alignment, offsets, settings, units
+            unknowns, models, clouds, matches, left, noises, poses, nominal, alignment, offsets, settings, units
         )
         errors = with_model_errors(information, gradient, unknowns, settings, MOST_RELEASED if step > 1 else 0)
         coupled.take(errors.solution)
@@ -402,14 +404,16 @@ def _without_patches(
 
 def _system(
     unknowns: RobotUnknowns, models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]],
-    matches: Mapping[tuple[str, int], Matches], left: Mapping[tuple[str, int], np.ndarray], noise: float, poses: Poses,
-    nominal: Poses, alignment: Observations | None, offsets: Mapping[str, float], settings: MountSettings, units: Units,
+    matches: Mapping[tuple[str, int], Matches], left: Mapping[tuple[str, int], np.ndarray],
+    noise: Mapping[tuple[str, int], np.ndarray], poses: Poses, nominal: Poses, alignment: Observations | None, offsets: Mapping[str, float], settings: MountSettings, units: Units,
 ) -> tuple[np.ndarray, np.ndarray, Coupled]:  # fmt: skip
-    """Return information (n, n) and gradient (n,) of all that is known, at the present poses, and the units' part."""
+    """Return information (n, n) and gradient (n,) of all that is known, at the present poses, and the units' part; `noise` (M,)
+    is that of the matches' ranges in m."""
     coupled = Coupled.empty(units, unknowns.size)
     information, gradient = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
     for (side, index), found in matches.items():
-        weights = noise_weights(found, noise) * tukey(left[side, index] / found.incidence / noise, TUKEY)
+        along = noise[side, index]
+        weights = noise_weights(found, along) * tukey(left[side, index] / found.incidence / along, TUKEY)
         add_matches(
             information, gradient, unknowns, side, models[index], found, weights,
             partial(coupled.add, side, clouds[side][index], found, weights, poses[side][:3, :3]),

@@ -157,7 +157,7 @@ def model_variances(size: int, settings: MountSettings) -> np.ndarray:
     return np.concatenate([np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, links), np.square(joints)])
 
 
-def noise_weights(matches: Matches, range_noise: float) -> np.ndarray:
+def noise_weights(matches: Matches, range_noise: float | np.ndarray) -> np.ndarray:
     """Return 1 / variance (M,) of distances from the surface: noise is along the ray, the surface's own across it."""
     return 1.0 / ((range_noise * matches.incidence) ** 2 + SURFACE**2)
 
@@ -181,6 +181,7 @@ class Units:
     def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray]):
         """`clouds` are all that returns will be asked of."""
         self._grid = None
+        self._relative_noise = None if sensor is None else sensor.relative_noise
         if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
             self.model = sensor.error_model()
         else:
@@ -227,6 +228,14 @@ class Units:
             channel = cloud[:, RING].astype(np.int64)
         echo = weak_echo(cloud[:, INTENSITY]) if cloud.shape[1] > INTENSITY else None
         return self.model.returns(points, channel, echo)
+
+    def relative_noise(self, cloud: np.ndarray, matches: Matches) -> np.ndarray:
+        """Return how many times larger the noise of the ranges of matches (M,) is, by the sensor file, than that of a bright
+        surface at hand that is hit at right angles."""
+        if self._relative_noise is None:
+            return np.ones(len(matches.indices))
+        returns = self.returns(cloud[matches.indices])
+        return self._relative_noise(returns.ranges, matches.incidence, returns.echo)
 
     def corrected(self, side: str, cloud: np.ndarray) -> np.ndarray:
         """Return the points (N, 3) of a cloud with its lidar's errors taken out, but for that by incidence."""
