@@ -10,7 +10,6 @@ rest. Zeros of joints that were not asked for have the scale of the joint origin
 among the others is released alone.
 """
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,18 +53,61 @@ def with_model_errors(
         if _best(other) < _best(found) + LEAST_GAIN:
             break
         released, found = tried, other
-    return system.mean(found, sorted({group % system.count for group in released if group < 2 * system.count}))
+    return system.mean(found, released)
 
 
 @dataclass(frozen=True)
 class _AtScales:
-    """A system at one pair of scales: twice the logarithm of its evidence, its solution and Cholesky factor."""
+    """A pair of scales, with twice the logarithm of its evidence."""
 
     origin_scale: float
     mesh_scale: float
     evidence: float
-    solution: np.ndarray
-    factor: tuple[np.ndarray, bool]
+
+
+class _AtMeshScale:
+    """A system at one scale of the meshes, its other unknowns (b) eliminated from those of joint origins (a), which are in units
+    of their priors and along the eigenvectors of what is left: so any scale of the joint origins costs a sum."""
+
+    def __init__(self, information: np.ndarray, gradient: np.ndarray, origins: np.ndarray, priors: np.ndarray):
+        """`information` (n, n) is without the priors of the joint origins, those in the mask `origins` (n,); their prior
+        variances are `priors` (n,). Raises `LinAlgError` if nothing determines the others."""
+        a, b = np.flatnonzero(origins), np.flatnonzero(~origins)
+        roots = np.sqrt(priors[a])
+        self._order, self._others = np.concatenate([b, a]), len(b)
+        factor = cho_factor(information[np.ix_(b, b)], lower=True)
+        coupling = information[np.ix_(b, a)] * roots
+        known = cho_solve(factor, np.column_stack([gradient[b], coupling]))
+        by_origins = roots[:, None] * information[np.ix_(a, a)] * roots - coupling.T @ known[:, 1:]
+        self._values, vectors = np.linalg.eigh((by_origins + by_origins.T) / 2)
+        self._right = vectors.T @ (roots * gradient[a] - coupling.T @ known[:, 0])
+        self._alone = np.concatenate([known[:, 0], np.zeros(len(a))])
+        self._along = np.vstack([-known[:, 1:] @ vectors, roots[:, None] * vectors])
+        self._factor = factor
+        self._explained = float(gradient[b] @ known[:, 0])
+        self._size = 2.0 * float(np.log(np.diag(factor[0])).sum())
+
+    def evidence(self, scale: float) -> float:
+        """Return twice the logarithm of the evidence at a scale of the joint origins, but for the meshes' own variances."""
+        precisions = self._values + scale**-2
+        explained = self._explained + (self._right**2 / precisions).sum()
+        return float(explained - self._size - np.log(precisions * scale**2).sum())
+
+    def solution(self, scale: float) -> np.ndarray:
+        """Return the solution (n,) at a scale of the joint origins."""
+        solution = np.empty(len(self._order))
+        solution[self._order] = self._alone + self._along @ (self._right / (self._values + scale**-2))
+        return solution
+
+    def covariance(self, scales: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the weighted sum (n, n) of the covariances at scales (k,) of the joint origins, weights (k,)."""
+        variances = (weights / (self._values[:, None] + scales**-2.0)).sum(axis=1)
+        ordered = (self._along * variances) @ self._along.T
+        b = slice(0, self._others)
+        ordered[b, b] += weights.sum() * cho_solve(self._factor, np.eye(self._others))
+        covariance = np.empty_like(ordered)
+        covariance[np.ix_(self._order, self._order)] = ordered
+        return covariance
 
 
 def _best(found: list[_AtScales]) -> float:
@@ -87,38 +129,55 @@ class _System:
         self.count = len(unknowns.links)
         group = np.where(is_zero, 2 * self.count + index - unknowns.first_joint, (index - MOUNTS) // 6)
         self._group = group[self._observable]
+        self._is_mesh = (self._group >= self.count) & (self._group < 2 * self.count)
         self._information = information[np.ix_(self._observable, self._observable)]
         self._gradient = gradient[self._observable]
         self._all_priors = priors
 
     def at_all_scales(self, released: list[int]) -> list[_AtScales]:
-        """Return the system at every pair of scales, with groups `released`."""
-        return [self._at(origin, mesh, released) for origin, mesh in itertools.product(SCALES, SCALES)]
+        """Return the evidence of every pair of scales, with groups `released`."""
+        found, others = [], self._scaled & ~self._of_origins(released)
+        for mesh in SCALES:
+            at, size = self._at(mesh, released), np.log(self._variances(1.0, mesh, released)[others]).sum()
+            for origin in SCALES:
+                prior = -(np.log([origin, mesh]) ** 2).sum() / SCALE_DEVIATION**2
+                evidence = -np.inf if at is None else at.evidence(origin) - size + prior
+                found.append(_AtScales(float(origin), float(mesh), evidence))
+        return found
 
     def likeliest_outlier(self, released: list[int], at: _AtScales) -> int:
         """Return the group whose release, beside those `released`, gains most evidence, all others as in `at`."""
         variances = self._variances(at.origin_scale, at.mesh_scale, released)
-        covariance = cho_solve(at.factor, np.eye(len(self._gradient)))
+        system = self._at(at.mesh_scale, released)
+        solution = system.solution(at.origin_scale)
+        covariance = system.covariance(np.array([at.origin_scale]), np.ones(1))
         gains = np.full(self._group.max() + 1, -np.inf)
         for group in set(self._group[self._scaled]) - set(released):
-            gains[group] = self._gain(self._group == group, variances, at.solution, covariance)
+            gains[group] = self._gain(self._group == group, variances, solution, covariance)
         return int(np.argmax(gains))
 
     def mean(self, found: list[_AtScales], released: list[int]) -> ModelErrors:
-        """Return the mean over pairs of scales, and the covariance within and between them."""
+        """Return the mean over pairs of scales, with groups `released`, and the covariance within and between them."""
         weights = np.exp(0.5 * (np.array([one.evidence for one in found]) - _best(found)))
         weights = np.where(weights > NEGLIGIBLE, weights, 0.0) / weights[weights > NEGLIGIBLE].sum()
         heavy = [(weight, one) for weight, one in zip(weights, found, strict=True) if weight]
+        solutions, observed = [], np.zeros_like(self._information)
+        for mesh in sorted({one.mesh_scale for _, one in heavy}):
+            own = [(weight, one.origin_scale) for weight, one in heavy if one.mesh_scale == mesh]
+            system = self._at(mesh, released)
+            observed += system.covariance(
+                np.array([scale for _, scale in own]), np.array([weight for weight, _ in own])
+            )
+            solutions += [(weight, system.solution(scale)) for weight, scale in own]
+        mean = sum(weight * solution for weight, solution in solutions)
+        off = np.array([np.sqrt(weight) * (solution - mean) for weight, solution in solutions])
         solution, covariance = np.zeros(len(self._all_priors)), np.diag(self._all_priors)
-        solution[self._observable] = sum(weight * one.solution for weight, one in heavy)
-        observed = np.zeros_like(self._information)
-        for weight, one in heavy:
-            off = one.solution - solution[self._observable]
-            observed += weight * (cho_solve(one.factor, np.eye(len(off))) + np.outer(off, off))
-        covariance[np.ix_(self._observable, self._observable)] = observed
+        solution[self._observable] = mean
+        covariance[np.ix_(self._observable, self._observable)] = observed + off.T @ off
         origin_scale = float(np.exp(sum(weight * np.log(one.origin_scale) for weight, one in heavy)))
         mesh_scale = float(np.exp(sum(weight * np.log(one.mesh_scale) for weight, one in heavy)))
-        return ModelErrors(solution, covariance, origin_scale, mesh_scale, released)
+        links = sorted({group % self.count for group in released if group < 2 * self.count})
+        return ModelErrors(solution, covariance, origin_scale, mesh_scale, links)
 
     def _gain(self, own: np.ndarray, variances: np.ndarray, solution: np.ndarray, covariance: np.ndarray) -> float:
         """Return by how much the evidence grows if one group (mask) is released (Woodbury's formula)."""
@@ -128,25 +187,23 @@ class _System:
         explained = -solution[own] @ np.linalg.solve(loosened, change * solution[own])
         return float(explained - np.linalg.slogdet(loosened)[1] - np.log(loose / variances[own]).sum())
 
+    def _of_origins(self, released: list[int]) -> np.ndarray:
+        """Return the mask of the unknowns that have the scale of the joint origins."""
+        return self._scaled & ~self._is_mesh & ~np.isin(self._group, released)
+
     def _variances(self, origin_scale: float, mesh_scale: float, released: list[int]) -> np.ndarray:
         """Return the variances of the links' errors at these scales, and the priors' of the other unknowns."""
-        is_mesh = (self._group >= self.count) & (self._group < 2 * self.count)
-        scales = np.where(is_mesh, mesh_scale, origin_scale)
+        scales = np.where(self._is_mesh, mesh_scale, origin_scale)
         scales[np.isin(self._group, released)] = RELEASED_SCALE
         return self._priors * np.where(self._scaled, scales**2, 1.0)
 
-    def _at(self, origin_scale: float, mesh_scale: float, released: list[int]) -> _AtScales:
-        variances = self._variances(origin_scale, mesh_scale, released)[self._scaled]
+    def _at(self, mesh_scale: float, released: list[int]) -> _AtMeshScale | None:
+        """Return the system at a scale of the meshes, None if a group is released that nothing determines."""
+        variances = self._variances(np.inf, mesh_scale, released)
         information = self._information.copy()
         links = np.flatnonzero(self._scaled)
-        information[links, links] += 1.0 / variances - 1.0 / self._priors[links]
+        information[links, links] += 1.0 / variances[links] - 1.0 / self._priors[links]
         try:
-            factor = cho_factor(information, lower=True)
-        except LinAlgError:  # by rounding, if a group is released that nothing determines
-            nothing = np.zeros(len(information)), (np.eye(len(information)), True)
-            return _AtScales(origin_scale, mesh_scale, -np.inf, *nothing)
-        solution = cho_solve(factor, self._gradient)
-        size = 2.0 * np.log(np.diag(factor[0])).sum() + np.log(variances).sum()
-        prior = -(np.log([origin_scale, mesh_scale]) ** 2).sum() / SCALE_DEVIATION**2
-        evidence = float(self._gradient @ solution - size + prior)
-        return _AtScales(origin_scale, mesh_scale, evidence, solution, factor)
+            return _AtMeshScale(information, self._gradient, self._of_origins(released), self._priors)
+        except LinAlgError:  # by rounding
+            return None
