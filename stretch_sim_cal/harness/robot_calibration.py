@@ -20,13 +20,6 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
-from stretch_sim_cal.harness.report import (
-    clouds_before_and_after,
-    floor_residuals,
-    image,
-    mounts_before_and_after,
-    write_page,
-)
 from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.robot.description import load_model, parse_urdf
@@ -207,6 +200,8 @@ def advice(session: Session) -> list[str]:
 
 def write_page_of(session: Session, profile: RobotProfile) -> Path:
     """Write the session's page and return its path; a picture whose data is missing is left out with a sentence."""
+    from stretch_sim_cal.harness.report import write_page  # matplotlib takes half a second to import
+
     rows = table(session)
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
     body = "".join(
@@ -233,6 +228,8 @@ def write_page_of(session: Session, profile: RobotProfile) -> Path:
 
 
 def _drawn(title: str, draw: Callable[[Session], bytes], session: Session) -> str:
+    from stretch_sim_cal.harness.report import image
+
     try:
         return image(title, draw(session))
     except InputError as error:
@@ -254,6 +251,8 @@ def _aligned(session: Session) -> np.ndarray:
 
 
 def _draw_clouds(session: Session) -> bytes:
+    from stretch_sim_cal.harness.report import clouds_before_and_after
+
     seen, new, old = _clouds(session), _aligned(session), session.old.right_to_left
     left, right = seen["base_from_left"], seen["base_from_right"]
     before = right if old is None else left @ old
@@ -263,6 +262,8 @@ def _draw_clouds(session: Session) -> bytes:
 
 
 def _draw_floor(session: Session) -> bytes:
+    from stretch_sim_cal.harness.report import floor_residuals
+
     seen, file = _clouds(session), session.new
     if file.footprint_from_base is None:
         raise InputError("there is no floor")
@@ -272,6 +273,7 @@ def _draw_floor(session: Session) -> bytes:
 
 
 def _draw_mounts(session: Session, profile: RobotProfile) -> bytes:
+    from stretch_sim_cal.harness.report import mounts_before_and_after
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
 

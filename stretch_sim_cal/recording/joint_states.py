@@ -6,6 +6,7 @@ Joint states and clouds are compared by the stamps in their headers, as on the r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,10 +14,12 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.pairing import RESTART, stamp_of
-from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedPairs
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+
+if TYPE_CHECKING:  # rosbags takes a third of a second to import
+    from stretch_sim_cal.recording.rosbag import Recording
 
 # Changes up to this (m, rad) are noise of an encoder, not motion: of joints that move in m, and of any other.
 STILL_WITHIN = (0.001, 0.01)
@@ -70,7 +73,7 @@ class _Stretch:
         return StillPose(self.begin + SETTLE_TIME, self.end, {**latest, **means})
 
 
-def still_poses(recording: Recording, model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
+def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
     """Return the stretches in which all joints stand still, without the time in which they settle.
 
     Changes up to `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states, these
@@ -119,7 +122,7 @@ def still_poses(recording: Recording, model: RobotModel, profile: RobotProfile |
     return [StillPose(pose.begin, pose.end, profile.joint_positions(model, pose.joints)) for pose in poses]
 
 
-def _unusable(recording: Recording, fault: str) -> InputError:
+def _unusable(recording: "Recording", fault: str) -> InputError:
     return InputError(
         f"{recording.path}: stamps on {JOINT_STATES} {fault}: it cannot be told which clouds were scanned in which pose; record "
         "the robot's own messages, once"

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from stretch_sim_cal.recording.frame_tree import (
     tree_of_description,
 )
 from stretch_sim_cal.recording.pairing import Pair, PairingCounts, StampPairing, stamp_of
-from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
+
+if TYPE_CHECKING:  # rosbags takes a third of a second to import
+    from stretch_sim_cal.recording.rosbag import Recording
 
 CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 TF_TYPE = "tf2_msgs/msg/TFMessage"
@@ -39,7 +41,7 @@ class RecordedFrames:
 
 
 def recorded_frames(
-    recording: Recording, base: str, left: str, right: str, footprint: str, description: str | None = None
+    recording: "Recording", base: str, left: str, right: str, footprint: str, description: str | None = None
 ) -> RecordedFrames:
     """Return the lidars' poses as the recording has them: its /robot_description, else its /tf_static, else `description`.
 
@@ -62,14 +64,14 @@ def recorded_frames(
     )
 
 
-def recorded_description(recording: Recording) -> str | None:
+def recorded_description(recording: "Recording") -> str | None:
     """Return the text of the first /robot_description, None if there is none."""
     if recording.topics.get(DESCRIPTION_TOPIC) != "std_msgs/msg/String":
         return None
     return next((message.data for _, message in recording.messages([DESCRIPTION_TOPIC])), None)
 
 
-def recorded_joints(recording: Recording) -> dict[str, float]:
+def recorded_joints(recording: "Recording") -> dict[str, float]:
     """Return the first position (m, rad) of every joint on /joint_states, by its name; empty if there is none."""
     positions: dict[str, float] = {}
     if recording.topics.get(JOINT_STATES) == "sensor_msgs/msg/JointState":
@@ -78,7 +80,7 @@ def recorded_joints(recording: Recording) -> dict[str, float]:
     return positions
 
 
-def _trees(recording: Recording, description: str | None) -> Iterator[FrameTree]:
+def _trees(recording: "Recording", description: str | None) -> Iterator[FrameTree]:
     if (recorded := recorded_description(recording)) is not None:
         yield tree_of_description(recorded)
     static = FrameTree("/tf_static")
@@ -100,7 +102,7 @@ def _trees(recording: Recording, description: str | None) -> Iterator[FrameTree]
 
 
 def recorded_signatures(
-    recording: Recording, topics: dict[str, str], scans: int, candidates: Sequence[Sensor]
+    recording: "Recording", topics: dict[str, str], scans: int, candidates: Sequence[Sensor]
 ) -> dict[str, Signature | InputError]:
     """Return what the first scans of each lidar say of sensor and driver, or why they say nothing.
 
@@ -146,7 +148,7 @@ class RecordedPairs:
     """
 
     def __init__(
-        self, recording: Recording, topics: dict[str, str], frames: dict[str, str], bound: float, limit: int,
+        self, recording: "Recording", topics: dict[str, str], frames: dict[str, str], bound: float, limit: int,
         warn: Callable[[str], None], read: Callable[[Any], np.ndarray] = returns_from_message,
     ):  # fmt: skip
         if not 0 <= bound < 10:

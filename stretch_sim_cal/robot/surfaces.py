@@ -2,7 +2,7 @@
 
 Curved primitives become polyhedra: a cylinder has `CYLINDER_SECTIONS` sides, a sphere is an icosahedron subdivided
 `SPHERE_SUBDIVISIONS` times (1280 triangles). Their vertices lie on the true surface, so a face is inside it by at most
-0.13 % of a cylinder's radius and 0.6 % of a sphere's.
+0.13 % of a cylinder's radius and 0.6 % of a sphere's. trimesh takes a third of a second to import: only where it is used.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import trimesh
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
@@ -194,12 +195,16 @@ def _connected_parts(surface: Surface) -> list[np.ndarray]:
         merged = np.unique(merged * len(values) + index, return_inverse=True)[1]
     faces = merged[surface.faces]
     edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]]])
-    labels = trimesh.graph.connected_component_labels(edges, node_count=merged.max() + 1)[faces[:, 0]]
+    count = merged.max() + 1
+    graph = coo_array((np.ones(len(edges), dtype=bool), edges.T), shape=(count, count))
+    labels = connected_components(graph, directed=False)[1][faces[:, 0]]
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
 def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
     """Return which points (N, 3) are inside any of the closed parts of a surface."""
+    import trimesh
+
     inside = np.zeros(len(points), dtype=bool)
     for part in _connected_parts(closed) if len(closed.faces) else []:
         mesh = trimesh.Trimesh(closed.vertices, closed.faces[part])
@@ -211,6 +216,8 @@ def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
 
 def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
     """Return one shape as triangles in its link's frame. `where` begins the `InputError` of an unreadable mesh."""
+    import trimesh
+
     match geometry.kind:
         case "box":
             mesh = trimesh.creation.box(extents=geometry.size)
@@ -243,6 +250,8 @@ def _modified(path: Path, where: str) -> int:
 @lru_cache(maxsize=256)
 def _read_mesh(path: Path, modified: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return vertices (V, 3) and faces (F, 3) of a mesh file; cached for as long as the file is not `modified`."""
+    import trimesh
+
     try:
         mesh = trimesh.load(path, force="mesh", process=False)
     except Exception as error:  # Every format's reader has exceptions of its own.

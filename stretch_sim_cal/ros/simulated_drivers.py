@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rclpy.event_handler import PublisherEventCallbacks
@@ -17,7 +17,6 @@ from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.geometry.transforms import from_rotation_translation
-from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import local_motion
 from stretch_sim_cal.robot.model import Joint
@@ -25,6 +24,9 @@ from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
 from stretch_sim_cal.ros.subscription import type_name
 from stretch_sim_cal.simulation.faults import Faults
+
+if TYPE_CHECKING:  # rosbags takes a third of a second to import
+    from stretch_sim_cal.recording.rosbag import RecordingWriter
 
 STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
 
@@ -38,7 +40,7 @@ class Publisher:
 
     def __init__(
         self, node: Node, kind: type, topic: str, depth: int, latched: bool, rate: float,
-        recording: RecordingWriter | None,
+        recording: "RecordingWriter | None",
     ):  # fmt: skip
         durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
         profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
@@ -78,7 +80,7 @@ class Publisher:
 class Publishers:
     """Makes publishers on one node, all with or without a recording."""
 
-    def __init__(self, node: Node, recording: RecordingWriter | None = None):
+    def __init__(self, node: Node, recording: "RecordingWriter | None" = None):
         self._node = node
         self._recording = recording
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from control_msgs.action import FollowJointTrajectory
 from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
@@ -21,7 +21,6 @@ from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publishers, RobotState
@@ -38,6 +37,9 @@ from stretch_sim_cal.simulation.trajectory import (
     Waypoint,
     read_waypoints,
 )
+
+if TYPE_CHECKING:  # rosbags takes a third of a second to import
+    from stretch_sim_cal.recording.rosbag import RecordingWriter
 
 STEP = 25_000_000  # ns: joints, frames and /clock at 40 Hz, four steps to a scan
 STATUS_EVERY = 1_000_000_000  # ns
@@ -266,7 +268,7 @@ class DriverServices:
 class SimulatedRobot:
     """The robot's drivers over a simulation: every `step` lets `STEP` ns of simulated time pass and publishes it."""
 
-    def __init__(self, context: NodeContext, simulation: Any, faults: Faults, recording: RecordingWriter | None):
+    def __init__(self, context: NodeContext, simulation: Any, faults: Faults, recording: "RecordingWriter | None"):
         node = context.node
         publishers = Publishers(node, recording)
         self._simulation = simulation

@@ -16,7 +16,6 @@ from typing import Any
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.ros.node_commands import STORAGES
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.sensor.sensor import Driver
@@ -178,6 +177,8 @@ def run_simulation(
             context.log.warning(warning)
         recording = None
         if options.record:
+            from stretch_sim_cal.recording.rosbag import RecordingWriter  # takes a third of a second
+
             recording = stack.enter_context(RecordingWriter(options.record, options.storage))
             write_truth(f"{Path(options.record)}.truth.json", simulation.ground_truth(), simulation.true_description)
         if options.truth:

@@ -16,7 +16,6 @@ from pathlib import Path
 from xml.parsers import expat
 
 import numpy as np
-import trimesh
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
@@ -342,6 +341,8 @@ def _sphere_segments(radius: float) -> int:
 
 def person(height: float = 1.75) -> Surface:
     """Return somebody who stands on z = 0 and faces x: legs, trunk, arms and head as coarse capsules."""
+    import trimesh
+
     parts = [
         (0.075, 0.68, (0.05, 0.09, 0.415)), (0.075, 0.68, (-0.05, -0.09, 0.415)), (0.15, 0.32, (0.0, 0.0, 1.16)),
         (0.045, 0.5, (0.0, 0.22, 1.1)), (0.045, 0.5, (0.0, -0.22, 1.1)), (0.09, 0.06, (0.0, 0.0, 1.63)),

@@ -11,7 +11,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
-import trimesh
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
@@ -371,6 +370,8 @@ def _version(entry: Element) -> list[int]:
 
 
 def _load_mesh(path: Path, uri: Element) -> sdf.Mesh:
+    import trimesh
+
     try:
         mesh = trimesh.load_mesh(path, process=False)
         vertices, faces = np.asarray(mesh.vertices, dtype=float), np.asarray(mesh.faces)
