@@ -39,18 +39,11 @@ def test_a_recorded_cloud_s_rays_are_the_sensor_s(recorded):
     assert ranges.min() > 0.1 and ranges.max() < 10.0
 
 
-def test_points_come_column_by_column(recorded):
-    cloud = messages.packed_cloud(recorded)
-    points = messages.points_by_column(cloud)
-    assert points.shape == (128 * 900, 3)
-    np.testing.assert_array_equal(points[128:256], cloud.xyz[:, 1])
-
-
 def test_rays_without_a_return_are_not_finite():
     rows = np.array([[[1, 2, 3], [np.inf, -np.inf, np.inf]], [[np.nan, np.inf, 0], [4, 5, 6]]], dtype="<f4")
     layout = [encode((1, name), (2, 4 * index), (3, 6), (4, 1)) for index, name in enumerate("xyz")]
     message = encode(*[(2, field) for field in layout], (3, 2), (4, 2), (6, 12), (7, 24), (8, rows.tobytes()))
-    points = messages.points_by_column(messages.packed_cloud(message))
+    points = messages.packed_cloud(message).xyz.reshape(-1, 3)
     assert points[np.isfinite(points).all(axis=1)].tolist() == [[1, 2, 3], [4, 5, 6]]
 
 

@@ -32,6 +32,9 @@ SETUP = SimulationSetup(
 )
 
 
+SETUP_NOISE = 0.001  # m; of few_rays.yaml
+
+
 @pytest.fixture
 def gazebo(monkeypatch, request):
     """An installed Gazebo, with the fault that a test asks for."""
@@ -53,8 +56,8 @@ def installed(monkeypatch, fault: str = "") -> Installation:
     return Installation(str(STAND_IN / "gz"), "gz_stand_in_transport", "stand-in", has_cpu_lidar=True)
 
 
-def started(gazebo: Installation) -> GazeboSimulator:
-    return GazeboSimulator(SETUP, installation=gazebo, bindings=importlib.import_module(gazebo.bindings))
+def started(gazebo: Installation, lidar: str = "auto") -> GazeboSimulator:
+    return GazeboSimulator(SETUP, lidar, installation=gazebo, bindings=importlib.import_module(gazebo.bindings))
 
 
 def processes_of(partition: str) -> list[int]:
@@ -134,6 +137,31 @@ def test_scans_are_cast_only_while_somebody_listens(simulator):
     later = simulator.time + 0.2
     points = scan(later)
     assert later - 1e-6 <= points["timestamp"].min() < later + 0.11
+
+
+def off_the_surfaces(simulator: GazeboSimulator) -> float:
+    """Return how far (median, in m along its ray) a scan's returns are from what the embedded ray caster sees."""
+    for _ in range(8):
+        simulator.joints.step(0.025)
+    points = xyz(simulator.scan("left", 0))
+    ranges = np.linalg.norm(points, axis=1)
+    found = EmbeddedSimulator(SETUP).distances("left", points / ranges[:, None])
+    off = np.abs(found - ranges)
+    return float(np.median(off[off < 0.1]))  # the stand-in's lidars look through their collars
+
+
+@pytest.mark.parametrize("gazebo", ["casts_rays", "other_texels", "turned_rays"], indirect=True)
+def test_a_renderer_s_points_lie_on_the_surfaces_or_it_is_told(gazebo, request):
+    fault = request.node.callspec.params["gazebo"]
+    with started(gazebo, "gpu") as simulator:
+        complaints = [line for line in simulator.warnings if "as it publishes them" in line]
+        off = off_the_surfaces(simulator)
+    noise = 0.6745 * SETUP_NOISE
+    if fault == "casts_rays":
+        assert complaints == [] and off < 1.1 * noise
+        return
+    assert len(complaints) == 2 and off > 1.5 * noise
+    assert ("deg off the rays" if fault == "turned_rays" else "do not fit the texels' directions") in complaints[0]
 
 
 @pytest.mark.parametrize("gazebo", ["unruly_joints"], indirect=True)

@@ -8,7 +8,7 @@ import pytest
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, load_sensor
-from stretch_sim_cal.sensor.unit import directions, weak_echo
+from stretch_sim_cal.sensor.unit import weak_echo
 from stretch_sim_cal.simulation import sdf
 from stretch_sim_cal.simulation.gazebo.simulator import incidence_cosines, published
 from stretch_sim_cal.simulation.lidar import Lidar
@@ -20,21 +20,19 @@ ROOM = Scene({"room": Surface(*sdf.box(np.array([6.0, 7.0, 5.0])))})
 
 @pytest.fixture(scope="module")
 def room():
-    """Return the exact points (N, 3), float32, of even rows in a room, and the true cosines of incidence."""
-    elevation = np.linspace(REAL.elevations.min(), REAL.elevations.max(), 128)
-    azimuth = -np.pi + 2 * np.pi * np.arange(900) / 900
-    ways = directions(np.tile(elevation, 900), np.repeat(azimuth, 128)).astype(np.float32)
+    """Return the exact points (N, 3), float32, of the sensor's rays in a room, and the true cosines of incidence."""
+    ways = Lidar(REAL, "left", 3).rays(0).directions
     hits = Hits(np.zeros(3), ways, [ROOM])
     return ways * hits.distances[:, None], hits.incidence_cosines()
 
 
 def test_incidence_is_that_of_the_surface_through_the_neighbours(room):
     points, cosines = room
-    worked_out = incidence_cosines(points, 128)
+    worked_out = incidence_cosines(points, REAL)
     assert np.percentile(np.abs(worked_out - cosines), 95) < 0.01
     misses = points.copy()
     misses[::3] = np.nan
-    assert np.isfinite(incidence_cosines(misses, 128)).all()
+    assert np.isfinite(incidence_cosines(misses, REAL)).all()
 
 
 @pytest.mark.parametrize("driver", [Driver(False, False), Driver(True, True)])
@@ -53,7 +51,7 @@ def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
     model = lidar.model
     returns = model.returns(xyz[kept].astype(float), scan["ring"][kept].astype(int), weak_echo(scan["intensity"][kept]))
     off = np.linalg.norm(xyz[kept] - points, axis=1)
-    left = np.linalg.norm(model.corrected(returns, incidence_cosines(points, 128), lidar.unit.values) - points, axis=1)
+    left = np.linalg.norm(model.corrected(returns, incidence_cosines(points, REAL), lidar.unit.values) - points, axis=1)
     assert np.median(off) > (0.002 if driver.distance_correction else 0.01)
     # Behind a driver that corrects the optical centre, the point's direction is not quite that of the ray any more.
     assert np.percentile(left, 95) < (1e-3 if driver.distance_correction else 2e-5)

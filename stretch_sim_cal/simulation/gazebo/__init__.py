@@ -3,6 +3,7 @@
     processes      what of Gazebo is installed, its transport's bindings, the watchdog over `gz sim -s`, the command process
     messages       protobuf's wire format, and the few gz.msgs that are needed
     description    a world file and a robot as Gazebo wants them
+    rays           which rays are cast for a sensor, and the directions along which their ranges are exact
     running        a world in a running Gazebo: its time, joints and lidars
     simulator      all of that with the face of the embedded simulator
 

@@ -14,6 +14,7 @@ from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.robot.urdf import parse_xml
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
+from stretch_sim_cal.simulation.gazebo.rays import grid_for
 from stretch_sim_cal.simulation.setup import SimulationSetup
 from stretch_sim_cal.simulation.true_robot import true_lidar_links
 
@@ -99,18 +100,15 @@ def gazebo_description(
 
 
 def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
-    """Return the xacro's arguments for a lidar with the sensor's rays per turn, rows, range and rate, without noise.
-
-    Gazebo's rows are evenly spaced between the lowest and the highest channel, without the channels' lead and lag;
-    drop-outs, biases and drifting spins are not simulated there.
-    """
+    """Return the xacro's arguments for a lidar of the sensor's range and rate that casts the rays of `grid_for`, exact ones."""
+    grid = grid_for(sensor, lidar)
     return {
         "lidar_type": SENSOR_TYPES[lidar],
         "lidar_rate": sensor.rate,
-        "lidar_columns": str(sensor.azimuth_steps),
-        "lidar_rows": str(sensor.num_channels),
-        "lidar_lowest": float(np.min(sensor.elevations)),
-        "lidar_highest": float(np.max(sensor.elevations)),
+        "lidar_columns": str(grid.columns),
+        "lidar_rows": str(grid.rows),
+        "lidar_lowest": grid.lowest,
+        "lidar_highest": grid.highest,
         "lidar_nearest": min(RAY_START, sensor.range_min),
         "lidar_farthest": sensor.range_max,
         "lidar_noise": 0.0,

@@ -178,11 +178,6 @@ def _records(layout: _Layout, data: memoryview) -> np.ndarray:
     return np.ndarray((layout.height, layout.width), record, data, strides=(row_step, layout.point_step))
 
 
-def points_by_column(cloud: PackedCloud) -> np.ndarray:
-    """Return all points (N, 3) float32 of a cloud column by column, in firing order; misses are not finite."""
-    return cloud.xyz.transpose(1, 0, 2).reshape(-1, 3).astype(np.float32)
-
-
 def clock_time(message: bytes) -> int:
     """Return the simulated time, in ns, of a serialised gz.msgs.Clock."""
     return next((_time(value) for number, value in fields(message) if number == 4), 0)

@@ -212,6 +212,11 @@ class Clouds:
         """The stamp, in ns of simulated time, of the newest cloud that is kept."""
         return self._kept[-1][0] if self._kept else None
 
+    @property
+    def newest_cloud(self) -> bytes:
+        """The newest cloud, serialised; there has to be one."""
+        return self._kept[-1][1]
+
     def listen(self, wanted: bool) -> None:
         """Begin or end to listen."""
         if wanted == self._listening:

@@ -7,6 +7,7 @@
 Simulated time begins when the robot stands stowed in its world and both lidars have been heard.
 """
 
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP, gazebo_description, gazebo_world
 from stretch_sim_cal.simulation.gazebo.processes import Installation, find_gazebo
+from stretch_sim_cal.simulation.gazebo.rays import cast_rays, grid_for
 from stretch_sim_cal.simulation.gazebo.running import NOT_CAST, Clouds, GazeboJoints, RunningWorld
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -34,9 +36,16 @@ FOLDER = "stretch_sim_cal_gazebo_"
 WARM_UP = 3.0
 STOW_TIME = 20.0
 LIDAR_NOTES = {
-    "cpu": "sees collision shapes, all of one reflectivity, and nobody walk; its channels are evenly spaced",
-    "gpu": "sees visuals, all of one reflectivity, and nobody walk; is less exact on slanted surfaces, its channels are evenly spaced",
+    "cpu": "sees collision shapes, all of one reflectivity, and nobody walk",
+    "gpu": "sees visuals, all of one reflectivity, and nobody walk",
 }
+# rad: a cloud's directions are those that are expected of it.
+SAME_DIRECTION = np.deg2rad(0.01)
+# m: returns that are farther than this from what the embedded ray caster sees lie on something else.
+SAME_SURFACE = 0.1
+FEWEST_RETURNS = 100
+# Of a renderer's errors along the published directions, those along the texels' are a twentieth; of another renderer's not.
+BETTER = 0.5
 
 
 class GazeboSimulator:
@@ -63,7 +72,7 @@ class GazeboSimulator:
         self.setup = setup
         self.lidar = installation.lidar(lidar)
         self._generation = installation.generation
-        # What is true is computed in one place for both simulators; no ray is cast for it.
+        # What is true is computed in one place for both simulators.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor
         _check_rate(self.sensor)
@@ -72,6 +81,11 @@ class GazeboSimulator:
         self.notes: list[str] = []
         self._complaints: list[str] = []
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+        grid = grid_for(self.sensor, self.lidar)
+        self._rays = {
+            device: cast_rays(grid, self.lidar, self._described.lidar(device).rays(0).directions.astype(float))
+            for device in SIDES
+        }
         self._world: RunningWorld | None = None
         try:
             self._start(installation, bindings, window)
@@ -123,7 +137,7 @@ class GazeboSimulator:
             return None
         # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave what is
         # too near recognisable.
-        points = messages.points_by_column(messages.packed_cloud(raw))
+        points = self._rays[lidar].points(messages.packed_cloud(raw))
         return published(self._described.lidar(lidar), tick, self.start_time(lidar, tick), points)
 
     def ground_truth(self) -> dict[str, Any]:
@@ -160,6 +174,8 @@ class GazeboSimulator:
         self._stow()
         self._begin_time()
         self._complaints = self._world.complaints
+        for device in SIDES:
+            self._check_rays(device)
 
     def _options(self, window: bool) -> list[str]:
         """Return the options of `gz sim`: without a display it renders by EGL."""
@@ -200,6 +216,37 @@ class GazeboSimulator:
             joints.step(self.period)
         self.joints = joints
 
+    def _check_rays(self, device: str) -> None:
+        """Hold the newest cloud against where its rays should go, and a renderer's ranges against the embedded ray caster's; take
+        the points as Gazebo publishes them, with as much more noise, if they do not fit."""
+        rays, cloud = self._rays[device], messages.packed_cloud(self._clouds[device].newest_cloud)
+        wrong = rays.misdirected(cloud)
+        errors = {"published": np.inf, "sampled": np.inf}
+        if self.lidar == "gpu":
+            ranges = np.linalg.norm(rays.as_published().points(cloud), axis=1)
+            for kind in errors:
+                with np.errstate(invalid="ignore"):
+                    gaps = np.abs(ranges - self._described.distances(device, getattr(rays, kind)))
+                near = gaps < SAME_SURFACE  # not of misses, nor beside an edge
+                errors[kind] = float(np.median(gaps[near])) if near.sum() >= FEWEST_RETURNS else np.inf
+        if wrong > SAME_DIRECTION:
+            cause = f"publishes {np.degrees(wrong):.3f} deg off the rays that it was given"
+        elif self.lidar == "gpu" and not errors["sampled"] < BETTER * errors["published"]:
+            cause = (
+                f"has ranges that do not fit the texels' directions (median {1e3 * errors['sampled']:.2f} mm) than those "
+                f"published ({1e3 * errors['published']:.2f} mm)"
+            )
+        else:
+            return
+        lidar = self._described.lidar(device)
+        more = 1.4826 * errors["published"] if np.isfinite(errors["published"]) else 0.0
+        lidar.sensor = dataclasses.replace(lidar.sensor, range_noise=float(np.hypot(lidar.sensor.range_noise, more)))
+        self._rays[device] = rays.as_published()
+        self._complaints.append(
+            f"Gazebo's {self.lidar} lidar {device} {cause}: its points are taken as it publishes them, with "
+            f"{1e3 * lidar.sensor.range_noise:.1f} mm of noise; expect errors of centimetres on slanted surfaces"
+        )
+
     def _begin_time(self) -> None:
         """Count time from now on, and scans from the next one, for each lidar by its own beat."""
         period = round(self.period * 1e9)
@@ -223,8 +270,8 @@ ITERATIONS = 4
 
 
 def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray) -> np.ndarray:
-    """Return the points of `POINT_DTYPE` that a unit publishes of exact ones (N, 3), float32, in its own frame, column by
-    column, those of misses not finite. `start` is the time in s at which the scan begins."""
+    """Return the points of `POINT_DTYPE` that a unit publishes of exact ones (N, 3), float32, in its own frame and in firing
+    order, those of misses not finite. `start` is the time in s at which the scan begins."""
     sensor, values, model = lidar.sensor, lidar.unit.values, lidar.model
     hit = np.isfinite(xyz).all(axis=1)
     points = np.where(hit[:, None], xyz, 1.0).astype(float)
@@ -249,7 +296,7 @@ def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray) -> np.ndar
     # What is too near for Gazebo's own origin blocks the ray without a return, wherever the unit's begins.
     near = np.linalg.norm(points, axis=1) < sensor.range_min
     distances = np.where(hit & ~near, distances, np.inf).astype(np.float32)
-    cosines = incidence_cosines(np.where(hit[:, None], xyz, np.nan), sensor.num_channels)
+    cosines = incidence_cosines(np.where(hit[:, None], xyz, np.nan), sensor)
     result, _ = lidar.measure(
         Rays(tick, None, nominal, nominal, centres), Echoes(distances, cosines, sensor.reflectivity)
     )
@@ -257,27 +304,38 @@ def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray) -> np.ndar
     return result
 
 
-def incidence_cosines(xyz: np.ndarray, num_channels: int) -> np.ndarray:
-    """Return the cosines (N,) of incidence of rays from the origin to points (N, 3), column by column of `num_channels`,
-    misses not a number: those of the plane through the point and its nearer neighbour in each direction; 1 if there is
-    none."""
-    grid = xyz.reshape(-1, num_channels, 3).astype(float)
+def incidence_cosines(xyz: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """Return the cosines (N,) of incidence of rays from the origin to a scan's points (N, 3) in firing order, misses not a
+    number: those of the plane through the point and its nearer neighbour in each direction; 1 if there is none.
+
+    Neighbours are the channels beside it at the nearest azimuth, and of its own channel the points as far aside as the
+    firings of a level one: near the axis the next few are nearly the same.
+    """
+    steps, channels = len(xyz) // sensor.num_channels, np.arange(sensor.num_channels)
+    column = np.arange(steps)[:, None]
+    turn = -1.0 if sensor.clockwise else 1.0
+    lead = np.rint(turn * sensor.azimuth_offsets / (2 * np.pi / steps)).astype(int)
+    aside = np.clip(np.rint(1.0 / np.maximum(np.cos(sensor.elevations), 1e-3)), 1, max(steps // 8, 1)).astype(int)
+    grid = xyz.reshape(steps, -1, 3).astype(float)[(column - lead) % steps, channels]
+    up = np.roll(grid, -1, axis=1) - grid
+    up[:, -1] = np.nan  # rows do not go around
+    pairs = (
+        (grid[(column + aside) % steps, channels] - grid, grid - grid[(column - aside) % steps, channels]),
+        (up, np.roll(up, 1, axis=1)),
+    )
     edges = []
-    for axis in (0, 1):
-        forward = np.roll(grid, -1, axis) - grid
-        if axis == 1:
-            forward[:, -1] = np.nan  # rows do not go around
-        backward = -np.roll(forward, 1, axis)
-        steps = [
+    for forward, backward in pairs:
+        lengths = [
             np.where(np.isfinite(one).all(-1), np.linalg.norm(one, axis=-1), np.inf) for one in (forward, backward)
         ]
-        edges.append(np.where((steps[0] <= steps[1])[..., None], forward, backward))
-    normals = np.cross(*edges).reshape(-1, 3)
+        edges.append(np.where((lengths[0] <= lengths[1])[..., None], forward, backward))
+    normals = np.cross(*edges)
     with np.errstate(invalid="ignore", divide="ignore"):
-        cosines = np.abs(np.einsum("ni,ni->n", normals, xyz)) / (
-            np.linalg.norm(normals, axis=1) * np.linalg.norm(xyz, axis=1)
+        cosines = np.abs(np.einsum("jci,jci->jc", normals, grid)) / (
+            np.linalg.norm(normals, axis=-1) * np.linalg.norm(grid, axis=-1)
         )
-    return np.where(np.isfinite(cosines), cosines, 1.0).astype(np.float32)
+    cosines = np.where(np.isfinite(cosines), cosines, 1.0).astype(np.float32)
+    return cosines[(column + lead) % steps, channels].ravel()
 
 
 def _turned(azimuths: np.ndarray, vector: np.ndarray) -> np.ndarray:

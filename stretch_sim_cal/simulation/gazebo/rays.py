@@ -1,0 +1,177 @@
+"""The rays of Gazebo's lidars: which are cast for a sensor, and the directions along which their ranges are exact.
+
+A Gazebo lidar casts an even grid of rays. More are cast than the sensor has, and each of the sensor's rays takes the nearest
+one, with that one's own direction, so uneven channels and azimuth offsets are the sensor's.
+
+The CPU lidar casts along the directions that it publishes. `gpu_lidar` does not: gz-rendering's Ogre2GpuRays renders the six
+faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into. That
+range is exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The texels are
+the same in gz-rendering 8 (Harmonic), 9 (Ionic), 10 (Jetty) and the main branch of June 2026: if one of these
+ever differs, it is `face_texels` or `texel_directions` that gets a table by generation.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.unit import directions
+from stretch_sim_cal.simulation.gazebo.messages import PackedCloud
+
+FEWEST_TEXELS, MOST_TEXELS = 128, 1024
+# From more columns than this on, a full turn is rendered with the most texels, which is where directions are densest.
+DENSE_COLUMNS = 4 * (MOST_TEXELS // 2 + 1)
+# Rays per scan: one more costs a renderer 32 bytes of a message, the CPU lidar another ray cast, which takes far longer.
+MOST_RENDERED = 700_000
+CAST_PER_RAY = 2
+# rad: rows are dense enough if every channel has one within this.
+ROW_TOLERANCE = np.deg2rad(0.05)
+# Texels. A ray nearer to a texel's border than this may fall to either side: GPUs round texture coordinates to 1/256, and
+# before gz-rendering#1319 the border of a face may give the range of the opposite one.
+BORDER = 0.01
+# rad. A ray on a border is taken only if no other is this near.
+DETOUR = np.deg2rad(0.5)
+# rad. By so much the rendered rows begin lower and end higher: a row at 0 or 45 deg would lie on borders all along.
+ROWS_BEYOND = np.deg2rad((0.011, 0.017))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The rays of a full turn as Gazebo takes them: `columns` from -pi on, `rows` evenly from `lowest` to `highest` (rad)."""
+
+    columns: int
+    rows: int
+    lowest: float
+    highest: float
+
+    @property
+    def row_step(self) -> float:
+        """The angle from row to row, in rad."""
+        return (self.highest - self.lowest) / max(self.rows - 1, 1)
+
+    def directions(self) -> np.ndarray:
+        """Return the directions (rows, columns, 3) along which Gazebo publishes."""
+        elevations = self.lowest + self.row_step * np.arange(self.rows)
+        azimuths = -np.pi + 2 * np.pi / self.columns * np.arange(self.columns)
+        return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
+
+    def face_texels(self) -> int:
+        """Return how many texels each side of a cube's face has: the least power of two that is not below the rays per 90 deg
+        (int, as Ogre2GpuRays counts them)."""
+        turn = 2 * np.pi * (1 - 1 / self.columns)
+        height = self.highest - self.lowest
+        across = int(np.pi / 2 / turn * self.columns) if turn >= np.pi / 2 else self.columns
+        upright = int(np.pi / 2 / height * self.rows) if height >= np.pi / 2 else self.rows
+        power = 1 << (max(across, upright) - 1).bit_length()
+        return min(max(power, FEWEST_TEXELS), MOST_TEXELS)
+
+
+def grid_for(sensor: Sensor, lidar: str) -> Grid:
+    """Return the grid that a "cpu" or "gpu" lidar casts for a sensor: the fewest rows of which one is within `ROW_TOLERANCE`
+    of every channel, or those that come nearest to that within `MOST_RENDERED` or `CAST_PER_RAY`."""
+    turns = -(-DENSE_COLUMNS // sensor.azimuth_steps) if lidar == "gpu" else 1
+    columns = turns * sensor.azimuth_steps
+    below, above = ROWS_BEYOND if lidar == "gpu" else (0.0, 0.0)
+    lowest, highest = float(np.min(sensor.elevations) - below), float(np.max(sensor.elevations) + above)
+    least = len(np.unique(sensor.elevations))
+    most = MOST_RENDERED // columns if lidar == "gpu" else CAST_PER_RAY * least
+    grids = [Grid(columns, rows, lowest, highest) for rows in range(least, max(least, most) + 1)]
+    gaps = [_largest_gap(grid, sensor.elevations) for grid in grids]
+    dense = (grid for grid, gap in zip(grids, gaps, strict=True) if gap <= ROW_TOLERANCE)
+    return next(dense, grids[int(np.argmin(gaps))])
+
+
+def _largest_gap(grid: Grid, elevations: np.ndarray) -> float:
+    if not grid.row_step:
+        return 0.0
+    rows = (elevations - grid.lowest) / grid.row_step
+    return float(np.abs(rows - np.rint(rows)).max() * grid.row_step)
+
+
+def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the unit directions (..., 3) of the centres of the texels that rays (..., 3) fall into, for `texels` on a side of
+    a cube's face, and how far (...) each ray is from its texel's border, in texels.
+
+    The face is that of the largest component; on it the other two, divided by that one, are cut into even steps.
+    """
+    on_cube = rays / np.abs(rays).max(axis=-1, keepdims=True)
+    across = np.abs(on_cube) < 1.0
+    places = 0.5 * texels * (on_cube + 1.0)
+    whole = np.clip(np.floor(places), 0, texels - 1)
+    centres = np.where(across, 2.0 / texels * (whole + 0.5) - 1.0, on_cube)
+    border = np.where(across, 0.5 - np.abs(places - whole - 0.5), 0.5).min(axis=-1)
+    border = np.where(across.sum(axis=-1) < 2, 0.0, border)  # on an edge of the cube
+    return centres / np.linalg.norm(centres, axis=-1, keepdims=True), border
+
+
+@dataclass(frozen=True)
+class CastRays:
+    """The rays of a grid that stand for those of a sensor, N in firing order.
+
+    `index` (N,) counts the grid's rays row by row, `published` (N, 3) and `sampled` (N, 3) are the unit directions along
+    which Gazebo publishes them and along which their ranges are exact. `exact` is false once that was found not to hold:
+    points are then taken as they are published.
+    """
+
+    index: np.ndarray
+    published: np.ndarray
+    sampled: np.ndarray
+    exact: bool = True
+
+    @property
+    def shared(self) -> float:
+        """The share of rays that go where an earlier one goes: there is no denser direction."""
+        rounded = np.round(self.sampled * 1e8).astype(np.int64)
+        return 1.0 - len(np.unique(rounded.view(f"V{rounded.itemsize * 3}"))) / len(rounded)
+
+    def points(self, cloud: PackedCloud) -> np.ndarray:
+        """Return the points (N, 3) float32 of these rays of a cloud; those of misses are not finite."""
+        x, y, z = (cloud.records[name].reshape(-1)[self.index] for name in "xyz")
+        given = np.stack([x, y, z], axis=1).astype(np.float32)
+        if not self.exact:
+            return given
+        with np.errstate(invalid="ignore", over="ignore"):
+            ranges = np.sqrt((given.astype(float) ** 2).sum(axis=1))
+            points = (self.sampled * ranges[:, None]).astype(np.float32)
+        points[~np.isfinite(given).all(axis=1)] = np.inf
+        return points
+
+    def misdirected(self, cloud: PackedCloud) -> float:
+        """Return the largest angle, in rad, between the returns of a cloud and the directions in which they should lie."""
+        given = replace(self, exact=False).points(cloud).astype(float)
+        hit = np.isfinite(given).all(axis=1) & given.any(axis=1)
+        ways = given[hit] / np.linalg.norm(given[hit], axis=1, keepdims=True)
+        return float(np.linalg.norm(ways - self.published[hit], axis=1).max(initial=0.0))
+
+    def as_published(self) -> "CastRays":
+        """Return the same rays with the points that Gazebo publishes."""
+        return replace(self, exact=False)
+
+
+def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray) -> CastRays:
+    """Return the rays of the grid of a "cpu" or "gpu" lidar whose true directions are nearest to `wanted` (N, 3) ones.
+
+    Of rays on the border of two texels it cannot be told which of them they see: they are taken only if no other is near.
+    """
+    published = grid.directions()
+    sampled, border = published, np.full(published.shape[:2], 0.5)
+    if lidar == "gpu":
+        sampled, border = texel_directions(published, grid.face_texels())
+    elevations = np.arcsin(np.clip(wanted[:, 2], -1.0, 1.0))
+    column = np.rint((np.arctan2(wanted[:, 1], wanted[:, 0]) + np.pi) / (2 * np.pi / grid.columns)).astype(int)
+    row = (
+        np.rint((elevations - grid.lowest) / grid.row_step).astype(int) if grid.row_step else np.zeros(len(wanted), int)
+    )
+    nearest, index = np.full(len(wanted), np.inf), np.zeros(len(wanted), dtype=np.int64)
+    # Near the axis a texel is many columns wide: there the next ray that is off its border is further aside.
+    wide = 2 * np.pi / grid.columns * np.cos(elevations)
+    reach = np.clip(np.rint(np.pi / 2 / MOST_TEXELS / np.maximum(wide, 1e-9)), 1, grid.columns // 8).astype(int)
+    for down in (0, -1, 1):
+        for aside in (0, -1, 1, -reach, reach):
+            rows, columns = np.clip(row + down, 0, grid.rows - 1), (column + aside) % grid.columns
+            distance = ((sampled[rows, columns] - wanted) ** 2).sum(axis=1)
+            distance[border[rows, columns] < BORDER] += DETOUR**2
+            better = distance < nearest
+            nearest[better] = distance[better]
+            index[better] = (rows * grid.columns + columns)[better]
+    return CastRays(index, published.reshape(-1, 3)[index], sampled.reshape(-1, 3)[index])
