@@ -23,7 +23,7 @@ from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import BASE_LINK, FOOTPRINT_LINK
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -52,7 +52,8 @@ def pairs(robot: EmbeddedSimulator, count: int, first: int = 0) -> list[tuple[np
 def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile, np.ndarray, np.ndarray]:
     """Return the calibration of a robot, where its left lidar is described, and footprint_from_base."""
     left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
-    footprint = link_transform(parse_urdf(robot.nominal_description), {}, BASE_LINK, FOOTPRINT_LINK)
+    profile = stretch_profile()
+    footprint = link_transform(parse_urdf(robot.nominal_description), {}, profile.base_frame, profile.footprint_frame)
     method = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
     for pair in pairs(robot, 20):
         method.add(*pair)
@@ -111,6 +112,10 @@ class Drawn:
         self._place = self._left = self._count = 0
         self._effect: dict[str, np.ndarray] = {}
 
+    def leave(self) -> None:
+        """Drive to another place before the next look."""
+        self._left = 0
+
     def look(self, shift: dict[str, np.ndarray]) -> Look:
         if not self._left:
             self._place, self._left = self._place + 1, int(self._random.integers(1, 2 * PER_PLACE))
@@ -144,14 +149,17 @@ def noticed(watch: Watch, look: Look) -> bool:
 
 
 def delays(
-    found: dict[str, np.ndarray], factor: float, size: float, columns: slice, runs: int, after: int
+    found: dict[str, np.ndarray], factor: float, size: float, columns: slice, runs: int, after: int, drives: bool
 ) -> np.ndarray:
-    """Return after how many looks a shift in a direction of its own is noticed that comes after so many looks."""
+    """Return after how many looks a shift in a direction of its own is noticed that comes after so many looks, while the robot
+    stands or (`drives`) on its way to another place."""
     result = []
     for run in range(runs):
         watch, robot = Watch(PERIOD), Drawn(found, factor, 1000 + run)
         for _ in range(after):
             watch.add(robot.look({}))
+        if drives:
+            robot.leave()
         direction = np.random.default_rng(run).normal(size=3)
         shift = np.zeros(6)
         shift[columns] = size * direction / np.linalg.norm(direction)
@@ -167,18 +175,18 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=40)
     args = parser.parse_args()
     found, factors = scatter(args.sensor, args.rooms), (1.0, 3.0)
-    print(f"{'scatter times':<44}" + "".join(f"{factor:>18g}" for factor in factors))
+    print(f"{'scatter times':<48}" + "".join(f"{factor:>18g}" for factor in factors))
     rates = [false_alarms(found, factor, args.months) for factor in factors]
-    print(f"{'false alarms a month':<44}" + "".join(f"{rate:>18.2f}" for rate in rates))
+    print(f"{'false alarms a month':<48}" + "".join(f"{rate:>18.2f}" for rate in rates))
     for what, size, columns in (
         ("0.2 deg", ANGLE, slice(3, 6)), ("0.3 deg", 1.5 * ANGLE, slice(3, 6)), ("5 mm", LENGTH, slice(0, 3)),
         ("10 mm", 2 * LENGTH, slice(0, 3)),
     ):  # fmt: skip
-        for after in (1, 150):
-            found_after = [delays(found, factor, size, columns, args.runs, after) for factor in factors]
-            name = f"{what}, after {after} looks: median, 90 %, most"
+        for after, drives in ((1, False), (1, True), (150, False), (150, True)):
+            found_after = [delays(found, factor, size, columns, args.runs, after, drives) for factor in factors]
+            name = f"{what}, {after} looks, {'drives' if drives else 'stands'}: median, 90 %, most"
             texts = [f"{np.median(d):.0f}, {np.percentile(d, 90):.0f}, {d.max():.0f}" for d in found_after]
-            print(f"{name:<44}" + "".join(f"{text:>18}" for text in texts))
+            print(f"{name:<48}" + "".join(f"{text:>18}" for text in texts))
     return 0
 
 

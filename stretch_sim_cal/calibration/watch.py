@@ -9,11 +9,14 @@ they are no independent evidence. A place has an effect of its own, normal with 
 the scatter of the places themselves and never taken for smaller than a prior one. The evidence of a place is that of the mean
 of its last looks, and it is bounded however long the robot stands there; that of several places adds up:
 
-    S = max(0, S of the places before) + max_k  d / (G + R_k) * (m_k - d / 2)
+    S = max(0, S of the places before) + max_k  d / (V_k + R_k) * (m_k - e_k - d / 2)
 
-with the shift `d` that is looked for, the mean `m_k` of the last k looks along a direction, its variance `R_k`, and the places'
-variance `G`. The exponential of each summand has expectation 1 while nothing has changed, so with the threshold
-ln(directions * looks a month * WINDOW) there is less than about one false alarm a month.
+with the shift `d` that is looked for, the mean `m_k` of the looks at this place since the k-th along a direction, and its
+variance `R_k`. What the place does to them is what its looks before the k-th show, `e_k` with variance `V_k`; without any, 0 with
+the places' variance `G`. So a change while the robot stands is noticed in a look or two, whatever places do. Since what a place
+does may change a little (somebody moves a chair), V_k is never taken for less than WANDER^2 G. The exponential of each summand
+has expectation 1 or less while nothing has changed, so with the threshold ln(directions * looks a month * WINDOW) there is less
+than about one false alarm a month.
 
 The stored calibration has an error of its own, which is in every look. The median of the first places tells it, and is taken
 off as far as it is small.
@@ -26,7 +29,7 @@ for all of them: it counts with the place's effect, and places do not add up.
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -35,7 +38,8 @@ from stretch_sim_cal.calibration.mounts.rays import PosedSample
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
-WINDOW = 10  # looks of one place that count
+WINDOW = 10  # looks within which a change is to be noticed, and that may be its first
+WANDER = 0.5  # of a place's standard deviation: how much what it does changes while the robot stands there
 MONTH = 30 * 86400.0  # s
 LENGTH, ANGLE = 5e-3, math.radians(0.2)  # the shifts (m, rad) that are looked for
 # Of a place's effect beforehand (m, rad; one standard deviation): twice what generated rooms do to realistic lidars
@@ -191,23 +195,62 @@ class Panorama:
         return bool(np.mean(apart < SAME_WITHIN * np.maximum(1.0, self._ranges[both])) > SAME_SHARE)
 
 
-@dataclass
-class Standing:
-    """The last looks at one place, for one block: residuals (n,) and covariances (n, n)."""
+COUNT, NEXT, VARIANCE, RESIDUAL = 0, 1, 2, slice(3, None)  # columns of the sums of looks
 
-    place: int
-    residuals: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
-    covariances: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
-    stamps: deque = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+class Standing:
+    """The looks at one place, for one block with residuals (n,), tested along directions (M, n).
+
+    Kept are their sums (M, 3 + n) up to each of the last looks: how many, the stamp of the look after, the variances along the
+    direction, the residuals; and those up to where, for each direction, a change has most likely begun."""
+
+    def __init__(self, place: int, directions: np.ndarray):
+        self.place, self._directions = place, directions
+        self._upto = deque([np.zeros((len(directions), 3 + directions.shape[1]))], maxlen=WINDOW + 1)
+        self._kept: np.ndarray | None = None
+        self._traces: deque[float] = deque(maxlen=WINDOW)
+        self.last: tuple[np.ndarray, np.ndarray] | None = None
+
+    def add(self, stamp: float, residual: np.ndarray, covariance: np.ndarray) -> None:
+        """Take a look's residual (n,) and covariance (n, n)."""
+        sums = self._upto[-1].copy()
+        self._upto[-1][:, NEXT] = stamp
+        sums[:, COUNT] += 1
+        sums[:, VARIANCE] += np.einsum("di,ij,dj->d", self._directions, covariance, self._directions)
+        sums[:, RESIDUAL] += residual
+        self._upto.append(sums)
+        self._traces.append(float(np.trace(covariance)) / len(residual))
+        self.last = residual, covariance
+
+    def before(self) -> np.ndarray:
+        """Return the sums (C, M, 3 + n) of the looks before each change that may be."""
+        return np.stack([*list(self._upto)[:-1], *([] if self._kept is None else [self._kept])])
+
+    def since(self, before: np.ndarray) -> np.ndarray:
+        """Return the sums of the looks that are not in `before`."""
+        return self._upto[-1] - before
+
+    def keep(self, before: np.ndarray) -> None:
+        """Remember the sums (M, 3 + n) before the most likely change by direction."""
+        self._kept = before
+
+    def along(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the means and their variances (..., M) along the directions; the variance of no look is infinite."""
+        counts = sums[..., COUNT]
+        some = np.maximum(counts, 1.0)
+        means = (sums[..., RESIDUAL] * self._directions).sum(axis=-1) / some
+        return means, np.where(counts > 0, sums[..., VARIANCE] / some**2, np.inf)
 
     @property
     def mean(self) -> np.ndarray:
-        return np.mean(self.residuals, axis=0)
+        """Of the last looks, (n,)."""
+        sums = self.since(self._upto[0])[0]
+        return sums[RESIDUAL] / sums[COUNT]
 
     @property
     def variance(self) -> float:
         """Of the mean, the mean over its components."""
-        return float(np.trace(np.sum(self.covariances, axis=0))) / len(self.residuals) ** 2 / len(self.residuals[0])
+        return sum(self._traces) / len(self._traces) ** 2
 
 
 @dataclass(frozen=True)
@@ -247,6 +290,7 @@ class BlockTest:
         self._sums = self._before.copy()
         self.changed = False  # whether the shift that is looked for is there
         self._common = np.zeros(len(self.directions))
+        self._scale, self.place_variance = 1.0, self._scatter_of_places()
 
     def add(
         self, stamp: float, place: int, residual: np.ndarray, covariance: np.ndarray, common: np.ndarray | None = None
@@ -258,31 +302,33 @@ class BlockTest:
         if self._now is not None and self._now.place != place:
             self._leave()
         if self._now is None:
-            self._now = Standing(place)
-        elif self._now.residuals:
-            expected = np.diag(covariance + self._now.covariances[-1])
-            self._within.extend((residual - self._now.residuals[-1]) ** 2 / expected)
-        self._now.residuals.append(residual)
-        self._now.covariances.append(covariance)
-        self._now.stamps.append(stamp)
-        self._sums = np.minimum(self._before + self._evidence()[0], CAP * self.threshold)
+            self._now = Standing(place, self.directions)
+        elif self._now.last is not None:
+            expected = np.diag(covariance + self._now.last[1])
+            self._within.extend((residual - self._now.last[0]) ** 2 / expected)
+            self._scale = self._scatter_of_looks()
+        self._now.add(stamp, residual, covariance)
+        ratios, before, _ = self._evidence()
+        self._now.keep(before)
+        self._sums = np.minimum(self._before + ratios, CAP * self.threshold)
         # What was noticed is not taken back by a look or two that say less.
         self.changed = self._sums.max() >= (OVER * self.threshold if self.changed else self.threshold)
 
     def _leave(self) -> None:
         """The robot goes: what its place said is added up."""
-        sums, began = self._sums, self._evidence()[1]
+        sums, began = self._sums, self._evidence()[1][:, NEXT]
         for index, value in enumerate(sums):
             if value <= 0.0:
                 self._began[index] = None
             elif self._began[index] is None:
-                self._began[index] = self._now.stamps[began[index]]
+                self._began[index] = float(began[index])
         if self.block.adds_up:
             self._before = np.maximum(sums, 0.0)
         if self._last is not None:
             step = self._now.mean - self._last.mean
             explained = self._scale * (self._now.variance + self._last.variance)
             self._steps.append(float(step @ step) / len(step) / 2.0 / QUARTILES[len(step)] - explained / 2.0)
+            self.place_variance = self._scatter_of_places()
         if self.block.adds_up and len(self._first) < OFFSET_PLACES and not self.changed:
             self._first.append(self._now.mean)
             if len(self._first) >= PLACES_NEEDED:
@@ -290,27 +336,28 @@ class BlockTest:
                 self._offset = np.clip(np.median(self._first, axis=0), -bound, bound)
         self._last, self._now = self._now, None
 
-    def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log-likelihood ratio of the present place along each direction, and from which of its looks on."""
-        along = (np.array(self._now.residuals)[::-1] - self._offset) @ self.directions.T
-        covariances = np.array(self._now.covariances)[::-1]
-        spread = np.einsum("di,kij,dj->kd", self.directions, covariances, self.directions)
-        counts = np.arange(1, len(along) + 1)[:, None]
-        means, variances = np.cumsum(along, axis=0) / counts, self._scale * np.cumsum(spread, axis=0) / counts**2
+    def _evidence(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the log-likelihood ratio (M,) of the present place along each direction, the sums before the change that it is
+        of, and the variance (M,) of the mean since."""
+        before, alike = self._now.before(), self.place_variance + self._common
+        offset = self.directions @ self._offset
+        means, variances = self._now.along(self._now.since(before))
+        earlier, of_earlier = self._now.along(before)
+        known = alike / (alike + self._scale * of_earlier)  # 0 without looks before, 1 with many
+        effect = known * (earlier - offset)
+        total = np.maximum(1.0 - known, WANDER**2) * alike + self._scale * variances
         shift = self.block.shift
-        ratios = shift / (self.place_variance + self._common + variances) * (means - shift / 2.0)
-        best = ratios.argmax(axis=0)
-        return ratios[best, np.arange(len(best))], len(along) - 1 - best
+        ratios = shift / total * (means - offset - effect - shift / 2.0)
+        best = ratios.argmax(axis=0), np.arange(len(alike))
+        return ratios[best], before[best], total[best]
 
-    @property
-    def _scale(self) -> float:
-        """How many times larger the looks of one place scatter than their covariance says; at least 1."""
+    def _scatter_of_looks(self) -> float:
+        """Return how many times larger the looks of one place scatter than their covariance says; at least 1."""
         enough = len(self._within) >= STEPS_NEEDED
         return max(1.0, float(np.median(self._within)) / MEDIAN) if enough else 1.0
 
-    @property
-    def place_variance(self) -> float:
-        """Of a place's effect: the prior one, or what the places themselves show if that is more."""
+    def _scatter_of_places(self) -> float:
+        """Return the variance of a place's effect: the prior one, or what the places themselves show if that is more."""
         prior = self.block.place**2
         if len(self._steps) < PLACES_NEEDED:
             return FIRST**2 * prior
@@ -320,21 +367,17 @@ class BlockTest:
 
     def state(self) -> State:
         """Return what is known now."""
-        worst = int(np.argmax(self._sums))
-        residuals = self._now.residuals if self._now else []
-        if not residuals:
+        if self._now is None:
             return State(self.block, HOLDS, 0.0, 0.0, None, self.block.shift)
-        evidence, first = self._evidence()
+        worst = int(np.argmax(self._sums))
+        _, before, variances = self._evidence()
+        since_then = self._now.since(before)[worst]
         changed = self.changed
-        start = int(first[worst])
-        used = np.array(residuals)[start:]
-        spread = sum(self.directions[worst] @ r @ self.directions[worst] for r in list(self._now.covariances)[start:])
-        alike = self.place_variance + self._common[worst]
-        deviation = math.sqrt(alike + self._scale * spread / len(used) ** 2)
-        value = used.mean(axis=0)
-        size = float(np.linalg.norm(value)) if changed else float(np.linalg.norm(self._now.mean))
-        since = self._began[worst] or self._now.stamps[start] if changed else None
-        settled = alike + self._scale * max(float(np.trace(r)) / len(r) for r in self._now.covariances) / WINDOW
+        size = float(np.linalg.norm(since_then[RESIDUAL] / since_then[COUNT] if changed else self._now.mean))
+        since = self._began[worst] or float(before[worst, NEXT]) if changed else None
+        deviation = math.sqrt(variances[worst])
+        alike, last = self.place_variance + self._common[worst], self._now.last[1]
+        settled = alike + self._scale * float(np.trace(last)) / len(last) / WINDOW
         # The shift s for which WINDOW looks give the threshold: d / V (s - d / 2) = h, in the direction worst covered.
         noticeable = (self.threshold * settled / self.block.shift + self.block.shift / 2.0) / math.cos(
             math.radians(28.0)

@@ -8,6 +8,7 @@ import base64
 import html
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -18,12 +19,14 @@ from matplotlib.collections import PolyCollection
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import FRONT
-from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.harness.captured_clouds import CapturedClouds, placed
+from stretch_sim_cal.harness.clouds_3d import turnable
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
 
@@ -74,14 +77,49 @@ def _thinned(points: np.ndarray) -> np.ndarray:
     return points[::step]
 
 
-def clouds_before_and_after(left: np.ndarray, right_before: np.ndarray, right_after: np.ndarray) -> bytes:
+def drawn(title: str, draw: Callable[[], bytes | str]) -> str:
+    """Return what `draw` gives, a picture or a part of a page, as a part under its title; if its data is missing, a sentence."""
+    try:
+        shown = draw()
+    except InputError as error:
+        return f"<h2>{html.escape(title)}</h2><p>Not drawn: {html.escape(str(error))}</p>"
+    return image(title, shown) if isinstance(shown, bytes) else f"<h2>{html.escape(title)}</h2>{shown}"
+
+
+def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
+    """Return both clouds before and after as a part of a page: to be turned, and as pictures."""
+    before, after, points = seen.poses_before(old), seen.poses(new), seen.points(new)
+    now = placed(points, after)
+    # The picture has the left cloud where it is now, so that only the right one moves.
+    then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
+    spot = _telling_spot(now["left"], then, now["right"])
+    picture = clouds_before_and_after(now["left"], then, now["right"], spot)
+    said = (
+        "The lidars' own errors (range, angles), which the calibration has found along, are taken out in both."
+        if seen.errors_known(new)
+        else "The points are as the lidars sent them: of each lidar's own errors (range, angles) nothing is known."
+    )
+    return f"<p>{said}</p>{turnable(points, before, after, spot)}{image('The same as pictures', picture)}"
+
+
+def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
+    """Draw the floor's residuals under a calibration."""
+    if file.footprint_from_base is None:
+        raise InputError("there is no floor in the calibration")
+    points = placed(seen.points(file), seen.poses(file))
+    return floor_residuals(apply(file.footprint_from_base, np.vstack(list(points.values()))))
+
+
+def clouds_before_and_after(
+    left: np.ndarray, right_before: np.ndarray, right_after: np.ndarray, spot: np.ndarray | None = None
+) -> bytes:
     """Draw both lidars' points (N, 3) in base_link, the right ones as first guessed and as calibrated.
 
     Top row from above, middle row from the side, bottom row a wall enlarged: a slice in which a disagreement of the
-    lidars shows as two lines instead of one.
+    lidars shows as two lines instead of one, at `spot` (3,) or where it shows best.
     """
     figure, axes = plt.subplots(3, 2, figsize=(11, 14.5))
-    height, spot = _telling_spot(left, right_before, right_after)
+    *spot, height = _telling_spot(left, right_before, right_after) if spot is None else spot
     for column, (right, title) in enumerate(
         [(right_before, "before: as described"), (right_after, "after: as calibrated")]
     ):
@@ -107,8 +145,8 @@ def clouds_before_and_after(left: np.ndarray, right_before: np.ndarray, right_af
     return as_png(figure)
 
 
-def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return a height and a place (x, y) to enlarge: a wall that both lidars see, moved most across itself."""
+def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Return a place (3,) to enlarge: a wall that both lidars see, moved most across itself."""
     best = (-1.0, 1.0, np.zeros(2))
     for height in SLICE_HEIGHTS:
         seen_left = left[np.abs(left[:, 2] - height) < SLICE, :2]
@@ -126,7 +164,7 @@ def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> tu
             across = float(np.abs(moved[inside] @ axes[:, 0]).mean())
             if across > best[0]:
                 best = (across, height, seen_right[inside].mean(axis=0))
-    return best[1], best[2]
+    return np.array([*best[2], best[1]])
 
 
 def floor_residuals(points: np.ndarray, cell: float = 0.1, reach: float = 4.0) -> bytes:
@@ -258,7 +296,7 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
         ("body_shape", "Body shape at every pose", _outlines),
     ):
         if stage in verdict.scenario.stages:
-            parts.append(_picture(title, draw, files))
+            parts.append(drawn(title, partial(draw, files)))
     parts.append(_details(verdict, files))
     return write_page(files.report, verdict.scenario.name, parts)
 
@@ -314,48 +352,12 @@ def _frame_said(verdict: Verdict) -> str:
     )
 
 
-def _picture(title: str, draw: Callable[[RunFiles], bytes], files: RunFiles) -> str:
-    try:
-        return image(title, draw(files))
-    except InputError as error:
-        return f"<h2>{html.escape(title)}</h2><p>Not drawn: {html.escape(str(error))}</p>"
-
-
-def _captured(files: RunFiles) -> tuple[np.ndarray, np.ndarray]:
-    if not files.clouds.is_file():
-        raise InputError("the run ended before clouds were captured")
-    with np.load(files.clouds, allow_pickle=False) as arrays:
-        return arrays["left"], arrays["right"]
-
-
-def _calibrated(files: RunFiles, wanted: str) -> np.ndarray:
-    value = getattr(CalibrationFile.load(files.calibration), wanted) if files.calibration.is_file() else None
-    if value is None:
-        raise InputError(f"the run ended without {wanted} in the calibration file")
-    return value
-
-
-def _clouds(files: RunFiles) -> bytes:
-
-    left, right = _captured(files)
-    truth = load_truth(files.truth)
-    base_from_left = truth.nominal_base_link_from_lidar_left
-    estimate = _calibrated(files, "right_to_left")
-    return clouds_before_and_after(
-        apply(base_from_left, left),
-        apply(truth.nominal_base_link_from_lidar_right, right),
-        apply(base_from_left @ estimate, right),
-    )
+def _clouds(files: RunFiles) -> str:
+    return clouds(CapturedClouds.load(files), CalibrationFile.load_or_empty(files.calibration))
 
 
 def _floor(files: RunFiles) -> bytes:
-
-    left, right = _captured(files)
-    described = load_truth(files.truth).nominal_base_link_from_lidar_left
-    footprint_from_base = _calibrated(files, "footprint_from_base")
-    footprint_from_left = footprint_from_base @ left_pose(CalibrationFile.load(files.calibration), described)
-    right_in_left = apply(_calibrated(files, "right_to_left"), right)
-    return floor_residuals(apply(footprint_from_left, np.vstack([left, right_in_left])))
+    return floor_picture(CapturedClouds.load(files), CalibrationFile.load_or_empty(files.calibration))
 
 
 def _mounts(files: RunFiles) -> bytes:

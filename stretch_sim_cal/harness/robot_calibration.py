@@ -2,9 +2,8 @@
 it against what was there before, as a table and as a page."""
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.harness.captured_clouds import CapturedClouds
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
 from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session
 from stretch_sim_cal.harness.scenario import STAGES
@@ -102,8 +101,7 @@ def _present(
 def keep_clouds(session: Session, look: LiveLook) -> None:
     """Keep the clouds of the first look, for the page."""
     arrays = {
-        side: np.concatenate([pair[index][:, :3] for pair in look.pairs])
-        for index, side in enumerate(("left", "right"))
+        side: np.concatenate([pair[index] for pair in look.pairs]) for index, side in enumerate(("left", "right"))
     }
     poses = {f"base_from_{side}": pose for side, pose in look.base_from_lidar.items()}
     write_atomic(session.files.clouds, lambda stream: np.savez_compressed(stream, **arrays, **poses))
@@ -200,7 +198,12 @@ def advice(session: Session) -> list[str]:
 
 def write_page_of(session: Session, profile: RobotProfile) -> Path:
     """Write the session's page and return its path; a picture whose data is missing is left out with a sentence."""
-    from stretch_sim_cal.harness.report import write_page  # matplotlib takes half a second to import
+    from stretch_sim_cal.harness.report import (  # matplotlib takes half a second
+        clouds,
+        drawn,
+        floor_picture,
+        write_page,
+    )
 
     rows = table(session)
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
@@ -219,60 +222,15 @@ def write_page_of(session: Session, profile: RobotProfile) -> Path:
         "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
     ]
     for title, draw in (
-        ("Both clouds before and after", _draw_clouds),
-        ("Floor residuals", _draw_floor),
-        ("The robot as it is seen with the lidars as described, and as found", partial(_draw_mounts, profile=profile)),
+        ("Both clouds before and after", lambda: clouds(CapturedClouds.load(session.files), session.new, session.old)),
+        ("Floor residuals", lambda: floor_picture(CapturedClouds.load(session.files), session.new)),
+        ("The robot as it is seen with the lidars as described, and as found", lambda: _mounts(session, profile)),
     ):
-        parts.append(_drawn(title, draw, session))
+        parts.append(drawn(title, draw))
     return write_page(session.folder / "report.html", f"Calibration of {session.robot_id}", parts)
 
 
-def _drawn(title: str, draw: Callable[[Session], bytes], session: Session) -> str:
-    from stretch_sim_cal.harness.report import image
-
-    try:
-        return image(title, draw(session))
-    except InputError as error:
-        return f"<h2>{html.escape(title)}</h2><p>Not drawn: {html.escape(str(error))}</p>"
-
-
-def _clouds(session: Session) -> dict[str, np.ndarray]:
-    path = session.files.clouds
-    if not path.is_file():
-        raise InputError("no clouds were kept")
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def _aligned(session: Session) -> np.ndarray:
-    if session.new.right_to_left is None:
-        raise InputError("the lidars are not aligned")
-    return session.new.right_to_left
-
-
-def _draw_clouds(session: Session) -> bytes:
-    from stretch_sim_cal.harness.report import clouds_before_and_after
-
-    seen, new, old = _clouds(session), _aligned(session), session.old.right_to_left
-    left, right = seen["base_from_left"], seen["base_from_right"]
-    before = right if old is None else left @ old
-    return clouds_before_and_after(
-        apply(left, seen["left"]), apply(before, seen["right"]), apply(left @ new, seen["right"])
-    )
-
-
-def _draw_floor(session: Session) -> bytes:
-    from stretch_sim_cal.harness.report import floor_residuals
-
-    seen, file = _clouds(session), session.new
-    if file.footprint_from_base is None:
-        raise InputError("there is no floor")
-    footprint_from_left = file.footprint_from_base @ left_pose(file, seen["base_from_left"])
-    right = apply(_aligned(session), seen["right"])
-    return floor_residuals(apply(footprint_from_left, np.vstack([seen["left"], right])))
-
-
-def _draw_mounts(session: Session, profile: RobotProfile) -> bytes:
+def _mounts(session: Session, profile: RobotProfile) -> bytes:
     from stretch_sim_cal.harness.report import mounts_before_and_after
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at

@@ -8,10 +8,11 @@ import numpy as np
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import changes
-from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.zones import Zones
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.harness.captured_clouds import CapturedClouds, placed
 from stretch_sim_cal.harness.processes import Echo, RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import read_dataset
@@ -22,16 +23,6 @@ from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.view import View
 
 OUTLINE_CORNERS = 180
-
-
-def described_poses(files: RunFiles) -> dict[str, np.ndarray]:
-    """Return base_link_from_lidar (4, 4) by side as the description has them: as they were kept with the clouds, or, in a
-    simulation, as the simulator says. Raises `InputError` if neither is there."""
-    with np.load(files.clouds, allow_pickle=False) as arrays:
-        if "base_from_left" in arrays:
-            return {side: arrays[f"base_from_{side}"] for side in ("left", "right")}
-    truth = load_truth(files.truth)
-    return {"left": truth.nominal_base_link_from_lidar_left, "right": truth.nominal_base_link_from_lidar_right}
 
 
 class RunView:
@@ -73,19 +64,12 @@ class RunView:
             except InputError as error:
                 self._view.say(str(error), level="WARN")
 
-    def _seen(self) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        if not self._files.clouds.is_file():
-            raise InputError("no clouds were captured yet")
-        with np.load(self._files.clouds, allow_pickle=False) as arrays:
-            return arrays["left"], arrays["right"], described_poses(self._files)
-
     def _clouds(self) -> None:
-        left, right, described = self._seen()
+        seen = CapturedClouds.load(self._files)
         self._view.stage("described")
-        self._view.clouds("before", apply(described["left"], left), apply(described["right"], right))
+        self._view.clouds("before", **placed(seen.points(), seen.described))
 
     def _calibration(self) -> None:
-        left, right, described = self._seen()
         file = CalibrationFile.load(self._files.calibration)
         mounts = stored_mounts(file)
         stage = "mounts" if mounts is not None else "floor" if file.floor_plane is not None else "alignment"
@@ -96,10 +80,11 @@ class RunView:
                 self._view.series(f"{known.what}_deg", float(np.degrees(known.after[1])))
         if file.right_to_left is None:
             return
-        base_from_left = left_pose(file, described["left"])
-        in_base = np.concatenate([apply(base_from_left, left), apply(base_from_left @ file.right_to_left, right)])
-        self._view.clouds("after", in_base[: len(left)], in_base[len(left) :])
+        seen = CapturedClouds.load(self._files)
+        points = placed(seen.points(file), seen.poses(file))
+        self._view.clouds("after", **points)
         if file.footprint_from_base is not None:
+            in_base = np.vstack(list(points.values()))
             self._view.floor(apply(file.footprint_from_base, in_base), inverse(file.footprint_from_base))
 
     def _poses(self, folder: Path):

@@ -26,7 +26,7 @@ def capture(context: NodeContext) -> int:
     options = context.options
     clouds = CloudPairs(context, options, Watchdog(options.timeout, context.log.warning))
     pairs = list(clouds.take(options.num_samples, "capturing"))
-    left, right = (np.concatenate([getattr(pair, side)[:, :3] for pair in pairs]) for side in SIDES)
+    left, right = (np.concatenate([getattr(pair, side) for pair in pairs]) for side in SIDES)
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, left=left, right=right))
     context.log.info(
         f"{len(pairs)} pairs, {len(left)} left and {len(right)} right returns, in {context.arguments.file}"

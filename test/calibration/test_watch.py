@@ -154,3 +154,18 @@ def test_without_an_alignment_there_is_nothing_to_look_at():
     with pytest.raises(InputError, match="no alignment"):
         found_anew(CalibrationFile(), [], np.eye(4), np.eye(4))
     assert vectors_of.__doc__
+
+
+@pytest.mark.parametrize(("vector", "size"), [("lidars", 0.2 * DEG), ("lidars", 5 * MM), ("floor", 5 * MM)])
+def test_a_push_while_the_robot_stands_is_noticed_soon_also_at_the_first_place(vector, size):
+    for seed in range(2):
+        watch, robot = Watch(PERIOD), Robot(seed, per_place=1000)
+        watch.add(robot.look())
+        shift = np.zeros(len(NOISE[vector]))
+        shift[0 if size == 5 * MM else 4] = size
+        count = delay(watch, robot, {vector: shift})
+        assert count is not None and count <= WINDOW, seed
+        for _ in range(4 * WINDOW):  # it is not forgotten what the place looked like before
+            watch.add(robot.look({vector: shift}))
+            assert watch.changed
+        assert min(state.since for state in watch.changed) <= PERIOD * (2 + count)

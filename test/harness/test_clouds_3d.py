@@ -1,0 +1,110 @@
+"""The page's clouds in 3D: the right points at the right places, few enough, and nothing from a network; and which clouds a run
+keeps for it."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+from made_results import alignment_result
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+from stretch_sim_cal.harness.captured_clouds import CapturedClouds, placed
+from stretch_sim_cal.harness.clouds_3d import MOST_POINTS, turnable
+from stretch_sim_cal.harness.processes import RunFiles
+
+SPOT = np.array([3.0, 1.2, 0.6])
+POSES = {
+    "left": from_xyz_rpy((0.1, 0.2, 1.5), (0.3, 0.2, 0.1)),
+    "right": from_xyz_rpy((0.1, -0.2, 1.5), (0.1, 0.0, 2.0)),
+}
+MOVED = {side: pose @ from_xyz_rpy((0.01, 0.0, 0.02), (0.0, 0.01, 0.0)) for side, pose in POSES.items()}
+
+
+def box(seed: int, count: int) -> np.ndarray:
+    """Return points (N, 3) on the inside of a box, most of them near its middle."""
+    random = np.random.default_rng(seed)
+    size = np.array([3.0, 2.0, 1.2])
+    points = random.uniform(-1.0, 1.0, (count, 3)) ** 3 * size
+    axis = random.integers(0, 3, count)
+    points[np.arange(count), axis] = random.choice([-1.0, 1.0], count) * size[axis]
+    return points
+
+
+def shown(part: str, when: str) -> dict[str, np.ndarray]:
+    """Return the points (N, 3) that a page shows, in base_link, read as its script reads them."""
+    data = json.loads(re.search(r"<script type='application/json'>(.*?)</script>", part, re.DOTALL)[1])
+    clouds = {}
+    for cloud in data["clouds"]:
+        steps = np.frombuffer(base64.b64decode(cloud["points"]), "<i2").reshape(-1, 3)
+        clouds[cloud["name"]] = apply(np.reshape(cloud[when], (4, 4)).T, steps)
+    return clouds
+
+
+@pytest.fixture(scope="module")
+def clouds():
+    return {
+        "left": apply(inverse(POSES["left"]), box(1, 60_000)),
+        "right": apply(inverse(POSES["right"]), box(2, 9_000)),
+    }
+
+
+@pytest.fixture(scope="module")
+def part(clouds):
+    return turnable(clouds, POSES, MOVED, SPOT)
+
+
+@pytest.mark.parametrize(("when", "poses"), [("before", POSES), ("after", MOVED)])
+def test_shows_the_clouds_where_the_lidars_are(part, clouds, when, poses):
+    for side, points in shown(part, when).items():
+        step = np.abs(clouds[side]).max() / 32767
+        apart, _ = cKDTree(apply(poses[side], clouds[side])).query(points)
+        assert apart.max() <= np.sqrt(3) / 2 * step * 1.001
+        assert len(np.unique(points, axis=0)) > 0.99 * len(points)
+
+
+def test_thins_large_clouds_evenly_and_keeps_small_ones(part, clouds):
+    seen = shown(part, "after")
+    assert len(seen["left"]) == MOST_POINTS // 2 and len(seen["right"]) == len(clouds["right"])
+    assert len(part) < 600_000
+    everything = apply(MOVED["left"], clouds["left"])
+    middle, corner = (np.array(place) for place in ([0.0, 2.0, 0.0], [2.0, 2.0, 0.8]))
+
+    def share(points: np.ndarray, place: np.ndarray) -> float:
+        return np.mean(np.abs(points - place).max(axis=1) < 0.4)
+
+    uneven = share(everything, middle) / share(everything, corner)
+    assert share(seen["left"], middle) / share(seen["left"], corner) < 0.5 * uneven
+
+
+def test_all_that_is_at_the_spot_is_shown(part, clouds):
+    def near(points: np.ndarray) -> int:
+        return int((np.abs(points - SPOT) < [0.49, 0.49, 0.09]).all(axis=1).sum())
+
+    assert 0 < near(apply(MOVED["left"], clouds["left"])) <= MOST_POINTS // 20
+    assert near(shown(part, "after")["left"]) == near(apply(MOVED["left"], clouds["left"]))
+
+
+def test_works_without_a_network_and_says_so_without_webgl(part):
+    assert not re.search(r"https?://|src=|@import|url\(", part)
+    assert "no WebGL" in part and "tabindex='0'" in part and "aria-label" in part
+
+
+def test_a_run_keeps_where_the_lidars_are_with_its_clouds(tmp_path, clouds):
+    files = RunFiles(tmp_path)
+    with pytest.raises(InputError, match="no clouds"):
+        CapturedClouds.load(files)
+    np.savez(files.clouds, **clouds, **{f"base_from_{side}": pose for side, pose in POSES.items()})
+    seen = CapturedClouds.load(files)
+    with pytest.raises(InputError, match="not aligned"):
+        seen.poses(CalibrationFile())
+    new = CalibrationFile().with_alignment(alignment_result(inverse(MOVED["left"]) @ MOVED["right"]), "robot")
+    assert seen.poses(new)["right"] == pytest.approx(POSES["left"] @ new.right_to_left)
+    assert seen.poses_before()["right"] == pytest.approx(POSES["right"])
+    assert seen.poses_before(new)["right"] == pytest.approx(seen.poses(new)["right"])
+    assert not seen.errors_known(new)  # nothing was saved beside the file
+    assert placed(seen.points(new), seen.described)["left"] == pytest.approx(apply(POSES["left"], clouds["left"]))
