@@ -56,6 +56,8 @@ class Truth:
     mounts_known: bool = False
     robot: str | None = None
     """The name or path of the robot's profile; None for the Stretch."""
+    lidar_geometry: str = "collision"
+    """What the simulated lidars see, as of a profile."""
 
     @property
     def right_to_left(self) -> np.ndarray:
@@ -99,6 +101,7 @@ def load_truth(path: str | Path) -> Truth:
             floor_in_base_link=Plane.from_coefficients(floor["normal"], floor["offset"]),
             description_file=Path(path).parent / data["description_file"],
             robot=data.get("robot"),
+            lidar_geometry=data.get("lidar_geometry", "collision"),
         )
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error
@@ -318,7 +321,7 @@ class TrueOutlines:
 
     def __init__(self, truth: Truth):
         self._model = load_model(truth.description_file)
-        self._profile = profile_called(truth.robot)
+        self._profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)
         self._surfaces = outline_surfaces(self._model, self._profile)
         self._footprint_from_base = truth.footprint_from_base_link
 

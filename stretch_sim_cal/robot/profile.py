@@ -36,8 +36,10 @@ MOST_SHAPE_JOINTS = 2
 KEYS = {
     "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars", "joints",
     "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints", "topics",
-    "values_file",
+    "values_file", "lidar_geometry",
 }  # fmt: skip
+GEOMETRIES = ("collision", "visual")
+"""Which of a description's shapes lidars may see; or those of another one."""
 DESCRIPTION_KEYS = {"file", "vendor", "arguments", "packages", "tool"}
 LIDAR_KEYS = {"frame", "older_frame", "topic", "unseen", "housing"}
 HOUSING_KEYS = {"link", "radius", "heights", "collar_radius", "collar_heights"}
@@ -117,7 +119,8 @@ class RobotProfile:
     which poses for the lidars' extrinsics are proposed, `offset_joints` the joints whose zeros are estimated with them,
     each with one standard deviation of what may be wrong with it (m, rad), `check_joints` those whose values the check of
     the left extrinsics needs. `reach` (m): how far a part may be from an axis that turns it. `values_file`: whether
-    calibrated joints go to the vendor's stretch_calibration_values.yaml.
+    calibrated joints go to the vendor's stretch_calibration_values.yaml. `lidar_geometry`: what lidars see, in simulators and
+    in the calibration's model: one of `GEOMETRIES`, or the file of a URDF whose collision shapes, by the links' names, they see.
     """
 
     name: str
@@ -142,6 +145,7 @@ class RobotProfile:
     trajectory: str
     stop: str
     values_file: bool
+    lidar_geometry: str = GEOMETRIES[0]
 
     @property
     def lidar_frames(self) -> tuple[str, ...]:
@@ -417,6 +421,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         trajectory=validate.text(topics.get("trajectory", "/follow_joint_trajectory"), f"{where}: topics: trajectory"),
         stop=validate.text(topics.get("stop", "/stop_the_robot"), f"{where}: topics: stop"),
         values_file=validate.flag(data.get("values_file", False), f"{where}: values_file"),
+        lidar_geometry=lidar_geometry(data.get("lidar_geometry", GEOMETRIES[0]), path, f"{where}: lidar_geometry"),
     )  # fmt: skip
 
 
@@ -430,6 +435,18 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 def _texts(value: Any, where: str) -> dict[str, str]:
     return {key: validate.text(str(each), f"{where}: {key}") for key, each in _mapping(value, where).items()}
+
+
+def lidar_geometry(value: Any, path: Path, where: str) -> str:
+    """Return what lidars see as a profile writes it down: a name of `GEOMETRIES`, or a file, from the folder of `path`, as
+    an absolute path."""
+    name = validate.text(value, where)
+    if name in GEOMETRIES:
+        return name
+    file = path.parent / Path(name).expanduser()
+    if not file.is_file():
+        raise InputError(f"{where}: '{name}' is no file, and none of {', '.join(GEOMETRIES)}")
+    return str(file.resolve())
 
 
 def _beside(name: str, path: Path) -> str:

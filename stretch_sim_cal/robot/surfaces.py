@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.model import Geometry, Link, RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -84,8 +85,8 @@ def _link_surface(model: RobotModel, link: Link, which: str) -> Surface:
 def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
     """Return the geometry that rays and evidence are computed with, per link in link frames.
 
-    Collision shapes, without what a lidar does not see because it is the lidar itself: the links that the profile (by
-    default the Stretch's) has under `unseen` are left out, and a link whose mesh holds the lidars' housings, as the
+    The shapes that lidars see by the profile (by default the Stretch's), without what a lidar does not see because it is
+    the lidar itself: the links that the profile has under `unseen` are left out, and a link whose mesh holds the lidars' housings, as the
     Stretch's head does, has its visual shape without them (its collision shape is one box around both lidars).
     Raises `InputError` as `link_surfaces` does.
     """
@@ -101,11 +102,27 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> 
     """Return what counts as the robot's body, per link in link frames: `robot_surfaces` and the links that are the lidars
     themselves. Raises `InputError` as `link_surfaces` does."""
     profile = profile or stretch_profile()
-    surfaces = link_surfaces(model, "collision")
+    surfaces = seen_surfaces(model, profile.lidar_geometry)
     lidars = housed_lidars(model, profile)
     if lidars:
         surfaces[profile.housing_link] = _split_shell(model, profile, lidars)[0]
     return surfaces
+
+
+def seen_surfaces(model: RobotModel, geometry: str) -> dict[str, Surface]:
+    """Return the shapes that a profile's `lidar_geometry` names, per link in link frames; links that have none of these have
+    their collision shapes. Raises `InputError` as `link_surfaces` does, and for a file that is no description, or has none of
+    the model's links."""
+    surfaces = link_surfaces(model, "collision")
+    if geometry == "visual":
+        return surfaces | link_surfaces(model, "visual")
+    if geometry == "collision":
+        return surfaces
+    given = link_surfaces(load_model(geometry), "collision")
+    known = {link: surface for link, surface in given.items() if link in model.links}
+    if not known:
+        raise InputError(f"lidar_geometry: {geometry}: has shapes for none of the links of '{model.name}'")
+    return surfaces | known
 
 
 def lidar_housings(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:

@@ -58,6 +58,11 @@ class RobotGeometry:
         transforms = link_transforms(self.model, {}, list(links.values()))
         return {side: surface.moved(transforms[links[side]]) for side, surface in self._housings.items()}
 
+    @property
+    def surfaces(self) -> dict[str, Surface]:
+        """The surfaces by link in the links' own frames, without `housings`; a true lidar's link holds the collar around it."""
+        return dict(self._surfaces)
+
     def resting(self) -> dict[str, Surface]:
         """Return the surfaces by link that no joint moves, in the model's root frame, without `housings`."""
         return self._placed({}, moving=False)
@@ -233,6 +238,7 @@ class EmbeddedSimulator:
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
             "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",
+            "lidar_geometry": self.profile.lidar_geometry,
             **({"robot": self.setup.robot_keys["robot"]} if "robot" in self.setup.robot_keys else {}),
         }
 

@@ -13,7 +13,7 @@ from stretch_sim_cal import validate
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_from_mapping
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
-from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor, driver_corrections, fleet_angle_table, load_sensor
 from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
 
@@ -30,6 +30,7 @@ KEYS = {
     "unit_seed",
     "units",
     "driver",
+    "lidar_geometry",
     *ROBOT_KEYS,
 }
 MAX_SEED = 2**63 - 1
@@ -65,7 +66,8 @@ class SimulationSetup:
     that is off.
     Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side;
     `driver` says what their driver corrects, by the names of `Driver`, the others are as the sensor file says.
-    `robot` is what is spawned, by default the vendor's Stretch 4 as it is.
+    `robot` is what is spawned, by default the vendor's Stretch 4 as it is. `lidar_geometry` is what the simulated lidars see, as
+    of a profile, by default the profile's own; only the simulator knows of another one.
     `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
     """
 
@@ -84,11 +86,13 @@ class SimulationSetup:
     robot: SpawnedRobot | None = None
     robot_keys: Mapping[str, str] = field(default_factory=dict)
     """What `from_mapping` was told of the robot."""
+    lidar_geometry: str | None = None
 
     @property
     def profile(self) -> RobotProfile:
-        """The robot's profile."""
-        return stretch_profile() if self.robot is None else self.robot.profile
+        """The robot's profile, its lidars seeing what the simulated ones see."""
+        profile = stretch_profile() if self.robot is None else self.robot.profile
+        return dataclasses.replace(profile, lidar_geometry=self.lidar_geometry) if self.lidar_geometry else profile
 
     def true_description(self, simulator: str = "embedded", **arguments: object) -> str:
         """Return the URDF text of the robot with all errors of this setup; see `simulated_description`."""
@@ -161,6 +165,11 @@ class SimulationSetup:
             driver=driver_corrections(data.get("driver"), f"{where}: driver"),
             robot=robot,
             robot_keys=robot_keys,
+            lidar_geometry=(
+                lidar_geometry(data["lidar_geometry"], Path(source), f"{where}: lidar_geometry")
+                if data.get("lidar_geometry") is not None
+                else None
+            ),
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -182,6 +191,7 @@ class SimulationSetup:
             "unit_seed": self.unit_seed,
             "units": {device: str(file) for device, file in self.units.items()},
             "driver": dict(self.driver),
+            **({"lidar_geometry": self.lidar_geometry} if self.lidar_geometry else {}),
             **self.robot_keys,
         }
 

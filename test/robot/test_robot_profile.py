@@ -3,6 +3,7 @@
 import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -10,9 +11,11 @@ from stretch_sim_cal import files
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.calibrate import RECORDED_NAMES, recorded_names
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.robot.profile import load_profile, profile_from_mapping, stretch_profile
 from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
+from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 
 PROFILES = files.share_directory() / "config" / "robots"
@@ -48,6 +51,33 @@ def test_a_housing_that_is_a_link_is_seen_by_no_ray_and_belongs_to_the_body():
     lidars = {"lidar_left_link", "lidar_right_link"}
     assert not lidars & set(robot_surfaces(robot.model, robot.profile))
     assert lidars <= set(outline_surfaces(robot.model, robot.profile))
+
+
+def test_lidars_see_the_shapes_that_the_profile_names(tmp_path):
+    description = """<robot name="r"><link name="base_link"><collision><geometry><box size="{0} 1 1"/></geometry></collision>
+      <visual><geometry><box size="{1} 1 1"/></geometry></visual></link>
+      <link name="mast"><collision><geometry><box size="0.1 0.1 {0}"/></geometry></collision></link>
+      <joint name="fixed" type="fixed"><parent link="base_link"/><child link="mast"/></joint></robot>"""
+    model = parse_urdf(description.format(1.0, 1.2))
+    (tmp_path / "scan.urdf").write_text(
+        description.format(1.3, 1.4).replace('name="mast"', 'name="pole"').replace('"mast"', '"pole"')
+    )
+    widths = {}
+    for geometry in ("collision", "visual", "scan.urdf"):
+        profile = profile_from_mapping(AMR | {"lidar_geometry": geometry}, tmp_path / "robot.yaml")
+        surfaces = outline_surfaces(model, profile)
+        widths[geometry] = [
+            float(np.ptp(surfaces[link].vertices[:, axis])) for link, axis in (("base_link", 0), ("mast", 2))
+        ]
+    # What has no visual shape, and what was not scanned, is seen by its collision shape.
+    assert widths == {"collision": [1.0, 1.0], "visual": [1.2, 1.0], "scan.urdf": [1.3, 1.0]}
+    with pytest.raises(InputError, match="lidar_geometry: 'other.urdf' is no file, and none of collision, visual"):
+        profile_from_mapping(AMR | {"lidar_geometry": "other.urdf"}, tmp_path / "robot.yaml")
+    (tmp_path / "scan.urdf").write_text(
+        '<robot name="s"><link name="tail"><collision><geometry><box size="1 1 1"/></geometry></collision></link></robot>'
+    )
+    with pytest.raises(InputError, match="has shapes for none of the links of 'r'"):
+        outline_surfaces(model, profile)
 
 
 def with_(**changes) -> dict:

@@ -1,5 +1,6 @@
 """The robot and the worlds as Gazebo gets them; where SDFormat's own parser is installed, it reads them too."""
 
+import dataclasses
 import shutil
 import subprocess
 from xml.etree import ElementTree
@@ -13,6 +14,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.surfaces import link_surfaces
 from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description, gazebo_world
@@ -115,6 +117,22 @@ def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(descriptio
             np.abs(vertices[:, 2]) < 0.02
         )
         assert not inside.any()
+
+
+@pytest.mark.parametrize("geometry", ["collision", "visual"])
+def test_gazebo_s_robot_has_the_shapes_that_the_embedded_simulator_s_rays_meet(geometry, tmp_path):
+    setup = dataclasses.replace(SETUP, lidar_geometry=geometry)
+    embedded = EmbeddedSimulator(setup)
+    text = gazebo_description(setup, embedded.sensor, embedded.geometry, "gpu", tmp_path)
+    spawned = parse_urdf(text)
+    ours = {link: surface for link, surface in embedded.geometry.surfaces.items() if len(surface.faces)}
+    for which in ("visual", "collision"):
+        theirs = link_surfaces(spawned, which)
+        assert set(theirs) == set(ours)
+        for link, surface in ours.items():
+            np.testing.assert_allclose(theirs[link].vertices.min(axis=0), surface.vertices.min(axis=0), atol=1e-6)
+            np.testing.assert_allclose(theirs[link].vertices.max(axis=0), surface.vertices.max(axis=0), atol=1e-6)
+    assert embedded.ground_truth()["lidar_geometry"] == geometry
 
 
 @pytest.mark.parametrize("link", ["head_link", "lidar_left_true_link"])

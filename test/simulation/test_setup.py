@@ -35,6 +35,7 @@ def test_a_setup_survives_being_written_down():
         unit_seed=4,
         units={"left": "unit.yaml"},
         driver={"distance_correction": False},
+        lidar_geometry="visual",
     )
     again = SimulationSetup.from_mapping(setup.to_mapping())
     np.testing.assert_allclose(again.lidar_right_error.matrix, setup.lidar_right_error.matrix, atol=1e-15)

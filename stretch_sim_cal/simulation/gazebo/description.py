@@ -8,15 +8,12 @@ import trimesh
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.robot.urdf import parse_xml
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.simulation.true_robot import true_lidar_links
 
 # s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
 # change nothing but the cost.
@@ -80,22 +77,20 @@ def gazebo_description(
 ) -> str:
     """Return the URDF text to spawn, with a "cpu" or "gpu" lidar; meshes that it needs are written to `folder`.
 
-    The head and the collars around the lidars are replaced by what the embedded simulator casts rays against: the
-    head's visual without the lidars' housings, so that a lidar does not look at its own inside, and everything else is
-    seen, by the CPU lidar (collision shapes) and by gpu_lidar (visuals) alike. Joints have no limits there: commands
+    Every link has the shape that the embedded simulator casts rays against, as collision shape and as visual: both kinds of
+    lidar see what the robot's profile, or the scenario, says that lidars see. Joints have no limits there: commands
     keep within them.
     """
     text = setup.true_description("gazebo", **lidar_arguments(sensor, lidar), fixed_base=fixed_base)
     robot = parse_xml(text, "description for Gazebo")
     _lift_limits(robot)
-    shell = setup.profile.housing_link
-    links = [*true_lidar_links().values()] if shell is None else [shell, *true_lidar_links().values()]
-    transforms = link_transforms(geometry.model, {}, links)
-    resting = geometry.resting()
-    for link in links:
-        if link in resting:
-            element = next(element for element in robot.iterfind("link") if element.get("name") == link)
-            _put_shape(element, resting[link].moved(inverse(transforms[link])), folder / f"{link}.stl")
+    for link in robot.iterfind("link"):
+        name = link.get("name", "")
+        surface = geometry.surfaces.get(name)
+        for shape in [*link.findall("collision"), *link.findall("visual")]:
+            link.remove(shape)
+        if surface is not None and len(surface.faces):
+            _put_shape(link, surface, folder / f"{name}.stl")
     return ElementTree.tostring(robot, encoding="unicode")
 
 
@@ -126,7 +121,7 @@ def _lift_limits(robot: ElementTree.Element) -> None:
 
 
 def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:
-    """Give a link one surface as collision shape and as visual, in files `file` and beside it.
+    """Give a link without shapes one surface as collision shape and as visual, in files `file` and beside it.
 
     A renderer does not draw what it looks at from behind, as the lidars do at the collars around them: the visual has
     every triangle twice, once for each side.
@@ -134,8 +129,6 @@ def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:
     both_sides = np.concatenate([surface.faces, surface.faces[:, ::-1]])
     shapes = {"visual": (both_sides, file.with_stem(f"{file.stem}_visual")), "collision": (surface.faces, file)}
     for tag, (faces, path) in shapes.items():
-        for element in link.findall(tag):
-            link.remove(element)
         # STL: OBJ without normals has been seen to crash Gazebo's server.
         trimesh.Trimesh(surface.vertices, faces, process=False).export(path, file_type="stl")
         geometry = ElementTree.SubElement(ElementTree.SubElement(link, tag), "geometry")
