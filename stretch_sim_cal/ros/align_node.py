@@ -18,7 +18,6 @@ from stretch_sim_cal.ros.left_mount import LeftMountCheck
 from stretch_sim_cal.ros.node_main import NodeContext, either
 from stretch_sim_cal.ros.outcome import finish, lidar_joints, record, roll_back, values_path_of
 from stretch_sim_cal.ros.subscription import JointListener
-from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import Sensor, sensor_called
 
 
@@ -33,7 +32,7 @@ def align(context: NodeContext) -> int:
         return roll_back(context, path, values_path)
     sensor = sensor_called(options.sensor)
 
-    watchdog = Watchdog(options.timeout, context.log.warning)
+    watchdog = context.watchdog(options.timeout)
     frames = FrameListener(context)
     clouds = CloudPairs(context, options, watchdog)
     first_guess, base_from_left = frames.wait_for(

@@ -10,7 +10,6 @@ from stretch_sim_cal.ros.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
-from stretch_sim_cal.ros.watchdog import Watchdog
 
 VERIFY = NodeCommand(
     executable="stretch-sim-cal verify",
@@ -24,7 +23,7 @@ VERIFY = NodeCommand(
 def capture(context: NodeContext) -> int:
     """Collect pairs of clouds and write them, complete or not at all."""
     options = context.options
-    clouds = CloudPairs(context, options, Watchdog(options.timeout, context.log.warning))
+    clouds = CloudPairs(context, options, context.watchdog(options.timeout))
     pairs = list(clouds.take(options.num_samples, "capturing"))
     left, right = (np.concatenate([getattr(pair, side) for pair in pairs]) for side in SIDES)
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, left=left, right=right))
@@ -44,7 +43,7 @@ def live_clouds(
     """
 
     def listen(context: NodeContext):
-        watchdog = Watchdog(context.options.timeout, context.log.warning)
+        watchdog = context.watchdog(context.options.timeout)
         frames = FrameListener(context)
         clouds = CloudPairs(context, context.options, watchdog)
         (base_from_left,) = frames.wait_for((base, context.options.left_lidar_frame), watchdog=watchdog)

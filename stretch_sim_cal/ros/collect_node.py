@@ -34,7 +34,6 @@ from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_p
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_main import NodeContext
-from stretch_sim_cal.ros.watchdog import Watchdog
 
 # Seconds of the robot's time per pair of clouds, and per sample beside moving and settling.
 FRAME_PERIOD = 0.1
@@ -58,7 +57,7 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    watchdog = Watchdog(options.timeout, context.log.warning)
+    watchdog = context.watchdog(options.timeout)
     frames = FrameListener(context)
     poses = calibrated_poses(options, frames, watchdog)
     if poses.observations is None and not only_raw:
@@ -229,7 +228,7 @@ def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPose
     `RunFailure` as soon as the lidars fall silent, so that nobody could be seen."""
     room = RoomWatch(model, (poses.footprint_from_left, poses.footprint_from_right), state.profile)
     # One of its own: captures forget their silences when they are done.
-    watchdog = Watchdog(BLIND_AFTER, context.log.warning)
+    watchdog = context.watchdog(BLIND_AFTER)
     learned: list[CloudPair] = []
     waiting: deque[CloudPair] = deque(maxlen=2)
 

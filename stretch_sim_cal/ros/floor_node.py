@@ -26,7 +26,6 @@ from stretch_sim_cal.ros.outcome import (
     roll_back,
     values_path_of,
 )
-from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import sensor_called
 
 
@@ -41,7 +40,7 @@ def find_floor(context: NodeContext) -> int:
     file = _aligned(path)
     sensor = sensor_called(options.sensor)
 
-    watchdog = Watchdog(options.timeout, context.log.warning)
+    watchdog = context.watchdog(options.timeout)
     frames = FrameListener(context)
     clouds = CloudPairs(context, options, watchdog)
     (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)

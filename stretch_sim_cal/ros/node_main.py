@@ -23,6 +23,7 @@ from typing import Any
 from stretch_sim_cal import command
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.ros.watchdog import Watchdog
 
 TERMINATED = 143
 LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
@@ -150,6 +151,16 @@ class NodeContext:
     @property
     def log(self):
         return self.node.get_logger()
+
+    def watchdog(self, timeout: float) -> Watchdog:
+        """Return a watchdog that warns in this node's log, in simulated time if the node runs in it."""
+        node = self.node
+        simulated = node.has_parameter("use_sim_time") and node.get_parameter("use_sim_time").value
+        return Watchdog(
+            timeout,
+            self.log.warning,
+            simulated=(lambda: 1e-9 * node.get_clock().now().nanoseconds) if simulated else None,
+        )
 
     def spin_once(self, timeout: float = STEP) -> None:
         """Run at most one callback, waiting up to `timeout` s of wall time for it. An error in it is raised here."""

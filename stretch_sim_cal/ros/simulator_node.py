@@ -25,6 +25,8 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
 CATCH_UP = 0.2
 REPORT_EVERY = 10.0  # s of wall time
+GAZEBO_LOG = "gz.log"
+"""Gazebo's output, kept beside the truth."""
 # A look for callbacks costs nearly a millisecond, as much as a step without clouds.
 LOOK_EVERY = 0.02
 
@@ -252,7 +254,8 @@ def _simulation(options: Any, setup: SimulationSetup, stack: contextlib.ExitStac
     if options.simulator == "gazebo":
         from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
 
-        simulation = GazeboSimulator(setup, options.lidar, options.gui)
+        log = Path(options.truth).with_name(GAZEBO_LOG) if options.truth else None
+        simulation = GazeboSimulator(setup, options.lidar, options.gui, log=log)
         stack.callback(_end_gazebo, simulation)
         return simulation
     from stretch_sim_cal.simulation.embedded import EmbeddedSimulator

@@ -23,7 +23,6 @@ from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
 from stretch_sim_cal.ros.node_main import NodeContext, Option, declare, follow_changes
 from stretch_sim_cal.ros.subscription import JointListener
-from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.view import opened
 
 DRAW_EVERY = 0.1
@@ -40,7 +39,7 @@ class Visualizer:
         self._view = opened(self._options.view, self._options.view_file or None, self._options.view_port or None)
         follow_changes(context.node, options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
-        self._watchdog = Watchdog(math.inf, context.log.warning)
+        self._watchdog = context.watchdog(math.inf)
         self._frames = FrameListener(context)
         base_and_left = (context.options.base_link_frame, context.options.left_lidar_frame)
         self._frames.wait_for(base_and_left, watchdog=self._watchdog)

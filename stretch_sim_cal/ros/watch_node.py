@@ -26,7 +26,6 @@ from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.mounts_solve import MountedRobot
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.subscription import JointListener
-from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import sensor_called
 
 STILL_FOR = 1.0  # s between the first pair and the last: what moved meanwhile is seen
@@ -44,7 +43,7 @@ class Watcher:
         self._context, self._options = context, context.options
         self._sensor = sensor_called(self._options.sensor)
         self._path = Path(self._options.calibration_file or default_path()).expanduser()
-        self._watchdog = Watchdog(self._options.timeout, context.log.warning)
+        self._watchdog = context.watchdog(self._options.timeout)
         self._frames = FrameListener(context)
         self._profile = profile_called(self._options.robot)
         self._joints = JointListener(context, profile=self._profile)

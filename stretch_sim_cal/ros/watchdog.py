@@ -1,6 +1,7 @@
 """Says which topic is silent, and gives up after a while; and shows progress while data is collected.
 
-Liveness is measured with the steady clock: it must work also if /clock stands still.
+Liveness is measured with the steady clock: it must work also if /clock stands still. In simulated time a silence counts no
+longer than simulated time has passed: a simulator that is slow is not silent, one whose clock stands still for long is.
 """
 
 import math
@@ -17,6 +18,8 @@ from stretch_sim_cal.errors import RunFailure
 WARN_AFTER = 5.0
 # Between two ticks a node may be busy computing; that time is not the topic's silence.
 LONGEST_TICK = 0.5
+# s of wall time: a simulated clock that has not moved for so long stands still.
+STANDSTILL = 10.0
 
 
 @dataclass
@@ -31,14 +34,21 @@ class Watchdog:
 
     A silence is named by what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after
     `WARN_AFTER` s, `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the
-    silence's own `diagnose` finds. `now` is the steady clock (replaced in tests).
+    silence's own `diagnose` finds. `simulated` gives the simulated time in s, if the node runs in it; `now` is the steady
+    clock (replaced in tests).
     """
 
-    def __init__(self, timeout: float, warn: Callable[[str], object], now: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, timeout: float, warn: Callable[[str], object], now: Callable[[], float] = time.monotonic,
+        simulated: Callable[[], float] | None = None,
+    ):  # fmt: skip
         self.timeout = timeout
         self._warn = warn
         self._now = now
         self._last_tick = now()
+        self._simulated = simulated
+        self._last_simulated = simulated() if simulated is not None else 0.0
+        self._stood = 0.0
         self._watched: dict[str, _Watched] = {}
 
     def watch(self, name: str, diagnose: Callable[[], str]) -> None:
@@ -58,7 +68,7 @@ class Watchdog:
     def tick(self) -> None:
         """Count the time since the last tick, up to `LONGEST_TICK`. Raises `RunFailure` if a silence is too long."""
         now = self._now()
-        elapsed = min(now - self._last_tick, LONGEST_TICK)
+        elapsed = self._passed(min(now - self._last_tick, LONGEST_TICK))
         self._last_tick = now
         for name, watched in self._watched.items():
             watched.silent += elapsed
@@ -68,6 +78,17 @@ class Watchdog:
                 watched.warned = True
                 end = "" if math.isinf(self.timeout) else f" (giving up after {self.timeout:.0f} s)"
                 self._warn(f"{name} for {watched.silent:.0f} s: {watched.diagnose()}{end}")
+
+    def _passed(self, elapsed: float) -> float:
+        """Return how much of `elapsed` s of wall time counts."""
+        if self._simulated is None:
+            return elapsed
+        simulated = self._simulated()
+        moved, self._last_simulated = simulated - self._last_simulated, simulated
+        self._stood = 0.0 if moved else self._stood + elapsed
+        if not simulated or self._stood > STANDSTILL:  # nobody has said what time it is, or the simulator is gone
+            return elapsed
+        return min(elapsed, max(moved, 0.0))
 
 
 class Progress:

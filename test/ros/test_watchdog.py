@@ -57,6 +57,31 @@ def test_time_spent_computing_is_not_silence():
         listen(watchdog, time, 10.0)
 
 
+def test_a_slow_simulator_is_not_silent_and_one_that_stands_still_is():
+    time, simulated, said = Time(), Time(), []
+    watchdog = Watchdog(60.0, said.append, time, simulated)
+    watchdog.watch("no messages on /a", str)
+    for _ in range(600):  # a tenth of real time
+        simulated.now += 0.01
+        listen(watchdog, time, 0.1)
+        if simulated.now < 4.9:
+            assert not said
+    assert len(said) == 1  # 6 s of simulated time
+    watchdog.seen("no messages on /a")
+    listen(watchdog, time, 14.0)
+    assert len(said) == 1
+    listen(watchdog, time, 3.0)
+    assert len(said) == 2
+
+
+def test_before_a_simulator_has_said_the_time_its_silence_counts():
+    time, said = Time(), []
+    watchdog = Watchdog(60.0, said.append, time, lambda: 0.0)
+    watchdog.watch("no messages on /a", str)
+    listen(watchdog, time, 6.0)
+    assert len(said) == 1
+
+
 def test_progress_in_a_log_is_a_line_every_few_seconds():
     stream = io.StringIO()
     with Progress("aligning", 1000, stream) as progress:

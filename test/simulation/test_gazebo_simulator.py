@@ -213,11 +213,12 @@ def test_a_crash_at_gazebo_s_own_end_is_a_note_and_no_failure(gazebo):
 @pytest.mark.parametrize(
     "gazebo, told",
     [
-        ("world_fails", "exit code 255 while loading its world .*the world cannot be loaded"),
+        ("world_fails", r"\(exit code 255\) while loading its world .*the world cannot be loaded"),
         ("spawn_refused", "data=false.*cannot be parsed"),
         ("spawn_fails", "has not appeared in Gazebo.*cannot be read"),
         ("silent_lidars", "cpu lidar left and right has not published"),
         ("dies", "Gazebo.*out of luck"),
+        ("crashes", r"Gazebo ended \(SIGABRT\) while .*: free\(\): invalid pointer$"),
     ],
     indirect=["gazebo"],
 )
@@ -254,6 +255,19 @@ def test_neither_gazebo_nor_its_files_survive_a_killed_owner(gazebo, tmp_path):
     owner.stdout.close()
 
 
+def test_gazebo_ends_with_the_process_that_watches_over_it(gazebo, tmp_path):
+    with started(gazebo) as simulator:
+        partition = os.environ["GZ_PARTITION"]
+        [keeper] = [
+            number for number in processes_of(partition) if b"\0watch\0" in Path(f"/proc/{number}/cmdline").read_bytes()
+        ]
+        os.kill(keeper, signal.SIGKILL)
+        with pytest.raises(RunFailure, match=r"watches over Gazebo was ended \(SIGKILL\) while simulating"):
+            while True:
+                simulator.joints.step(0.025)
+    assert wait_until(lambda: processes_of(partition) == [])
+
+
 def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
     """A launcher puts the stand-in where Gazebo would be; the process publishes, and ends with 0."""
     pytest.importorskip("rclpy")
@@ -274,6 +288,7 @@ def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
     assert "simulator ready" in output
     assert "10 left and 10 right clouds published" in output
     assert (tmp_path / "truth.json").is_file()
+    assert "process group" in (tmp_path / "gz.log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ This is the only module that imports the bindings.
 
 import base64
 import contextlib
+import ctypes
 import importlib
 import importlib.util
 import json
@@ -306,14 +307,15 @@ def own_partition() -> dict[str, str]:
 
 
 class Server:
-    """A running Gazebo. `program` is `gz`, `world` an SDF file, `options` are of `gz sim`; `folder` receives its output, and is removed with all
-    that it holds when this process tells Gazebo to end, or dies."""
+    """A running Gazebo. `program` is `gz`, `world` an SDF file, `options` are of `gz sim`; `folder` is removed with all that it
+    holds when this process tells Gazebo to end, or dies. Gazebo's output goes to the file `log`, by default in `folder`."""
 
     def __init__(
-        self, program: str, world: Path, folder: Path, environment: dict[str, str], options: Sequence[str] = ("-s",)
-    ):
+        self, program: str, world: Path, folder: Path, environment: dict[str, str], options: Sequence[str] = ("-s",),
+        log: Path | None = None,
+    ):  # fmt: skip
         self._world = world
-        self._log = folder / "gz.log"
+        self._log = log or folder / "gz.log"
         command = [program, "sim", *options, "-v", "2", str(world)]
         with open(self._log, "wb") as output:
             self._process = subprocess.Popen(
@@ -325,24 +327,37 @@ class Server:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def check(self, doing: str) -> None:
-        """Raise `RunFailure` with Gazebo's own last words if it has died while it was needed for `doing`."""
-        if not self.alive:
+    def check(self, doing: str, patience: float = 0.0) -> None:
+        """Raise `RunFailure` with the cause, in Gazebo's own words, if it has died, or does within `patience` s, while it was needed
+        for `doing`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        if self.alive:
+            return
+        code = self._process.returncode
+        self._end_abandoned()
+        if code < 0:  # the watchdog itself
             raise RunFailure(
-                f"Gazebo ended with exit code {self._process.returncode} while {doing} "
-                f"(world {self._world}): {self.last_words()}"
+                f"the process that watches over Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it"
             )
+        raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self._world}): {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the last errors that Gazebo printed, else its last lines."""
-        return " | ".join((self.complaints() or self._lines())[-LINES_SHOWN:]) or "it printed nothing"
+        """Return the cause of a crash (it stands before the stack trace), the last errors that Gazebo printed, else its last
+        lines."""
+        lines = self._lines()
+        trace = next((number for number, line in enumerate(lines) if line.startswith(STACK_TRACE)), 0)
+        cause = lines[trace - 1 : trace] if trace else []
+        words = cause + [line for line in self.complaints()[-LINES_SHOWN:] if line not in cause] or lines[-LINES_SHOWN:]
+        return " | ".join(words) or "it printed nothing"
 
     def complaints(self) -> list[str]:
         """Return the errors that Gazebo has printed so far, each one once."""
         return list(dict.fromkeys(line for line in self._lines() if "[Err]" in line or "error" in line.lower()))
 
     def _lines(self) -> list[str]:
-        return [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.is_file() else []
+        return [line.strip() for line in lines if line.strip() and not line.startswith(WATCHDOG)]
 
     def stop(self) -> str:
         """End Gazebo and wait for it; return a note where it crashed on its own exit, else an empty text.
@@ -355,18 +370,37 @@ class Server:
             code = self._process.wait(STOP_PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
+            self._end_abandoned()
             return "Gazebo did not end when it was told to"
-        clean = died_before or code in (0, *_signalled(2), *_signalled(15))
+        self._end_abandoned()
+        clean = died_before or code in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
         return (
-            "" if clean else f"Gazebo crashed at its own end (exit code {code}), when nothing was asked of it any more"
+            "" if clean else f"Gazebo crashed at its own end ({_ending(code)}), when nothing was asked of it any more"
         )
 
+    def _end_abandoned(self) -> None:
+        """End a Gazebo whose watchdog was killed."""
+        if self._process.returncode >= 0 or not self._log.is_file():
+            return
+        said = self._log.read_text(errors="replace").partition("\n")[0]
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            os.killpg(int(said.removeprefix(WATCHDOG)), signal.SIGKILL)
 
-def _signalled(number: int) -> tuple[int, int]:
-    """Return how an end by a signal may look, by itself and through a shell."""
-    return (-number & 0xFF, 128 + number)
+
+STACK_TRACE = "Stack trace (most recent call"
+WATCHDOG = "watchdog: Gazebo's process group is "
+"""Begins the first line of Gazebo's output."""
 
 
+def _ending(code: int) -> str:
+    """Return how a process ended whose code this is: negative, or above 128 as of a shell, for a signal."""
+    number = -code if code < 0 else code - 128
+    names = {known.value: known.name for known in signal.Signals}
+    return names.get(number, f"exit code {code}")
+
+
+PR_SET_PDEATHSIG = 1
 SIGNAL_PATIENCE = 8.0  # s between the signals
 POLL = 0.1
 
@@ -384,13 +418,19 @@ def watch(folder: str, *command: str) -> int:
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=_default
     )
+    print(f"{WATCHDOG}{child.pid}", flush=True)
+    told = False
     while child.poll() is None:
         readable, _, _ = select.select([sys.stdin], [], [], POLL)
         if readable and not os.read(sys.stdin.fileno(), 1):
+            told = True
             end_group(child)
             shutil.rmtree(folder, ignore_errors=True)
     end_group(child)  # children of it that it has left behind
-    return child.returncode
+    code = child.returncode if child.returncode >= 0 else 128 - child.returncode
+    if not told:
+        print(f"Gazebo has ended by itself: {_ending(code)}", flush=True)
+    return code
 
 
 def end_group(child: subprocess.Popen) -> None:
@@ -406,6 +446,7 @@ def end_group(child: subprocess.Popen) -> None:
 
 
 def _default() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the watchdog is killed
     # What is ignored is ignored by the children, too, and a server that ignores SIGINT does not end cleanly.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -30,6 +30,7 @@ JOINT_STATES = "/stretch/joint_states"
 # Of wall time, in s: against a Gazebo that stands still; a slow one is waited for.
 START_TIMEOUT = 90.0
 SILENCE_TIMEOUT = 60.0
+DYING = 2.0  # between the last word of a process and its end
 # Gazebo repeats clock and joint states a thousand times a second, also while it stands; on a busy machine Python is
 # late with so many, and by ever more.
 REPEATED_PER_SECOND = 250
@@ -38,7 +39,7 @@ REPEATED_PER_SECOND = 250
 class RunningWorld:
     """The world `name` of the file `world` in a Gazebo of its own, which stands still but for the steps that it takes.
 
-    `folder` is for its output, and is removed when this process dies; `options` are of `gz sim`. Every method raises
+    `folder` is removed when this process dies; `options` are of `gz sim`, whose output goes to `log`, by default there. Every method raises
     `RunFailure`, with Gazebo's own words, where Gazebo does not do what it is asked for. `close` ends Gazebo.
     """
 
@@ -50,6 +51,7 @@ class RunningWorld:
         world: Path,
         folder: Path,
         options: Sequence[str] = ("-s",),
+        log: Path | None = None,
     ):
         self._name = name
         self._heard = threading.Condition()
@@ -59,7 +61,7 @@ class RunningWorld:
         self._subscriptions: Subscriptions | None = None
         partition = own_partition()
         os.environ.update(partition)  # the transport reads it when its first node is made
-        self._server = Server(installation.program, world, folder, partition, options)
+        self._server = Server(installation.program, world, folder, partition, options, log)
         try:
             self._commander = Commander(installation.bindings, partition, installation.python_path)
             self._await_server()
@@ -136,8 +138,13 @@ class RunningWorld:
         """Let Gazebo take its steps of physics for `duration` s, and return the simulated time, in ns, when it has."""
         steps = round(duration / STEP)
         due = self._time + round(steps * STEP * 1e9)
-        if not self._control(messages.world_control(steps), SILENCE_TIMEOUT, targets):
-            self._server.check("simulating")
+        try:
+            accepted = self._control(messages.world_control(steps), SILENCE_TIMEOUT, targets)
+        except RunFailure:  # of the transport, as if a Gazebo that is about to die no longer listens
+            self._server.check("simulating", DYING)
+            raise
+        if not accepted:
+            self._server.check("simulating", DYING)
             raise self.failure("Gazebo does not accept a step of its world")
         self.wait(lambda: True if self._time >= due else None, f"Gazebo's clock has not come to {due * 1e-9:.3f} s")
         return due

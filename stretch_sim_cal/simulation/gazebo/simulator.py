@@ -54,7 +54,8 @@ class GazeboSimulator:
     `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, `nominal_description`,
     `true_description`, `scan`, `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`.
     Raises `InputError` if Gazebo, its bindings or the lidar are missing, and `RunFailure` if Gazebo does not do
-    what it is asked for, with its own words. `installation` and `bindings` take the place of what is installed.
+    what it is asked for, with its own words. `installation` and `bindings` take the place of what is installed; `log` is a file
+    that keeps Gazebo's output.
     """
 
     idle_factor = 1.0
@@ -67,6 +68,7 @@ class GazeboSimulator:
         window: bool = False,
         installation: Installation | None = None,
         bindings: ModuleType | None = None,
+        log: Path | None = None,
     ):
         installation = installation or find_gazebo()
         self.setup = setup
@@ -88,7 +90,7 @@ class GazeboSimulator:
         }
         self._world: RunningWorld | None = None
         try:
-            self._start(installation, bindings, window)
+            self._start(installation, bindings, window, log)
         except BaseException:
             self.close()
             raise
@@ -158,7 +160,7 @@ class GazeboSimulator:
             self._world = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self, installation: Installation, bindings: ModuleType | None, window: bool) -> None:
+    def _start(self, installation: Installation, bindings: ModuleType | None, window: bool, log: Path | None) -> None:
         name, text = gazebo_world(self.setup.world, self.lidar)
         world_file, robot_file = self._folder / "world.sdf", self._folder / "robot.urdf"
         world_file.write_text(text, encoding="utf-8")
@@ -166,7 +168,7 @@ class GazeboSimulator:
             gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder),
             encoding="utf-8",
         )
-        self._world = RunningWorld(installation, bindings, name, world_file, self._folder, self._options(window))
+        self._world = RunningWorld(installation, bindings, name, world_file, self._folder, self._options(window), log)
         self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in SIDES}
         self.listen(True)
         self._world.spawn(ROBOT, robot_file)
