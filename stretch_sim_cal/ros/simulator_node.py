@@ -7,6 +7,7 @@ reads.
 
 import contextlib
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -200,27 +201,27 @@ def run_simulation(
 
 def _let_time_pass(context: NodeContext, robot: Any, factor: float, stopped: Sequence, meter: FactorMeter) -> None:
     pace = Pace()
-    looked = 0.0
+    looked = -math.inf
     duration = context.options.duration
     while not stopped and (duration is None or robot.now < duration):
-        wait = pace.wait(robot.now, factor or robot.bound)
-        if wait > 0.0 or time.monotonic() - looked > LOOK_EVERY:
-            _serve(context, wait)
-            looked = time.monotonic()
+        looked = _serve(context, pace.wait(robot.now, factor or robot.bound), looked)
         robot.step()
         if meter.wall_since_last_look() >= REPORT_EVERY:
             print(f"{robot.now:.1f} s simulated; {_sentence(robot, meter.since_last_look(robot.now))}", flush=True)
 
 
-def _serve(context: NodeContext, seconds: float) -> None:
-    """Answer services, the action and parameters, and let so much wall time pass."""
+def _serve(context: NodeContext, seconds: float, looked: float) -> float:
+    """Let so much wall time pass, and answer services, the action and parameters every `LOOK_EVERY`; `looked` is when that
+    was last done. Return when it was last done now."""
     deadline = time.monotonic() + seconds
     while True:
-        while _look(context.executor):
-            pass
+        if time.monotonic() - looked >= LOOK_EVERY:
+            while _look(context.executor):
+                pass
+            looked = time.monotonic()
         left = deadline - time.monotonic()
         if left <= 0.0:
-            return
+            return looked
         time.sleep(min(left, LOOK_EVERY))
 
 
