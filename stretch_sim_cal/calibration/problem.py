@@ -171,7 +171,8 @@ class NormalEquations:
         )
         on_groups = (weighted_design.T @ jacobian).toarray()
         solved = sparse.bsr_array((inverses, np.arange(count), np.arange(count + 1))) @ on_groups
-        weighted = sparse.dia_array((weights[None], [0]), shape=(len(weights), len(weights))) @ jacobian
+        weighted = jacobian.copy()
+        weighted.data *= np.repeat(weights, np.diff(jacobian.indptr))
         self.information += (jacobian.T @ weighted).toarray() - on_groups.T @ solved
         self.gradient += solved.T @ (weighted_design.T @ residuals) - weighted.T @ residuals
 

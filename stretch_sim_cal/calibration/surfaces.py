@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy.spatial import cKDTree
+import small_gicp
 
 from stretch_sim_cal.calibration.clouds import Cells, DirectionCells
 from stretch_sim_cal.calibration.problem import State
@@ -183,9 +183,8 @@ def _neighbours(positions: np.ndarray, number: int) -> np.ndarray:
     """Return the indices (M, number) of the nearest other rows; where there are too few, a row repeats itself."""
     if not len(positions):
         return np.zeros((0, number), dtype=int)
-    _, index = cKDTree(positions).query(positions, k=number + 1)
-    index = index[:, 1:]
-    return np.where(index < len(positions), index, np.arange(len(positions))[:, None])
+    index = small_gicp.KdTree(positions).batch_knn_search(positions, number + 1)[0][:, 1:].astype(np.int64)
+    return np.where(index >= 0, index, np.arange(len(positions))[:, None])
 
 
 def _normals(points: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -82,7 +82,7 @@ def _scores(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def _quantiles(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
     """Return the weighted quantile (H,) of each row of values (H, P)."""
-    order = np.argsort(values, axis=1, kind="stable")
+    order = np.argsort(values, axis=1)  # equal values in any order: they are one quantile
     cumulated = np.cumsum(weights[order], axis=1)
     place = np.argmax(cumulated >= share * cumulated[:, -1:], axis=1)
     return np.take_along_axis(values, np.take_along_axis(order, place[:, None], axis=1), axis=1)[:, 0]
