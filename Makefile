@@ -33,7 +33,7 @@ demo: env
 test: export MALLOC_TRIM_THRESHOLD_ := 1073741824
 test: export MALLOC_MMAP_THRESHOLD_ := 1073741824
 test: env
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 test-launch: env
 	@$(if $(LAUNCH_SRC),$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .[launch])

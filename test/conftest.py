@@ -1,5 +1,6 @@
 """What every test runs in: a ROS graph of its own on this machine, so that no test ever talks to a robot or to another run."""
 
+import gc
 import os
 
 import hypothesis
@@ -16,11 +17,19 @@ hypothesis.settings.load_profile("reproducible")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()
     from stretch_sim_cal.harness.processes import isolated_environment, own_domain
 
     domain = own_domain()
     os.environ.update(isolated_environment(domain.__enter__()))
     config.add_cleanup(lambda: domain.__exit__(None, None, None))
+
+
+def pytest_collection_finish() -> None:
+    # All modules and tests stay: no collection of garbage has to look at them again, which took a fifteenth of the time.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header() -> str:

@@ -7,7 +7,7 @@ trimmed symmetrically about the plane: neither choice depends on which way the n
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy.spatial import cKDTree
+import small_gicp
 
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.planes import Plane
@@ -118,9 +118,11 @@ def _joined(kind: type, parts: list):
 
 def assign(surface: Surface, patches: Patches, gate: float) -> Members:
     """Return every cell with the nearest patch that faces as it does and whose plane passes within `gate` (m)."""
-    _, candidates = cKDTree(patches.centres).query(
-        surface.points, k=CANDIDATES, distance_upper_bound=2.0 * PATCH_SIZE * 2.0**MAX_LEVEL
-    )
+    candidates = np.zeros((len(surface.points), CANDIDATES), dtype=np.int64)
+    if len(patches.centres):
+        index, squares = small_gicp.KdTree(patches.centres).batch_knn_search(surface.points, CANDIDATES)
+        near = squares < (2.0 * PATCH_SIZE * 2.0**MAX_LEVEL) ** 2
+        candidates = np.where(near, index, len(patches.centres)).astype(np.int64)
     best = np.full(len(surface.points), -1)
     nearest = np.full(len(surface.points), np.inf)
     for patch in candidates.T:

@@ -48,7 +48,7 @@ STATUS_EVERY = 1_000_000_000  # ns
 # anything but time, more than the simulation's `idle_factor` would only take the processor from those who compute.
 BOUND_WITH_CLOUDS = 3.0
 BOUND_MOVING = 20.0
-CLOCK_RATE = 100.0  # per second of wall time, at most
+CLOCK_RATE = 50.0  # per second of wall time, at most
 FEEDBACK_EVERY = 0.05  # s of wall time: however fast simulated time passes, somebody has to take it
 MOVING_MODES = ("position", "navigation")
 # Modes that the robot's driver has and in which it takes no positions.
