@@ -200,14 +200,15 @@ def test_nothing_survives_the_end(gazebo):
     simulator.close()
     assert processes_of(partition) == []
     assert len(held) == before
-    assert simulator.notes == []
+    [note] = simulator.notes
+    assert note.startswith("wall time in Gazebo: spawning, warming up and stowing") or "calls to step" in note
 
 
 @pytest.mark.parametrize("gazebo", ["crash_at_end"], indirect=True)
 def test_a_crash_at_gazebo_s_own_end_is_a_note_and_no_failure(gazebo):
     simulator = started(gazebo)
     simulator.close()
-    assert "crashed at its own end (exit code 11)" in simulator.notes[0]
+    assert "crashed at its own end (exit code 11)" in simulator.notes[-1]
 
 
 @pytest.mark.parametrize(

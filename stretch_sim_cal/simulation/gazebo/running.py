@@ -1,10 +1,11 @@
 """A world in a running Gazebo: its processes, its time, its joints and what its lidars publish, stepped in a closed loop."""
 
+import contextlib
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,6 +55,7 @@ class RunningWorld:
         log: Path | None = None,
     ):
         self._name = name
+        self._spent: dict[str, tuple[int, float]] = {}
         self._heard = threading.Condition()
         self._time = 0
         self._states: tuple[int, bytes] | None = None
@@ -82,6 +84,21 @@ class RunningWorld:
     def states(self) -> messages.JointStates | None:
         """The joints as they were heard last, None before there is a robot."""
         return None if self._states is None else messages.joint_states(self._states[1])
+
+    @contextlib.contextmanager
+    def spending(self, on: str) -> Iterator[None]:
+        """Count the wall time within, and how often, for `spent`."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            count, seconds = self._spent.get(on, (0, 0.0))
+            self._spent[on] = count + 1, seconds + time.monotonic() - begun
+
+    @property
+    def spent(self) -> str:
+        """Say where the wall time has gone so far."""
+        return ", ".join(f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items())
 
     @property
     def complaints(self) -> list[str]:
@@ -128,10 +145,11 @@ class RunningWorld:
         All targets are sent every time, so that none can be lost for longer than a step.
         """
         due = self.advance(duration, targets)
-        self.wait(
-            lambda: self._states if self._states[0] >= due else None,
-            f"Gazebo has not told its joints' states of {due * 1e-9:.3f} s",
-        )
+        with self.spending("joints' states"):
+            self.wait(
+                lambda: self._states if self._states[0] >= due else None,
+                f"Gazebo has not told its joints' states of {due * 1e-9:.3f} s",
+            )
         return self.states
 
     def advance(self, duration: float, targets: Mapping[str, float] | None = None) -> int:
@@ -139,14 +157,16 @@ class RunningWorld:
         steps = round(duration / STEP)
         due = self._time + round(steps * STEP * 1e9)
         try:
-            accepted = self._control(messages.world_control(steps), SILENCE_TIMEOUT, targets)
+            with self.spending("calls to step"):
+                accepted = self._control(messages.world_control(steps), SILENCE_TIMEOUT, targets)
         except RunFailure:  # of the transport, as if a Gazebo that is about to die no longer listens
             self._server.check("simulating", DYING)
             raise
         if not accepted:
             self._server.check("simulating", DYING)
             raise self.failure("Gazebo does not accept a step of its world")
-        self.wait(lambda: True if self._time >= due else None, f"Gazebo's clock has not come to {due * 1e-9:.3f} s")
+        with self.spending("steps"):
+            self.wait(lambda: True if self._time >= due else None, f"Gazebo's clock has not come to {due * 1e-9:.3f} s")
         return due
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
@@ -242,9 +262,10 @@ class Clouds:
         where it does not come. Raises `RunFailure` if the lidar is silent for long.
         """
         asked = time.monotonic()
-        return self._world.wait(
-            lambda: self._look(stamp, asked), f"{self._topic} has not brought its scan of {stamp * 1e-9:.3f} s"
-        )
+        with self._world.spending("scans"):
+            return self._world.wait(
+                lambda: self._look(stamp, asked), f"{self._topic} has not brought its scan of {stamp * 1e-9:.3f} s"
+            )
 
     def _look(self, stamp: int, asked: float) -> bytes | None:
         """Return the cloud, `NOT_CAST` where it is not going to come, None while it may."""

@@ -139,8 +139,9 @@ class GazeboSimulator:
             return None
         # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave what is
         # too near recognisable.
-        points = self._rays[lidar].points(messages.packed_cloud(raw))
-        return published(self._described.lidar(lidar), tick, self.start_time(lidar, tick), points)
+        with self._world.spending("points of scans"):
+            points = self._rays[lidar].points(messages.packed_cloud(raw))
+            return published(self._described.lidar(lidar), tick, self.start_time(lidar, tick), points)
 
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, as `EmbeddedSimulator.ground_truth` does."""
@@ -155,8 +156,8 @@ class GazeboSimulator:
     def close(self) -> None:
         """End Gazebo and remove what was written for it; a second call does nothing."""
         if self._world is not None:
-            note = self._world.close()
-            self.notes += [note] if note else []
+            spent, note = self._world.spent, self._world.close()
+            self.notes += [f"wall time in Gazebo: {spent}"] * bool(spent) + [note] * bool(note)
             self._world = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -171,9 +172,10 @@ class GazeboSimulator:
         self._world = RunningWorld(installation, bindings, name, world_file, self._folder, self._options(window), log)
         self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in SIDES}
         self.listen(True)
-        self._world.spawn(ROBOT, robot_file)
-        self._warm_up()
-        self._stow()
+        with self._world.spending("spawning, warming up and stowing"):
+            self._world.spawn(ROBOT, robot_file)
+            self._warm_up()
+            self._stow()
         self._begin_time()
         self._complaints = self._world.complaints
         for device in SIDES:
