@@ -50,9 +50,22 @@ class Grid:
         return (self.highest - self.lowest) / max(self.rows - 1, 1)
 
     def directions(self) -> np.ndarray:
-        """Return the directions (rows, columns, 3) along which Gazebo publishes."""
+        """Return the directions (rows, columns, 3) of the rays."""
         elevations = self.lowest + self.row_step * np.arange(self.rows)
         azimuths = -np.pi + 2 * np.pi / self.columns * np.arange(self.columns)
+        return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
+
+    def published(self, lidar: str) -> np.ndarray:
+        """Return the directions (rows, columns, 3) along which a "cpu" or "gpu" lidar publishes its rays: those of a gpu_lidar are
+        sums of many steps in single precision (gz-sensors' GpuLidarSensor), up to a hundredth of a degree off."""
+        if lidar == "cpu":
+            return self.directions()
+        elevations, azimuths = (
+            np.cumsum(np.array([first, *[step] * (count - 1)], dtype=np.float32)).astype(float)
+            for first, step, count in (
+                (self.lowest, self.row_step, self.rows), (-np.pi, 2 * np.pi / self.columns, self.columns),
+            )
+        )  # fmt: skip
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
 
     def face_texels(self) -> int:
@@ -153,10 +166,10 @@ def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray) -> CastRays:
 
     Of rays on the border of two texels it cannot be told which of them they see: they are taken only if no other is near.
     """
-    published = grid.directions()
+    published = grid.published(lidar)
     sampled, border = published, np.full(published.shape[:2], 0.5)
     if lidar == "gpu":
-        sampled, border = texel_directions(published, grid.face_texels())
+        sampled, border = texel_directions(grid.directions(), grid.face_texels())
     elevations = np.arcsin(np.clip(wanted[:, 2], -1.0, 1.0))
     column = np.rint((np.arctan2(wanted[:, 1], wanted[:, 0]) + np.pi) / (2 * np.pi / grid.columns)).astype(int)
     row = (
