@@ -260,8 +260,9 @@ class EmbeddedSimulator:
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
         """Put the robot, and the floor frame it stands in, at a pose (4, 4) in the world: as if it were pushed."""
-        self._world_from_root = check_rigid(world_from_floor, "world_from_floor")
-        self._static = None
+        before, self._world_from_root = self._world_from_root, check_rigid(world_from_floor, "world_from_floor")
+        if not np.array_equal(before, self._world_from_root):  # a tenth of a second to set up anew
+            self._static = None
 
     def add_surface(self, name: str, surface: Surface | None) -> None:
         """Put one more surface, in world coordinates, into the world (a person, say); None takes it out again."""

@@ -15,7 +15,6 @@ Link residuals: patches that lie off a surface, links that are misplaced.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -416,7 +415,7 @@ def _system(
         weights = noise_weights(found, along) * tukey(left[side, index] / found.incidence / along, TUKEY)
         add_matches(
             information, gradient, unknowns, side, models[index], found, weights,
-            partial(coupled.add, side, clouds[side][index], found, weights, poses[side][:3, :3]),
+            coupled.add(side, clouds[side][index], found, weights, poses[side][:3, :3]),
         )  # fmt: skip
     state = np.zeros(unknowns.size)
     state[unknowns.first_joint :] = list(offsets.values())

@@ -266,39 +266,41 @@ class Coupled:
         return cls(units, np.zeros((size, count)), np.zeros((count, count)), np.zeros(count))
 
     def add(
-        self, side: str, cloud: np.ndarray, matches: Matches, weights: np.ndarray, rotation: np.ndarray,
-        chosen: np.ndarray, columns: np.ndarray, jacobian: np.ndarray,
-    ) -> None:  # fmt: skip
-        """Add the chosen (mask) of matches, of a cloud's rows `matches.indices`, with weights (M,); `rotation` (3, 3) is
-        base_from_lidar's, `jacobian` (C, K) that of their distances by the mounts' own `columns` (K,)."""
-        matches, weights = matches.chosen(chosen), weights[chosen]
+        self, side: str, cloud: np.ndarray, matches: Matches, weights: np.ndarray, rotation: np.ndarray
+    ) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
+        """Add what matches (M,), of a cloud's rows `matches.indices`, with weights (M,) say of the units alone; `rotation`
+        (3, 3) is base_from_lidar's. Return what adds how they couple the units with the mounts' own unknowns: called with a
+        mask (M,) of C matches, `columns` (K,), and the `jacobian` (C, K) of their distances by these."""
         model, own = self.units.model, self.units.of_side(side)
         returns = self.units.returns(cloud[matches.indices])
         scalars, channels = model.sensitivity(
             returns, matches.incidence, matches.normals @ rotation, self.units.values[own], beyond=matches.along
         )
-        weighted = scalars * weights[:, None]
-        self.coupling[np.ix_(columns, np.arange(own.start, own.start + NUM_SCALARS))] += jacobian.T @ weighted
-        block = self.information[own, own]
+        weighted, weighted_channels = scalars * weights[:, None], channels * weights[:, None]
+        count, parts = model.num_channels, [model.of_kind(kind) for kind in CHANNEL_KINDS]
+        block, gradient = self.information[own, own], self.gradient[own]
         block[:NUM_SCALARS, :NUM_SCALARS] += scalars.T @ weighted
-        self.gradient[own][:NUM_SCALARS] -= weighted.T @ matches.distances
-        count = model.num_channels
-        parts = [model.of_kind(kind) for kind in CHANNEL_KINDS]
-        by_channel = sparse.csr_array(
-            (np.ones(len(weights)), (returns.channel, np.arange(len(weights)))), shape=(count, len(weights))
-        )
-        for first, part in enumerate(parts):
-            column = weights * channels[:, first]
-            self.coupling[np.ix_(columns, np.arange(own.start + part.start, own.start + part.stop))] += (
-                by_channel @ (column[:, None] * jacobian)
-            ).T
-            crossed = by_channel @ (column[:, None] * scalars)
+        gradient[:NUM_SCALARS] -= weighted.T @ matches.distances
+        for part, column in zip(parts, weighted_channels.T, strict=True):
+            crossed = group_sums(returns.channel, count, column[:, None] * scalars)
             block[part, :NUM_SCALARS] += crossed
             block[:NUM_SCALARS, part] += crossed.T
-            self.gradient[own][part] -= by_channel @ (column * matches.distances)
+            gradient[part] -= np.bincount(returns.channel, column * matches.distances, minlength=count)
             products = group_sums(returns.channel, count, column[:, None] * channels)
             for second, other in enumerate(parts):
                 block[part, other] += np.diag(products[:, second])
+
+        def couple(chosen: np.ndarray, columns: np.ndarray, jacobian: np.ndarray) -> None:
+            coupling, number = np.zeros((len(columns), model.size)), np.count_nonzero(chosen)
+            coupling[:, :NUM_SCALARS] = jacobian.T @ weighted[chosen]
+            by_channel = sparse.csr_array(
+                (np.ones(number), (returns.channel[chosen], np.arange(number))), shape=(count, number)
+            )
+            for part, column in zip(parts, weighted_channels[chosen].T, strict=True):
+                coupling[:, part] = (by_channel @ (column[:, None] * jacobian)).T
+            self.coupling[columns, own] += coupling
+
+        return couple
 
     def add_observations(
         self, observations: Observations, poses: Mapping[str, np.ndarray], information: np.ndarray, gradient: np.ndarray
