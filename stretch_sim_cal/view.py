@@ -5,7 +5,7 @@ Arrays in, nothing out: whoever calibrates says what there is, and goes on. Leng
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 
 APPLICATION = "stretch_sim_cal"
-LEFT, RIGHT, RETURNS, FIT, ZONE, ROBOT = (
+LEFT, RIGHT, RETURNS, FIT, ZONE, ROBOT, REJECTED = (
     (31, 111, 180),
     (224, 123, 0),
     (150, 150, 150),
     (194, 24, 43),
     (220, 90, 90),
     (170, 175, 185),
+    (60, 60, 60),
 )
 DRAWN = 60_000  # points of a cloud; more is slow in a browser and shows nothing more
 SHOWN = 0.01  # m, where the scale of residuals ends
@@ -98,6 +99,21 @@ class View:
         )
         if len(gaps):
             self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
+
+    def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
+        """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m, NaN if not known, the others in a colour of
+        their own; what each one's verdict is stands where one points at it."""
+        said = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
+                         for verdict, gap in zip(verdicts, gaps, strict=True)])  # fmt: skip
+        kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
+        for name, chosen, colours in (
+            ("counting", kept, coloured(np.nan_to_num(gaps))), ("rejected", ~kept, np.tile(np.uint8(REJECTED), (len(kept), 1))),
+        ):  # fmt: skip
+            shown = self._rerun.Points3D(
+                places[chosen].astype(np.float32), colors=colours[chosen], radii=4 * RADIUS, labels=list(said[chosen]),
+                show_labels=False,
+            )  # fmt: skip
+            self._log(f"world/patches/{name}", shown)
 
     def floor(self, points: np.ndarray, base_from_footprint: np.ndarray) -> None:
         """Show the returns (N, 3) from the floor, in base_footprint, by their height over the fitted one."""
@@ -179,7 +195,10 @@ def _blueprint(rerun: Any) -> Any:
                     space("before", "world/before/by_lidar/**"), space("after", "world/after/by_lidar/**")
                 ),
                 blueprint.Horizontal(
-                    space("residuals after", "world/after/by_residual/**", "world/footprint/floor"),
+                    blueprint.Tabs(
+                        space("residuals after", "world/after/by_residual/**", "world/footprint/floor"),
+                        space("patches", "world/patches/**"),
+                    ),
                     space("body shape", *(f"world/footprint/{name}" for name in ("returns", "shape", "stop_zone"))),
                 ),
             ),

@@ -13,6 +13,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.problem import FLOOR, LEFT, RIGHT, NormalEquations, Solution, State, Unknowns
+from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, inverse, log
@@ -60,7 +61,7 @@ class Observations:
     as one body changes what is.
 
     What was made of them: `result`, the transform (4, 4), its `covariance` (6, 6), and `units`, the parameters; and how the `floor` that was found
-    since depends on these. A transform that is known by its covariance alone says nothing of the lidars: it has no models.
+    since depends on these; and, to be looked at, which `patches` of the first standing place counted, in the left lidar's frame. A transform that is known by its covariance alone says nothing of the lidars: it has no models.
     """
 
     at: np.ndarray
@@ -72,6 +73,7 @@ class Observations:
     covariance: np.ndarray
     units: tuple[np.ndarray, ...]
     floor: FloorByUnits | None = None
+    patches: SeenPatches | None = None
 
     @classmethod
     def of(
@@ -169,6 +171,7 @@ class Observations:
                 **{f"{side}_{name}": value for side, model in zip(SIDES, self.models, strict=True)
                    for name, value in _table(model).items()},
                 **({} if self.floor is None else {f"floor_{name}": value for name, value in vars(self.floor).items()}),
+                **({} if self.patches is None else {f"patch_{name}": value for name, value in vars(self.patches).items()}),
             )  # fmt: skip
 
         write_atomic(path, write)
@@ -191,9 +194,11 @@ class Observations:
                 units = (data["left_result"], data["right_result"])
                 names = [name for name in FloorByUnits.__dataclass_fields__ if f"floor_{name}" in data]
                 floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
+                names = [name for name in SeenPatches.__dataclass_fields__ if f"patch_{name}" in data]
+                patches = SeenPatches(**{name: data[f"patch_{name}"] for name in names}) if names else None
                 return cls(
                     at, (data["left_unit"], data["right_unit"]), information, gradient, models, data["result"],
-                    data.get("covariance", np.eye(6)), units, floor,
+                    data.get("covariance", np.eye(6)), units, floor, patches,
                 )  # fmt: skip
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
             raise InputError(

@@ -70,6 +70,23 @@ class FloorView:
     gate: float
 
 
+COUNTS, DISAGREE, NOT_FLAT, FEW, UNSURE = range(5)
+VERDICTS = (
+    "counts", "rejected: the lidars disagree there more than elsewhere", "rejected: not flat as one of the lidars sees it",
+    "rejected: too few returns of one of the lidars", "rejected: the lidars see different parts, or its normal is not known well",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SeenPatches:
+    """What became of the patches: their `centres` (P, 3), the `gaps` (P,) in m by which the right lidar's view is above the left
+    one's there, NaN if that is not known, and `verdicts` (P,) that number `VERDICTS`."""
+
+    centres: np.ndarray
+    gaps: np.ndarray
+    verdicts: np.ndarray
+
+
 @dataclass(frozen=True)
 class RoomBlock:
     """The patches at one estimate.
@@ -111,6 +128,19 @@ class RoomBlock:
         """The root mean square gap (m) between the two lidars' surfaces."""
         kept = self.weights > 0
         return float(np.sqrt(np.mean(self.gaps.values[kept] ** 2))) if kept.any() else float("inf")
+
+    def seen(self) -> SeenPatches:
+        """Return which patches count, and why the others do not."""
+        patches, number = self.flat[0], len(self.flat[0].centres)
+        side = self.surface.side[self.members.cell]
+        by_lidar = [fit_planes(self.members.only(side == n), self.variances[side == n], number) for n in (0, 1)]
+        verdicts = np.full(number, UNSURE, dtype=np.uint8)
+        verdicts[~(_flat(by_lidar[0]) & _flat(by_lidar[1]))] = NOT_FLAT
+        verdicts[np.minimum(by_lidar[0].counts, by_lidar[1].counts) < MIN_CELLS] = FEW
+        verdicts[self.gaps.patches] = np.where(self.weights > 0, COUNTS, DISAGREE)
+        gaps = np.full(number, np.nan)
+        gaps[self.gaps.patches] = self.gaps.values
+        return SeenPatches(patches.centres, gaps, verdicts)
 
     def information_by_chance(self) -> np.ndarray:
         """Return how much information (6, 6) about the right lidar's pose may come from nothing but the normals' noise."""

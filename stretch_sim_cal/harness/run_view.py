@@ -9,6 +9,8 @@ from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import changes
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.observations import known_alignment
+from stretch_sim_cal.calibration.room import VERDICTS
 from stretch_sim_cal.calibration.zones import Zones
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
@@ -83,6 +85,9 @@ class RunView:
         seen = CapturedClouds.load(self._files)
         points = placed(seen.points(file), seen.poses(file))
         self._view.clouds("after", **points)
+        if (known := known_alignment(file)) is not None and known.patches is not None:
+            places = apply(seen.poses(file)["left"], known.patches.centres)
+            self._view.patches(places, known.patches.gaps, [VERDICTS[number] for number in known.patches.verdicts])
         if file.footprint_from_base is not None:
             in_base = np.vstack(list(points.values()))
             self._view.floor(apply(file.footprint_from_base, in_base), inverse(file.footprint_from_base))

@@ -13,7 +13,7 @@ from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT, NormalEquations, State, Unknowns, first_units
-from stretch_sim_cal.calibration.room import room_block
+from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy
@@ -35,6 +35,17 @@ def test_they_are_read_back_as_they_were(aligned, tmp_path):
     np.testing.assert_allclose(again.information, aligned.observations.information)
     np.testing.assert_allclose(again.gradient, aligned.observations.gradient)
     np.testing.assert_allclose(again.units[0], aligned.observations.units[0])
+
+
+def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(aligned, tmp_path):
+    path = path_beside(tmp_path / "cal.yaml")
+    aligned.observations.save(path)
+    seen = load_beside(tmp_path / "cal.yaml", aligned.right_to_left).patches
+    counting = seen.verdicts == COUNTS
+    assert counting.sum() / 2 == aligned.diagnostics["patches_used"]  # of two grids
+    assert len(seen.verdicts) / 2 == aligned.diagnostics["patches"] > counting.sum() / 2
+    assert np.sqrt(np.mean(seen.gaps[counting] ** 2)) == pytest.approx(aligned.rmse)
+    assert np.isnan(seen.gaps[seen.verdicts == FEW]).all() and set(seen.verdicts) <= set(range(len(VERDICTS)))
 
 
 def test_those_of_another_alignment_are_not_used(aligned, tmp_path):

@@ -1,5 +1,6 @@
 """The view in 3D: what it shows of clouds, that it says what to install, and a recording of a run's files."""
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 from made_results import alignment_result, floor_result
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.room import COUNTS, DISAGREE, FEW, VERDICTS, SeenPatches
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy
+from stretch_sim_cal.harness import run_view
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.run_view import RunView
 from stretch_sim_cal.view import SHOWN, coloured, opened, residuals
@@ -51,7 +55,7 @@ def test_without_rerun_it_says_what_to_install(monkeypatch, capsys, tmp_path):
     assert "pip install" in capsys.readouterr().err
 
 
-def test_a_runs_files_are_recorded_as_they_come(tmp_path):
+def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     pytest.importorskip("rerun", reason="the extra 'view' is not installed")
     files, path = RunFiles(tmp_path / "run"), tmp_path / "run.rrd"
     files.calibration.parent.mkdir(parents=True)
@@ -66,9 +70,16 @@ def test_a_runs_files_are_recorded_as_they_come(tmp_path):
     assert before > 10_000
     file = CalibrationFile().with_alignment(alignment_result(right_in_left), "robot")
     file.with_floor(floor_result(), "robot").save(files.calibration)
+    known = Observations.of_transform(right_in_left, 1e-6 * np.eye(6))
+    verdicts = np.array([COUNTS, FEW, DISAGREE], dtype=np.uint8)
+    seen = SeenPatches(np.eye(3), np.array([0.001, np.nan, 0.02]), verdicts)
+    monkeypatch.setattr(run_view, "known_alignment", lambda file: dataclasses.replace(known, patches=seen))
+    shown_patches = []
+    monkeypatch.setattr(view, "patches", lambda *what, show=view.patches: shown_patches.append(what) or show(*what))
     shown.update()
     view.close()
     after = path.stat().st_size
+    assert [list(said) for *_, said in shown_patches] == [[VERDICTS[number] for number in verdicts]]
     assert after > 1.5 * before
     shown.update()
     view.close()

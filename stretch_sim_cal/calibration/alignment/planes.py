@@ -143,7 +143,7 @@ class PlaneAlignment:
         observations = Observations.of(
             equations.weighing(evidence.scale**-2), unknowns, before, state, evidence.covariance
         )
-        return replace(result, observations=observations)
+        return replace(result, observations=replace(observations, patches=seen[0].last.seen()))
 
     def _without_body(self, lidars: tuple[Lidar, Lidar], estimate: np.ndarray) -> tuple[Surface, Surface]:
         """Return what both lidars see, the robot's own body marked as not usable if it is known where the left lidar is."""
