@@ -90,6 +90,8 @@ setup(
             *CAMPAIGN,
             "hypothesis>=6.90,<7",
             "icub-models>=3,<4",
+            "mcap>=1.3,<2",
+            "mcap-ros2-support>=0.5,<1",
             "pytest>=7.4,<10",
             "pytest-xdist>=3.5,<4",
             "yourdfpy>=0.0.56,<0.1",

@@ -221,7 +221,7 @@ def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False)
     from stretch_sim_cal.robot.profile import profile_called
 
     rows = table(session)
-    page = write_page_of(session, profile_called(args.robot))
+    page = write_page_of(session, profile_called(args.robot), args.view_file)
     for line in lines_of(rows) + advice(session):
         say(line)
     outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}

@@ -47,6 +47,12 @@ def write_page(path: Path, title: str, parts: list[str]) -> Path:
     return path
 
 
+def recorded(recording: Path) -> str:
+    """Return a link to a recording for Rerun as a part of a page."""
+    shown = html.escape(str(Path(recording).resolve()))
+    return f"<p>In 3D, step by step: <a href='file://{shown}'>{shown}</a>, shown by <code>rerun FILE</code>.</p>"
+
+
 def image(title: str, png: bytes) -> str:
     """Return a picture under its title as a part of a page."""
     encoded = base64.b64encode(png).decode()
@@ -283,8 +289,7 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     files = RunFiles(Path(folder).resolve())
     parts = [_heading(verdict), _table(verdict)]
     if recording is not None:
-        shown = html.escape(str(Path(recording).resolve()))
-        parts.append(f"<p>In 3D: <a href='file://{shown}'>{shown}</a>, shown by <code>rerun FILE</code>.</p>")
+        parts.append(recorded(recording))
     for stage, title, draw in (
         ("alignment", "Both clouds before and after alignment", _clouds),
         ("floor", "Floor residuals", _floor),

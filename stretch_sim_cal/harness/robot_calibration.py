@@ -196,12 +196,13 @@ def advice(session: Session) -> list[str]:
     return [f"lidars on the robot: {mounts['said']}"] if mounts.get("said") else []
 
 
-def write_page_of(session: Session, profile: RobotProfile) -> Path:
-    """Write the session's page and return its path; a picture whose data is missing is left out with a sentence."""
+def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:
+    """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path; a picture whose data is missing is left out with a sentence."""
     from stretch_sim_cal.harness.report import (  # matplotlib takes half a second
         clouds,
         drawn,
         floor_picture,
+        recorded,
         write_page,
     )
 
@@ -220,6 +221,7 @@ def write_page_of(session: Session, profile: RobotProfile) -> Path:
         "<p>A change in sigma is the change over what the uncertainties of both explain: about 1 for two calibrations of a robot "
         "that did not change. The lidars' own errors are in both, so it is rather too small.</p>",
         "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
+        recorded(recording) if recording else "",
     ]
     for title, draw in (
         ("Both clouds before and after", lambda: clouds(CapturedClouds.load(session.files), session.new, session.old)),

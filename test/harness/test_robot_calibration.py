@@ -83,12 +83,12 @@ def test_a_stage_that_fails_leaves_the_robots_files_alone(graph):
 
 
 def test_killed_after_every_stage_and_continued_it_ends_with_the_robot_calibrated(graph):
-    for stage in ("alignment", "floor", "mounts"):
+    for stage in ("alignment", "floor", "mounts", "body_shape"):
         killed_after(graph, stage)
         assert not graph.calibration_file.exists()
     ended = calibrate(graph, *QUICK, "--json")
     assert ended.code == 0, ended.err
-    assert "done: lidar to lidar, floor, lidars on the robot" in ended.err
+    assert "done: lidar to lidar, floor, lidars on the robot, body shape" in ended.err
     outcome = json.loads(ended.out)
     assert outcome["accepted"] and str(graph.calibration_file) in outcome["files"] and Path(outcome["page"]).is_file()
     assert {row[0] for row in outcome["table"]} >= {"lidar to lidar", "floor", "left lidar on the robot", "body shape"}
