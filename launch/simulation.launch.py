@@ -11,6 +11,7 @@ from stretch_sim_cal.harness.processes import simulator_with
 # Arguments that are handed on to stretch_simulator where they are given.
 OPTIONS = {
     "scenario": "a name in scenarios/, or a YAML file: what is simulated, and the lidars' and base's true errors",
+    "robot": "a robot's profile: a name in config/robots/, or a path, in place of the scenario's",
     "world": "a name in worlds/, or an SDF file, in place of the scenario's",
     "sensor": "a name in config/ (jt128, jt128_ideal, ...), or a YAML file, in place of the scenario's",
     "seed": "of everything random, in place of the scenario's",

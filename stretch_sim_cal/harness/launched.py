@@ -140,6 +140,9 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
     alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES)
     return LaunchDescription([
         DeclareLaunchArgument(
+            "robot", default_value="", description="the robot's profile: a name in config/robots/, or a path; by default the Stretch's",
+        ),
+        DeclareLaunchArgument(
             "sensor", default_value="", description="kind of the lidars: a name in config/, a YAML file, or unknown; by default the nodes' own",
         ),
         DeclareLaunchArgument(
@@ -199,14 +202,15 @@ def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
     if given("body_shape") == "true":
         stages["body_shape"] = {"plan": given("plan"), "fit_method": given("fit_method")}
     files = RunFiles(Path(given("data")).expanduser().resolve())
-    nodes = calibration_nodes(stages, files, use_sim_time, given("sensor") or None)
+    sensor, robot = given("sensor") or None, given("robot") or None
+    nodes = calibration_nodes(stages, files, use_sim_time, sensor, robot)
     if not {"mounts", "body_shape"} & set(stages):
-        nodes.append(broadcast_process(use_sim_time))
+        nodes.append(broadcast_process(use_sim_time, robot))
     if given("watch") == "true":
-        nodes.append(watch_process(use_sim_time, given("sensor") or None))
+        nodes.append(watch_process(use_sim_time, sensor, robot))
     if given("footprint") == "true":
-        nodes.append(footprint_process(files.body_shape_model if "body_shape" in stages else None, use_sim_time))
+        nodes.append(footprint_process(files.body_shape_model if "body_shape" in stages else None, use_sim_time, robot))
     after_ready = {}
     if given("rviz") == "true":
-        after_ready["broadcast"] = LaunchedSequence([visualize_process(use_sim_time)]).start()
+        after_ready["broadcast"] = LaunchedSequence([visualize_process(use_sim_time, robot)]).start()
     return LaunchedSequence(nodes, after_ready=after_ready, shutdown_at_end=given("stay") == "false").start()

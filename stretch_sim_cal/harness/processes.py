@@ -191,21 +191,21 @@ def broadcast_process(use_sim_time: bool = True, robot: str | None = None) -> Pr
     return Process("broadcast", "ros_broadcast_calibration", parameters, ready_line=BROADCAST_READY, stage="body_shape")
 
 
-def visualize_process(use_sim_time: bool = True) -> Process:
+def visualize_process(use_sim_time: bool = True, robot: str | None = None) -> Process:
     """Return the node that shows both clouds, calibrated, in RViz."""
-    return Process("visualize", "ros_visualize_calibration", _ros(use_sim_time=use_sim_time))
+    return Process("visualize", "ros_visualize_calibration", _ros(use_sim_time=use_sim_time, robot=robot))
 
 
-def watch_process(use_sim_time: bool = True, sensor: str | None = None) -> Process:
+def watch_process(use_sim_time: bool = True, sensor: str | None = None, robot: str | None = None) -> Process:
     """Return the node that goes on looking whether the calibration holds."""
-    parameters = _ros(use_sim_time=use_sim_time, sensor=sensor)
+    parameters = _ros(use_sim_time=use_sim_time, sensor=sensor, robot=robot)
     return Process("watch", "ros_watch_calibration", parameters, ready_line=WATCH_READY)
 
 
-def footprint_process(model: Path | None = None, use_sim_time: bool = True) -> Process:
+def footprint_process(model: Path | None = None, use_sim_time: bool = True, robot: str | None = None) -> Process:
     """Return the node that publishes a body shape (by default the robot's own) as Nav2's footprint."""
     file = () if model is None else (str(model),)
-    parameters = _ros(use_sim_time=use_sim_time)
+    parameters = _ros(use_sim_time=use_sim_time, robot=robot)
     return Process("footprint", "ros_publish_footprint", (*file, *parameters), ready_line=FOOTPRINT_READY)
 
 

@@ -245,6 +245,17 @@ def mount_numbers(result: MountsResult, nominal: Mapping[str, np.ndarray]) -> di
     return numbers
 
 
+def _gain(result: MountsResult, proposal: Chosen) -> str:
+    """Return what a further pose would bring, in words; nothing if the pose's gain is not known."""
+    if not proposal.before:
+        return ""
+    share, (position, angle) = proposal.spread / proposal.before, max(result.spread_of(side) for side in SIDES)
+    return (
+        f" (the less sure lidar's standard deviation {1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be "
+        f"{100 * (1 - share):.0f} % smaller)"
+    )
+
+
 def mount_lines(
     result: MountsResult, numbers: dict, proposal: Chosen | None, profile: RobotProfile | None = None
 ) -> list[str]:
@@ -267,5 +278,5 @@ def mount_lines(
             f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit})"
         )
     if proposal is not None:
-        lines.append(f"  a further pose that would help most: {proposal.name}")
+        lines.append(f"  a further pose that would help most: {proposal.name}{_gain(result, proposal)}")
     return lines

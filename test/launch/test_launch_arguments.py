@@ -59,6 +59,14 @@ def test_the_kind_of_the_lidars_is_told_where_it_is_given(monkeypatch, given, to
         assert ("sensor:=jt128_sparse" in process.arguments) == told, process.name
 
 
+@pytest.mark.parametrize(("given", "told"), [({}, 0), ({"robot": "diff_drive"}, 1)])
+def test_every_node_is_told_the_robots_profile_where_it_is_given(monkeypatch, given, told):
+    asked = dict.fromkeys(("mounts", "body_shape", "watch", "footprint"), "true")
+    for process in started(monkeypatch, **asked, **given):
+        said = ["robot:=diff_drive" in process.arguments, "--robot" in process.arguments]
+        assert sum(said) == told, process.name
+
+
 def test_the_footprint_is_that_of_the_body_shape_fitted_here_or_the_robots_own(monkeypatch):
     fitted = started(monkeypatch, body_shape="true", footprint="true", data="some")[-1]
     assert fitted.arguments[0].endswith("some/body_shape_model.yaml")

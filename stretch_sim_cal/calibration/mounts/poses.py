@@ -5,7 +5,7 @@ uncertainty included: a tenth look at the same surface from the same side tells 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,10 +24,11 @@ GRAZING = 0.15
 @dataclass(frozen=True)
 class Chosen:
     """A pose of a sweep: its name, and the `spread` of the worse lidar, in units of what is allowed, with it and all
-    before it."""
+    before it; `before`, without it, 0 if nothing was known then."""
 
     name: str
     spread: float
+    before: float = 0.0
 
 
 def pose_information(
@@ -100,4 +101,4 @@ def best_next(
     """Return the candidate that would help a finished calibration, with `information` (n, n), most."""
     own = {pose.name: pose_information(surfaces, pose, poses, settings) for pose in candidates}
     found = choose_poses(information, own, poses, settings, 1)
-    return found[0] if found else None
+    return replace(found[0], before=worst_spread(information, poses, settings)) if found else None
