@@ -107,7 +107,7 @@ class _Looking:
         self._broadcaster()
         if self._found.description is not None:
             self._try("description", f"use the description of a {self._profile.name} with two lidars", self._described)
-        if moving:
+        if moving and self._found.description is not None:  # without it, what is missed is said already
             self._try("joints", DRIVER, self._joints)
         return self._found
 
@@ -205,7 +205,7 @@ class _Looking:
         return f"'{robot.model.name}' has both lidars and {len(robot.surfaces)} links with surfaces"
 
     def _joints(self) -> str:
-        model, watchdog = parse_urdf(self._found.description or "", "/robot_description"), self._watchdog()
+        model, watchdog = parse_urdf(self._found.description, "/robot_description"), self._watchdog()
         state = ArmState(self._context, model, watchdog, self._profile)
         state.wait_until_known()
         motion = ArmMotion(self._context, state, watchdog, {})
