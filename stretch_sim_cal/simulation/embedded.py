@@ -211,12 +211,13 @@ class EmbeddedSimulator:
             left, right = (xyz(self.scan(device, tick)) for device in SIDES)
             yield left, right
 
-    def distances(self, lidar: str, directions: np.ndarray) -> np.ndarray:
-        """Return how far (N,) in m, inf for nothing, rays from a lidar's origin go along unit directions (N, 3) in its frame,
-        at simulated time 0 and with the joints where they are: exact, whatever the sensor."""
+    def distances(self, lidar: str, directions: np.ndarray, height: float = 0.0) -> np.ndarray:
+        """Return how far (N,) in m, inf for nothing, rays from `height` m up a lidar's axis go along unit directions (N, 3) in its
+        frame, at simulated time 0 and with the joints where they are: exact, whatever the sensor."""
         self.lidar(lidar)
         root_from_lidar = self._root_from_link[self._true_links[lidar]]
-        return Hits(root_from_lidar[:3, 3], directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, 0.0)).distances
+        begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
+        return Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, 0.0)).distances
 
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, ready for JSON; transforms are 4x4 nested lists.

@@ -10,7 +10,7 @@ from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, load_sensor
 from stretch_sim_cal.sensor.unit import weak_echo
 from stretch_sim_cal.simulation import sdf
-from stretch_sim_cal.simulation.gazebo.simulator import incidence_cosines, published
+from stretch_sim_cal.simulation.gazebo.simulator import published
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Hits, Scene
 
@@ -26,15 +26,6 @@ def room():
     return ways * hits.distances[:, None], hits.incidence_cosines()
 
 
-def test_incidence_is_that_of_the_surface_through_the_neighbours(room):
-    points, cosines = room
-    worked_out = incidence_cosines(points, REAL)
-    assert np.percentile(np.abs(worked_out - cosines), 95) < 0.01
-    misses = points.copy()
-    misses[::3] = np.nan
-    assert np.isfinite(incidence_cosines(misses, REAL)).all()
-
-
 @pytest.mark.parametrize("driver", [Driver(False, False), Driver(True, True)])
 def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
     exact = dataclasses.replace(
@@ -43,7 +34,7 @@ def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
     ).with_driver(driver)  # fmt: skip
     lidar = Lidar(exact, "left", 3)
     points, cosines = room
-    scan = published(lidar, 0, 5.0, points)
+    scan = published(lidar, 0, 5.0, points, cosines)
     xyz = coordinates(scan)
     kept = are_returns(xyz)
     assert len(scan) == 230_400 and kept.sum() == 115_200
@@ -51,17 +42,17 @@ def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
     model = lidar.model
     returns = model.returns(xyz[kept].astype(float), scan["ring"][kept].astype(int), weak_echo(scan["intensity"][kept]))
     off = np.linalg.norm(xyz[kept] - points, axis=1)
-    left = np.linalg.norm(model.corrected(returns, incidence_cosines(points, REAL), lidar.unit.values) - points, axis=1)
+    left = np.linalg.norm(model.corrected(returns, cosines, lidar.unit.values) - points, axis=1)
     assert np.median(off) > (0.002 if driver.distance_correction else 0.01)
     # Behind a driver that corrects the optical centre, the point's direction is not quite that of the ray any more.
     assert np.percentile(left, 95) < (1e-3 if driver.distance_correction else 2e-5)
 
 
 def test_misses_stay_misses(room):
-    points, _ = room
+    points, cosines = room
     some = points.copy()
     some[:1000] = np.inf
     some[1000:1100] *= 0.001  # nearer than anything that returns
-    scan = published(Lidar(REAL, "left", 3), 0, 0.0, some)
+    scan = published(Lidar(REAL, "left", 3), 0, 0.0, some, cosines)
     first = coordinates(scan).reshape(900, 2, 128, 3)[:, 0].reshape(-1, 3)
     assert (first[:1100] == 0).all() and (first[1100:] != 0).any(axis=1).mean() > 0.99

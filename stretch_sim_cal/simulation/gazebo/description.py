@@ -94,6 +94,13 @@ def gazebo_description(
     return ElementTree.tostring(robot, encoding="unicode")
 
 
+def ray_height(sensor: Sensor) -> float:
+    """Return how far, in m, up the lidar's axis Gazebo's rays begin: as high as the sensor's optical centre, which turns about it.
+
+    From the frame's origin the collar hides a ninth of the directions, of which the sensor sees nearly all."""
+    return float(sensor.optical_centre[2])
+
+
 def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
     """Return the xacro's arguments for a lidar of the sensor's range and rate that casts the rays of `grid_for`, exact ones."""
     grid = grid_for(sensor, lidar)
@@ -107,6 +114,7 @@ def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
         "lidar_nearest": min(RAY_START, sensor.range_min),
         "lidar_farthest": sensor.range_max,
         "lidar_noise": 0.0,
+        "lidar_height": ray_height(sensor),
     }
 
 

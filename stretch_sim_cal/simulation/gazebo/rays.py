@@ -19,10 +19,11 @@ from stretch_sim_cal.sensor.unit import directions
 from stretch_sim_cal.simulation.gazebo.messages import PackedCloud
 
 FEWEST_TEXELS, MOST_TEXELS = 128, 1024
-# From more columns than this on, a full turn is rendered with the most texels, which is where directions are densest.
-DENSE_COLUMNS = 4 * (MOST_TEXELS // 2 + 1)
+# A full turn of so many columns is rendered with 512 texels, 0.1 to 0.2 deg each. More do not bring the rays nearer to the
+# sensor's than the rows do, and cost a renderer without a GPU as much again.
+DENSE_COLUMNS = 4 * (MOST_TEXELS // 4 + 1)
 # Rays per scan: one more costs a renderer 32 bytes of a message, the CPU lidar another ray cast, which takes far longer.
-MOST_RENDERED = 700_000
+MOST_RENDERED = 400_000
 CAST_PER_RAY = 2
 # rad: rows are dense enough if every channel has one within this.
 ROW_TOLERANCE = np.deg2rad(0.05)
@@ -31,6 +32,8 @@ ROW_TOLERANCE = np.deg2rad(0.05)
 BORDER = 0.01
 # rad. A ray on a border is taken only if no other is this near.
 DETOUR = np.deg2rad(0.5)
+# rad. Neighbours by which the surface at a ray is known are so far from it: farther than a texel is wide.
+ASIDE = np.deg2rad(0.3)
 # rad. By so much the rendered rows begin lower and end higher: a row at 0 or 45 deg would lie on borders all along.
 ROWS_BEYOND = np.deg2rad((0.011, 0.017))
 
@@ -119,50 +122,78 @@ def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True)
 class CastRays:
-    """The rays of a grid that stand for those of a sensor, N in firing order.
+    """The rays of a grid that stand for those of a sensor, N in firing order, and each one's neighbours in the grid.
 
-    `index` (N,) counts the grid's rays row by row, `published` (N, 3) and `sampled` (N, 3) are the unit directions along
+    Arrays are (5, N), of the ray itself and then of those on both sides of it and over and under it: `index` counts the
+    grid's rays row by row, `published` (5, N, 3) and `sampled` (5, N, 3) are the unit directions along
     which Gazebo publishes them and along which their ranges are exact. `exact` is false once that was found not to hold:
-    points are then taken as they are published.
+    points are then taken as they are published. All rays begin `height` m up the axis of the lidar's frame.
     """
 
     index: np.ndarray
     published: np.ndarray
     sampled: np.ndarray
+    height: float = 0.0
     exact: bool = True
 
     @property
     def shared(self) -> float:
         """The share of rays that go where an earlier one goes: there is no denser direction."""
-        rounded = np.round(self.sampled * 1e8).astype(np.int64)
+        rounded = np.round(self.sampled[0] * 1e8).astype(np.int64)
         return 1.0 - len(np.unique(rounded.view(f"V{rounded.itemsize * 3}"))) / len(rounded)
 
     def points(self, cloud: PackedCloud) -> np.ndarray:
-        """Return the points (N, 3) float32 of these rays of a cloud; those of misses are not finite."""
-        x, y, z = (cloud.records[name].reshape(-1)[self.index] for name in "xyz")
-        given = np.stack([x, y, z], axis=1).astype(np.float32)
-        if not self.exact:
-            return given
-        with np.errstate(invalid="ignore", over="ignore"):
-            ranges = np.sqrt((given.astype(float) ** 2).sum(axis=1))
-            points = (self.sampled * ranges[:, None]).astype(np.float32)
-        points[~np.isfinite(given).all(axis=1)] = np.inf
-        return points
+        """Return the points (N, 3) float32 of these rays of a cloud, in the lidar's frame; those of misses are not finite."""
+        return self._points(cloud, 0) + np.array([0.0, 0.0, self.height], dtype=np.float32)
+
+    def incidence_cosines(self, cloud: PackedCloud) -> np.ndarray:
+        """Return the cosines (N,) of incidence of the rays: those of the plane through the point and the nearer of its
+        neighbours in each direction; 1 if there is none."""
+        point, *others = (self._points(cloud, number) for number in range(5))
+        edges = []
+        for one, other in (others[:2], others[2:]):
+            with np.errstate(invalid="ignore"):
+                forward, backward = one - point, other - point
+                lengths = [(edge**2).sum(axis=1) for edge in (forward, backward)]
+            lengths = [np.where(length > 0, length, np.inf) for length in lengths]  # no other ray, or no return
+            edges.append(np.where((lengths[0] <= lengths[1])[:, None], forward, backward))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            normals = np.cross(*edges)
+            lengths = np.sqrt((normals**2).sum(axis=1) * (point**2).sum(axis=1))
+            cosines = np.abs((normals * point).sum(axis=1)) / lengths
+        return np.where(np.isfinite(cosines), cosines, 1.0).astype(np.float32)
 
     def misdirected(self, cloud: PackedCloud) -> float:
         """Return the largest angle, in rad, between the returns of a cloud and the directions in which they should lie."""
-        given = replace(self, exact=False).points(cloud).astype(float)
+        given = self.as_published()._points(cloud, 0).astype(float)
         hit = np.isfinite(given).all(axis=1) & given.any(axis=1)
         ways = given[hit] / np.linalg.norm(given[hit], axis=1, keepdims=True)
-        return float(np.linalg.norm(ways - self.published[hit], axis=1).max(initial=0.0))
+        return float(np.linalg.norm(ways - self.published[0, hit], axis=1).max(initial=0.0))
+
+    def ranges(self, cloud: PackedCloud) -> np.ndarray:
+        """Return how far (N,) in m the rays of a cloud go, inf for misses."""
+        return np.linalg.norm(self.as_published()._points(cloud, 0).astype(float), axis=1)
 
     def as_published(self) -> "CastRays":
         """Return the same rays with the points that Gazebo publishes."""
         return replace(self, exact=False)
 
+    def _points(self, cloud: PackedCloud, which: int) -> np.ndarray:
+        x, y, z = (cloud.records[name].reshape(-1)[self.index[which]] for name in "xyz")
+        given = np.stack([x, y, z], axis=1).astype(np.float32)
+        given[~np.isfinite(given).all(axis=1)] = np.inf
+        if not self.exact:
+            return given
+        with np.errstate(invalid="ignore", over="ignore"):
+            ranges = np.sqrt((given.astype(float) ** 2).sum(axis=1))
+            points = (self.sampled[which] * ranges[:, None]).astype(np.float32)
+        points[~np.isfinite(ranges)] = np.inf
+        return points
 
-def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray) -> CastRays:
-    """Return the rays of the grid of a "cpu" or "gpu" lidar whose true directions are nearest to `wanted` (N, 3) ones.
+
+def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray, height: float = 0.0) -> CastRays:
+    """Return the rays of the grid of a "cpu" or "gpu" lidar, `height` m up its axis, whose true directions are nearest to
+    `wanted` (N, 3) ones.
 
     Of rays on the border of two texels it cannot be told which of them they see: they are taken only if no other is near.
     """
@@ -171,14 +202,12 @@ def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray) -> CastRays:
     if lidar == "gpu":
         sampled, border = texel_directions(grid.directions(), grid.face_texels())
     elevations = np.arcsin(np.clip(wanted[:, 2], -1.0, 1.0))
-    column = np.rint((np.arctan2(wanted[:, 1], wanted[:, 0]) + np.pi) / (2 * np.pi / grid.columns)).astype(int)
-    row = (
-        np.rint((elevations - grid.lowest) / grid.row_step).astype(int) if grid.row_step else np.zeros(len(wanted), int)
-    )
+    across = 2 * np.pi / grid.columns
+    column = np.rint((np.arctan2(wanted[:, 1], wanted[:, 0]) + np.pi) / across).astype(int)
+    row = np.rint((elevations - grid.lowest) / (grid.row_step or 1.0)).astype(int)
+    # Near the axis a texel is many columns wide: there the next one is further aside.
+    reach = _steps(ASIDE, across * np.cos(elevations), grid.columns // 8)
     nearest, index = np.full(len(wanted), np.inf), np.zeros(len(wanted), dtype=np.int64)
-    # Near the axis a texel is many columns wide: there the next ray that is off its border is further aside.
-    wide = 2 * np.pi / grid.columns * np.cos(elevations)
-    reach = np.clip(np.rint(np.pi / 2 / MOST_TEXELS / np.maximum(wide, 1e-9)), 1, grid.columns // 8).astype(int)
     for down in (0, -1, 1):
         for aside in (0, -1, 1, -reach, reach):
             rows, columns = np.clip(row + down, 0, grid.rows - 1), (column + aside) % grid.columns
@@ -187,4 +216,19 @@ def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray) -> CastRays:
             better = distance < nearest
             nearest[better] = distance[better]
             index[better] = (rows * grid.columns + columns)[better]
-    return CastRays(index, published.reshape(-1, 3)[index], sampled.reshape(-1, 3)[index])
+    rows, columns = np.divmod(index, grid.columns)
+    up = int(_steps(ASIDE, np.array(grid.row_step), grid.rows))
+    around = [
+        index,
+        rows * grid.columns + (columns + reach) % grid.columns,
+        rows * grid.columns + (columns - reach) % grid.columns,
+        np.minimum(rows + up, grid.rows - 1) * grid.columns + columns,
+        np.maximum(rows - up, 0) * grid.columns + columns,
+    ]
+    numbers = np.stack(around)
+    return CastRays(numbers, published.reshape(-1, 3)[numbers], sampled.reshape(-1, 3)[numbers], height)
+
+
+def _steps(angle: float, step: np.ndarray, most: int) -> np.ndarray:
+    """Return how many steps make at least an angle, from 1 to `most`."""
+    return np.clip(np.ceil(angle / np.maximum(step, 1e-9)), 1, max(most, 1)).astype(int)

@@ -23,7 +23,7 @@ from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
-from stretch_sim_cal.simulation.gazebo.description import STEP, gazebo_description, gazebo_world
+from stretch_sim_cal.simulation.gazebo.description import STEP, gazebo_description, gazebo_world, ray_height
 from stretch_sim_cal.simulation.gazebo.processes import Installation, find_gazebo
 from stretch_sim_cal.simulation.gazebo.rays import cast_rays, grid_for
 from stretch_sim_cal.simulation.gazebo.running import NOT_CAST, Clouds, GazeboJoints, RunningWorld
@@ -85,7 +85,12 @@ class GazeboSimulator:
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER))
         grid = grid_for(self.sensor, self.lidar)
         self._rays = {
-            device: cast_rays(grid, self.lidar, self._described.lidar(device).rays(0).directions.astype(float))
+            device: cast_rays(
+                grid,
+                self.lidar,
+                self._described.lidar(device).rays(0).directions.astype(float),
+                ray_height(self.sensor),
+            )
             for device in SIDES
         }
         self._world: RunningWorld | None = None
@@ -140,8 +145,9 @@ class GazeboSimulator:
         # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave what is
         # too near recognisable.
         with self._world.spending("points of scans"):
-            points = self._rays[lidar].points(messages.packed_cloud(raw))
-            return published(self._described.lidar(lidar), tick, self.start_time(lidar, tick), points)
+            cloud, rays, device = messages.packed_cloud(raw), self._rays[lidar], self._described.lidar(lidar)
+            points, cosines = rays.points(cloud), rays.incidence_cosines(cloud)
+            return published(device, tick, self.start_time(lidar, tick), points, cosines)
 
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, as `EmbeddedSimulator.ground_truth` does."""
@@ -227,10 +233,11 @@ class GazeboSimulator:
         wrong = rays.misdirected(cloud)
         errors = {"published": np.inf, "sampled": np.inf}
         if self.lidar == "gpu":
-            ranges = np.linalg.norm(rays.as_published().points(cloud), axis=1)
+            ranges = rays.ranges(cloud)
             for kind in errors:
+                expected = self._described.distances(device, getattr(rays, kind)[0], rays.height)
                 with np.errstate(invalid="ignore"):
-                    gaps = np.abs(ranges - self._described.distances(device, getattr(rays, kind)))
+                    gaps = np.abs(ranges - expected)
                 near = gaps < SAME_SURFACE  # not of misses, nor beside an edge
                 errors[kind] = float(np.median(gaps[near])) if near.sum() >= FEWEST_RETURNS else np.inf
         if wrong > SAME_DIRECTION:
@@ -273,9 +280,9 @@ def _check_rate(sensor: Sensor) -> None:
 ITERATIONS = 4
 
 
-def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray) -> np.ndarray:
+def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray, cosines: np.ndarray) -> np.ndarray:
     """Return the points of `POINT_DTYPE` that a unit publishes of exact ones (N, 3), float32, in its own frame and in firing
-    order, those of misses not finite. `start` is the time in s at which the scan begins."""
+    order, those of misses not finite, hit at `cosines` (N,) of incidence. `start` is the time in s at which the scan begins."""
     sensor, values, model = lidar.sensor, lidar.unit.values, lidar.model
     hit = np.isfinite(xyz).all(axis=1)
     points = np.where(hit[:, None], xyz, 1.0).astype(float)
@@ -298,48 +305,13 @@ def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray) -> np.ndar
     ).astype(np.float32)
     centres = _turned(rotor, corrected).astype(np.float32) if corrected.any() else None
     # What is too near for Gazebo's own origin blocks the ray without a return, wherever the unit's begins.
-    near = np.linalg.norm(points, axis=1) < sensor.range_min
+    near = np.linalg.norm(points - [0.0, 0.0, ray_height(sensor)], axis=1) < sensor.range_min
     distances = np.where(hit & ~near, distances, np.inf).astype(np.float32)
-    cosines = incidence_cosines(np.where(hit[:, None], xyz, np.nan), sensor)
     result, _ = lidar.measure(
         Rays(tick, None, nominal, nominal, centres), Echoes(distances, cosines, sensor.reflectivity)
     )
     result["timestamp"] += start - lidar.start_time(tick)
     return result
-
-
-def incidence_cosines(xyz: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Return the cosines (N,) of incidence of rays from the origin to a scan's points (N, 3) in firing order, misses not a
-    number: those of the plane through the point and its nearer neighbour in each direction; 1 if there is none.
-
-    Neighbours are the channels beside it at the nearest azimuth, and of its own channel the points as far aside as the
-    firings of a level one: near the axis the next few are nearly the same.
-    """
-    steps, channels = len(xyz) // sensor.num_channels, np.arange(sensor.num_channels)
-    column = np.arange(steps)[:, None]
-    turn = -1.0 if sensor.clockwise else 1.0
-    lead = np.rint(turn * sensor.azimuth_offsets / (2 * np.pi / steps)).astype(int)
-    aside = np.clip(np.rint(1.0 / np.maximum(np.cos(sensor.elevations), 1e-3)), 1, max(steps // 8, 1)).astype(int)
-    grid = xyz.reshape(steps, -1, 3).astype(float)[(column - lead) % steps, channels]
-    up = np.roll(grid, -1, axis=1) - grid
-    up[:, -1] = np.nan  # rows do not go around
-    pairs = (
-        (grid[(column + aside) % steps, channels] - grid, grid - grid[(column - aside) % steps, channels]),
-        (up, np.roll(up, 1, axis=1)),
-    )
-    edges = []
-    for forward, backward in pairs:
-        lengths = [
-            np.where(np.isfinite(one).all(-1), np.linalg.norm(one, axis=-1), np.inf) for one in (forward, backward)
-        ]
-        edges.append(np.where((lengths[0] <= lengths[1])[..., None], forward, backward))
-    normals = np.cross(*edges)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        cosines = np.abs(np.einsum("jci,jci->jc", normals, grid)) / (
-            np.linalg.norm(normals, axis=-1) * np.linalg.norm(grid, axis=-1)
-        )
-    cosines = np.where(np.isfinite(cosines), cosines, 1.0).astype(np.float32)
-    return cosines[(column + lead) % steps, channels].ravel()
 
 
 def _turned(azimuths: np.ndarray, vector: np.ndarray) -> np.ndarray:
