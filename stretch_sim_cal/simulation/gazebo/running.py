@@ -218,7 +218,7 @@ def _command_topic(joint: str) -> str:
     return f"/stretch/{joint}"
 
 
-KEPT = 4
+KEPT = 8
 NOT_CAST = b""
 # Of wall time, in s: how long a scan is waited for that should be there. A lidar may take a while to notice that somebody
 # listens, and a rendering one leaves a scan out now and then.
