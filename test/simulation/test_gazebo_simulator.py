@@ -269,6 +269,21 @@ def test_gazebo_ends_with_the_process_that_watches_over_it(gazebo, tmp_path):
     assert wait_until(lambda: processes_of(partition) == [])
 
 
+def test_a_gazebo_that_dies_is_noticed_while_a_service_is_waited_for(tmp_path):
+    """The real transport waits for a dead Gazebo's answer as long as it may."""
+    (tmp_path / "patient_transport.py").write_text(
+        "import time\nclass Node:\n    def request_raw(self, *arguments):\n        time.sleep(600)\n"
+    )
+
+    def died():
+        raise RunFailure("Gazebo has died")
+
+    commander = processes.Commander("patient_transport", {}, str(tmp_path), died)
+    with pytest.raises(RunFailure, match="Gazebo has died"):
+        commander.call("/service", b"", "gz.msgs.Empty", "gz.msgs.Boolean", timeout=600.0)
+    commander.close()
+
+
 def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
     """A launcher puts the stand-in where Gazebo would be; the process publishes, and ends with 0."""
     pytest.importorskip("rclpy")

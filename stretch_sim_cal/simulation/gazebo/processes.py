@@ -192,10 +192,18 @@ class Subscriptions:
             self.unsubscribe(topic)
 
 
-class Commander:
-    """The process that calls services and publishes by orders; ended with `close`, or when this process is gone."""
+LOOK_EVERY = 0.5  # s
 
-    def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
+
+class Commander:
+    """The process that calls services and publishes by orders; ended with `close`, or when this process is gone. `meanwhile` is
+    called every now and then while a service is waited for, and may raise."""
+
+    def __init__(
+        self, bindings: str, environment: Mapping[str, str], python_path: str = "",
+        meanwhile: Callable[[], None] = lambda: None,
+    ):  # fmt: skip
+        self._meanwhile = meanwhile
         self._process = subprocess.Popen(
             [sys.executable, "-m", THIS_MODULE, "command", bindings, python_path],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -235,6 +243,8 @@ class Commander:
         try:
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
+            while not select.select([self._process.stdout], [], [], LOOK_EVERY)[0]:
+                self._meanwhile()
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""

@@ -65,7 +65,9 @@ class RunningWorld:
         os.environ.update(partition)  # the transport reads it when its first node is made
         self._server = Server(installation.program, world, folder, partition, options, log)
         try:
-            self._commander = Commander(installation.bindings, partition, installation.python_path)
+            self._commander = Commander(
+                installation.bindings, partition, installation.python_path, lambda: self._server.check("simulating")
+            )
             self._await_server()
             bindings = bindings or load_bindings(installation.bindings, installation.python_path)
             self._subscriptions = Subscriptions(bindings)
