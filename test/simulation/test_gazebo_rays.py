@@ -106,6 +106,20 @@ def test_a_renderer_s_ranges_are_exact_along_the_sampled_directions(name):
     assert cast.misdirected(cloud(np.roll(published, 1, axis=1) * ranges)) > np.radians(0.1)
 
 
+def test_what_is_narrower_than_the_rays_are_apart_is_not_taken_for_a_grazed_plane():
+    vertices, faces = sdf.box(np.array([0.012, 0.012, 4.0]))
+    poles = {f"pole {x}": Surface(vertices + [x, 2.0, 0.0], faces) for x in np.arange(-1.5, 1.6, 0.1)}
+    scene = Scene({"room": Surface(*sdf.box(np.array([8.0, 8.0, 8.0]))), **poles})
+    grid = grid_for(load_sensor("jt128_sparse"), "gpu")
+    texels, _ = texel_directions(grid.directions(), grid.face_texels())
+    hits = Hits(np.zeros(3), texels.reshape(-1, 3), [scene])
+    cast = cast_rays(grid, "gpu", wanted("jt128_sparse"))
+    cosines = cast.incidence_cosines(cloud(grid.published("gpu") * hits.distances.reshape(grid.rows, -1, 1)))
+    on_poles = hits.surfaces()[cast.index[0]] > 0
+    assert on_poles.sum() > 100
+    assert np.mean(cosines[on_poles] < 0.2) < 0.1
+
+
 def test_misses_are_not_finite_and_shared_directions_are_counted():
     grid = Grid(900, 128, FULL_TURN.lowest, FULL_TURN.highest)
     cast = cast_rays(grid, "gpu", wanted("jt128"))

@@ -156,7 +156,14 @@ class CastRays:
                 forward, backward = one - point, other - point
                 lengths = [(edge**2).sum(axis=1) for edge in (forward, backward)]
             lengths = [np.where(length > 0, length, np.inf) for length in lengths]  # no other ray, or no return
-            edges.append(np.where((lengths[0] <= lengths[1])[:, None], forward, backward))
+            edge = np.where((lengths[0] <= lengths[1])[:, None], forward, backward)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                ray = point / np.linalg.norm(point, axis=1, keepdims=True)
+                along = (edge * ray).sum(axis=1)
+                # Both beside it lie elsewhere, and the surface between them is none: it is taken to face the lidar.
+                apart = 4 * ((forward + backward) ** 2).sum(axis=1) > sum(lengths)
+                alone = ((along**2 > 0.9 * np.minimum(*lengths)) & apart)[:, None]
+                edges.append(np.where(alone, edge - along[:, None] * ray, edge))
         with np.errstate(invalid="ignore", divide="ignore"):
             normals = np.cross(*edges)
             lengths = np.sqrt((normals**2).sum(axis=1) * (point**2).sum(axis=1))
