@@ -238,10 +238,9 @@ class Problem:
         for model in models:
             for side, pose in zip(SIDES, self.state.base_from_lidar, strict=True):
                 cloud = model.around(side, pose)
-                corrected = units.corrected(side, cloud)
-                matches = model.match(corrected, pose, GATE, GRAZING)
-                matches = matches.chosen(model.inside(matches, corrected, pose, EDGE_ANGLE, EDGE_MARGIN))
-                matches = matches.chosen(model.alone(matches, pose))
+                matches = model.match(units.rays(side, cloud), pose, GATE, GRAZING)
+                matches = matches.chosen(model.inside(matches, EDGE_ANGLE, EDGE_MARGIN))
+                matches = matches.chosen(model.alone(matches))
                 weights = system.noise_weights(matches, self.simulator.sensor.range_noise)
                 system.add_matches(
                     information, gradient, own, side, model, matches, weights,

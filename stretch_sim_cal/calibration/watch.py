@@ -34,7 +34,7 @@ from itertools import product
 
 import numpy as np
 
-from stretch_sim_cal.calibration.mounts.rays import PosedSample
+from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
@@ -151,7 +151,7 @@ def own_twist(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return by which twist (6,) about the lidar's origin its returns (N, 3) from the robot are best explained, and its
     covariance (6, 6); None for too few returns. What the model is wrong in is in it, the same in every look of one arm pose."""
-    matches = model.match(points, base_from_lidar, OWN_GATE, OWN_INCIDENCE)
+    matches = model.match(LidarRays(points), base_from_lidar, OWN_GATE, OWN_INCIDENCE)
     if len(matches.distances) < OWN_ENOUGH:
         return None
     jacobian = np.column_stack([matches.normals, np.cross(matches.hits - base_from_lidar[:3, 3], matches.normals)])

@@ -3,7 +3,7 @@
 One model, used three times: the simulator draws a unit from it and distorts what it measures, the calibration estimates
 the parameters from clouds, and the identification of a sensor writes them to a file.
 
-A published point p lies at range |p| along its nominal direction. With the azimuth a of the rotor, e and o the channel's
+A measured point p lies at range |p| along its nominal direction. With the azimuth a of the rotor, e and o the channel's
 table values, and c the optical centre in the frame that turns with the rotor, the true point is
 
     x = Rz(a) c + d(e + channel_elevation, a + o + channel_azimuth + harmonics(a)) (|p| - error) / (1 + range_scale)
@@ -16,10 +16,11 @@ waveform modelling in a context of 3D mapping" (ICRA 2019); channels' and eccent
 calibrations (e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2", 2010).
 
 `optical_centre_share` and `firing_time_share` say how much of the sensor's own table of optical centre and firing times
-the driver left uncorrected: 0 if it corrects them, 1 if not.
+the driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
+p + Rz(a) c, from which the measured point is had back.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,6 +36,7 @@ HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = slice(5, 9), slice(9, 12), 12, 1
 WEAK_ECHO = 0.08
 # Incidence is not believed beyond this cosine, where 1 / cos grows without bound.
 LEAST_COSINE = 0.1
+LEAST_RANGE = 1e-6  # m
 # Half of the variance of a channel's elevation varies smoothly over this angle (rad): optics, not assembly.
 SMOOTH_ELEVATION = "channel_elevation_smooth"
 SMOOTH_SHARE, SMOOTH_ANGLE = 0.5, np.deg2rad(25.0)
@@ -181,8 +183,9 @@ class ErrorModel:
     def corrected_with_origins(
         self, returns: Returns, cosines: np.ndarray | float, values: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the true points (N, 3), and where their rays began (N, 3)."""
-        distances, origins = self._distances(returns, cosines, values), self._centres(returns.rotor, values)
+        """Return the true points (N, 3), and where their rays began (N, 3): at the optical centre."""
+        returns, added = self._measured(returns, values)
+        distances, origins = self._distances(returns, cosines, values), self._centres(returns.rotor, values, added)
         rays = directions(*self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values))
         return rays * distances[:, None] + origins, origins
 
@@ -196,6 +199,7 @@ class ErrorModel:
         `beyond` (N,) is by how much (m) the returns lie beyond the surface that is estimated: derivatives are taken at
         the surface. At the noisy returns themselves they would correlate with the residuals, and pull scale and near range.
         """
+        returns, _ = self._measured(returns, values)
         distances = self._distances(returns, cosines, values) - beyond
         elevation, azimuth = self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values)
         along = np.einsum("ni,ni->n", normals, directions(elevation, azimuth))
@@ -253,10 +257,22 @@ class ErrorModel:
             turn = turn + values[FIRING_SHARE] * self.firing_azimuths[channel]
         return elevation + values[self.of_kind("channel_elevation")][channel], azimuth + turn
 
-    def _centres(self, rotor: np.ndarray, values: np.ndarray) -> np.ndarray:
-        x, y, z = values[CENTRE] + values[CENTRE_SHARE] * self.optical_centre
-        cosine, sine = np.cos(rotor), np.sin(rotor)
-        return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(rotor), z)], axis=1)
+    def _measured(self, returns: Returns, values: np.ndarray) -> tuple[Returns, float]:
+        """Return the returns as they were measured, from the optical centre, and 1 if the driver had added it, else 0."""
+        if values[CENTRE_SHARE] >= 0.5 or not np.any(self.optical_centre):
+            return returns, 0.0
+        points = returns.ranges[:, None] * directions(returns.elevations, returns.azimuths)
+        offsets, rotor = returns.azimuths - returns.rotor, returns.rotor
+        for _ in range(2):  # the driver adds it where the rotor is, by the direction without it
+            own = points - _turned(rotor, self.optical_centre)
+            azimuths = np.arctan2(own[:, 1], own[:, 0])
+            rotor = azimuths - offsets
+        ranges = np.maximum(np.linalg.norm(own, axis=1), LEAST_RANGE)
+        elevations = np.arcsin(np.clip(own[:, 2] / ranges, -1.0, 1.0))
+        return replace(returns, ranges=ranges, azimuths=azimuths, elevations=elevations, rotor=rotor), 1.0
+
+    def _centres(self, rotor: np.ndarray, values: np.ndarray, added: float = 0.0) -> np.ndarray:
+        return _turned(rotor, values[CENTRE] + (added + values[CENTRE_SHARE]) * self.optical_centre)
 
 
 def weak_echo(intensity: np.ndarray) -> np.ndarray:
@@ -274,6 +290,13 @@ def _derivatives(elevations: np.ndarray, azimuths: np.ndarray) -> tuple[np.ndarr
     cos_e, sin_e, cos_a, sin_a = np.cos(elevations), np.sin(elevations), np.cos(azimuths), np.sin(azimuths)
     by_elevation = np.stack([-sin_e * cos_a, -sin_e * sin_a, cos_e], axis=1)
     return by_elevation, np.stack([-cos_e * sin_a, cos_e * cos_a, np.zeros_like(cos_e)], axis=1)
+
+
+def _turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Return a vector (3,) that turns with the rotor, in the lidar's frame (N, 3)."""
+    x, y, z = vector
+    cosine, sine = np.cos(rotor), np.sin(rotor)
+    return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(rotor), z)], axis=1)
 
 
 def _turned_normals(rotor: np.ndarray, normals: np.ndarray) -> np.ndarray:

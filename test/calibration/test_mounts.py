@@ -10,7 +10,9 @@ from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_mounts
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.rays import PosedSample
 from stretch_sim_cal.calibration.mounts.result import as_right_to_left
+from stretch_sim_cal.calibration.mounts.system import Units
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
@@ -19,7 +21,9 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.ros import mounts_solve
 from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_joints
-from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
+from stretch_sim_cal.sensor.unit_file import values_from_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 from stretch_sim_cal.simulation.true_robot import PayloadBox
@@ -199,3 +203,30 @@ def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, cap
         error(simulator.base_from_lidar("right"), stored_mounts(CalibrationFile.load(out)).base_from_lidar["right"])[0]
         < 1.5e-3
     )
+
+
+@pytest.mark.parametrize("corrects", [False, True])
+def test_rays_begin_at_the_optical_centre(robot, corrects):
+    """Without noise, and with its own errors known, a real lidar's returns lie on the model, also at grazing incidence and
+    whether the driver corrects the optical centre or not: rays from the frame's origin would be millimetres off there."""
+    plain = load_sensor("jt128_sparse_real").with_driver(Driver(corrects, corrects))
+    sensor = dataclasses.replace(
+        plain, range_noise=1e-6, noise_growth=NoiseGrowth(0.0, 0.0, 0.0), quantisation=0.0, beam_divergence=0.0,
+        range_drift=0.0, dual_return=False,
+    )  # fmt: skip
+    simulator = EmbeddedSimulator(dataclasses.replace(SETUP, sensor="jt128_sparse_real", seed=12), sensor)
+    simulator.joints.place(REST | POSES[0])
+    scans = [simulator.scan(side, 0) for side in SIDES]
+    columns = ("x", "y", "z", "ring", "intensity")
+    clouds = [np.column_stack([scan[are_returns(coordinates(scan))][name] for name in columns]) for scan in scans]
+    sample = robot.sample("pose", stretch_profile().joint_positions(robot.model, REST | POSES[0]), *clouds)
+    units = Units(sensor, clouds)
+    truth = simulator.ground_truth()["units"]
+    units.values = np.concatenate([values_from_mapping(units.model, truth[side]["values"], side) for side in SIDES])
+    model = PosedSample(sample, robot.surfaces, {})
+    for side in SIDES:
+        pose = simulator.base_from_lidar(side)
+        matches = model.match(units.rays(side, model.around(side, pose)), pose, 0.06, 0.15)
+        matches = units.without_incidence(side, matches.chosen(model.inside(matches, np.radians(0.4), 0.004)))
+        assert np.count_nonzero(matches.incidence < 0.35) > 50
+        assert np.quantile(np.abs(matches.along), 0.99) < 1.5e-4

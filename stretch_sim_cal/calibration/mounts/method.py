@@ -21,7 +21,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.findings import MISPLACED, mount_refusals, mount_warnings, unit_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
-from stretch_sim_cal.calibration.mounts.rays import REACH, Matches, PosedSample, posed, thinned
+from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed, thinned
 from stretch_sim_cal.calibration.mounts.result import (
     JointOffset,
     LinkResidual,
@@ -80,7 +80,7 @@ def search(
     """Return the best of the minima from all starts."""
     clouds = {
         side: [
-            units.corrected(side, thinned(sample.around(side, nominal[side]), SEARCH_POINTS // len(samples)))
+            units.rays(side, thinned(sample.around(side, nominal[side]), SEARCH_POINTS // len(samples)))
             for sample in samples
         ]
         for side in SIDES
@@ -112,7 +112,7 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
 
 
 def _descend(
-    samples: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], start: Poses, alignment: Observations | None,
+    samples: Sequence[PosedSample], clouds: Mapping[str, list[LidarRays]], start: Poses, alignment: Observations | None,
     settings: MountSettings,
 ) -> Poses:  # fmt: skip
     poses = start
@@ -144,7 +144,7 @@ def _descend(
 
 
 def _cost(
-    samples: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], poses: Poses, settings: MountSettings
+    samples: Sequence[PosedSample], clouds: Mapping[str, list[LidarRays]], poses: Poses, settings: MountSettings
 ) -> float:
     """Return the mean over all returns of the squared residual in units of 3 sigma, 1 for what is not explained."""
     limit = 3.0 * settings.range_noise
@@ -235,15 +235,16 @@ def residuals_of(
     for side in SIDES:
         for index, model in enumerate(models):
             cloud = thinned(model.around(side, poses[side]), 4 * count)
-            points = cloud[:, :3] if units is None else units.corrected(side, cloud)
-            found = model.match(points, poses[side], REACH, 0.05)
+            rays = LidarRays(cloud[:, :3]) if units is None else units.rays(side, cloud)
+            found = model.match(rays, poses[side], REACH, 0.05)
             found = found.chosen(found.along < gate)
             near = np.abs(found.along) < gate
             parts.append((found.points, found.hits, found.distances, near, found.links, np.full(len(near), index)))
     return Residuals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
-FINE_STEPS = 4
+FINE_STEPS, MOST_STEPS = 4, 12
+SETTLED = 0.2  # standard deviations of the lidars' own errors: a smaller step is the last
 SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
 GATE = 6.0  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
 SEEN = 3.5  # sigma of the range noise, for pictures
@@ -281,7 +282,7 @@ def calibrate_mounts(
     found = search(models, dict(nominal), _for_search(alignment, units), settings, units)
     poses, links = found.poses, np.zeros(unknowns.size)
     clouds: dict[str, list[np.ndarray]] = {}
-    for step in range(FINE_STEPS):
+    for step in range(MOST_STEPS):
         clouds = clouds if clouds and step > 1 else _clouds(models, poses, step, units)
         matches = _matches(models, clouds, poses, settings, EDGE_ANGLES[min(step, 1)], units)
         matches, left = _without_patches(unknowns, models, matches, links, settings, patches=step > 0)
@@ -292,7 +293,9 @@ def calibrate_mounts(
             unknowns, models, clouds, matches, left, noises, poses, nominal, alignment, offsets, settings, units
         )
         errors = with_model_errors(information, gradient, unknowns, settings, MOST_RELEASED if step > 1 else 0)
-        coupled.take(errors.solution)
+        before = units.scalars
+        coupled.take(errors.solution, widened=step + 1 >= FINE_STEPS)
+        scalar_covariance = coupled.scalar_covariance(errors.covariance)
         poses = {side: moved(poses[side], errors.solution[unknowns.of_side(side)]) for side in SIDES}
         links = np.concatenate(
             [np.zeros(MOUNTS), errors.solution[MOUNTS : unknowns.first_joint], np.zeros(len(offsets))]
@@ -301,12 +304,16 @@ def calibrate_mounts(
         if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
             offsets = {joint: offsets[joint] + float(by) for joint, by in zip(offsets, steps, strict=True)}
             models = posed(list(samples), surfaces, offsets)
+        # Errors by incidence and of weak echoes are nearly the same on the robot, and settle slowly.
+        moved_by = np.abs(units.scalars - before)
+        if step + 1 >= FINE_STEPS and (moved_by <= SETTLED * np.sqrt(scalar_covariance.diagonal())).all():
+            break
     by_link = link_residuals(unknowns, matches, errors, settings)
     counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
     along = np.concatenate([left[key] / matches[key].incidence for key in matches])
     observed = directions_of(poses, errors.covariance, settings)
     joints = joint_offsets(unknowns, offsets, errors.covariance, settings)
-    numbers = coupled.numbers()
+    numbers = coupled.numbers(scalar_covariance)
     drawn = residuals_of(models, poses, SEEN * settings.range_noise, units)
     return MountsResult(
         poses, errors.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
@@ -320,7 +327,7 @@ def calibrate_mounts(
         }
         | numbers
         | {f"points_{side}": float(count) for side, count in counts.items()},
-        tuple(units.values[units.of_side(side)] for side in SIDES), coupled.scalar_covariance(errors.covariance),
+        tuple(units.values[units.of_side(side)] for side in SIDES), scalar_covariance,
     )  # fmt: skip
 
 
@@ -364,7 +371,7 @@ def _clouds(models: Sequence[PosedSample], poses: Poses, step: int, units: Units
         clouds[side] = []
         for model in models:
             cloud = model.around(side, poses[side])
-            near = model.match(units.corrected(side, cloud), poses[side], NEAR, 0.05).indices
+            near = model.match(units.rays(side, cloud), poses[side], NEAR, 0.05).indices
             clouds[side].append(thinned(cloud[near], count))
     return clouds
 
@@ -378,10 +385,10 @@ def _matches(
     found = {}
     for side in SIDES:
         for index, model in enumerate(models):
-            cloud = units.corrected(side, clouds[side][index])
-            matches = units.without_incidence(side, model.match(cloud, poses[side], gate, GRAZING))
-            matches = matches.chosen(model.inside(matches, cloud, poses[side], edge_angle, MARGIN))
-            found[side, index] = matches.chosen(model.alone(matches, poses[side]))
+            rays = units.rays(side, clouds[side][index])
+            matches = units.without_incidence(side, model.match(rays, poses[side], gate, GRAZING))
+            matches = matches.chosen(model.inside(matches, edge_angle, MARGIN))
+            found[side, index] = matches.chosen(model.alone(matches))
     return found
 
 

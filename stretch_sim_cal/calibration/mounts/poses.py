@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
-from stretch_sim_cal.calibration.mounts.rays import REACH, PosedSample
+from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, at_lidar
 from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, add_matches, add_priors, noise_weights
 from stretch_sim_cal.geometry.transforms import SIDES
@@ -41,7 +41,7 @@ def pose_information(
     directions = _directions()
     information, unused = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
     for side in SIDES:
-        hits = model.match(directions, nominal[side], REACH, GRAZING)
+        hits = model.match(LidarRays(directions), nominal[side], REACH, GRAZING)
         weights = noise_weights(hits, settings.range_noise) * (frames * RAYS / len(directions))
         add_matches(information, unused, unknowns, side, model, hits, weights)
     return information

@@ -22,15 +22,28 @@ BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: where it is left, and where a
 
 
 @dataclass(frozen=True)
+class LidarRays:
+    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their rays, by default the frame's."""
+
+    points: np.ndarray
+    origins: np.ndarray | float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+@dataclass(frozen=True)
 class Matches:
     """Returns whose rays meet the model: M of them, of one lidar in one sample.
 
-    `points` (M, 3) are where they are seen, in base_link, and `hits` (M, 3) where their rays meet the model, which no
-    noise moves; `distances` (M,) are those of the points from the plane there, positive in front of it; `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links`
-    (M,) indices into the model's links; `indices` (M,) which of the returns given they are.
+    `points` (M, 3) are where they are seen, in base_link, and `hits` (M, 3) where their rays, from `origins` (M, 3), meet the
+    model, which no noise moves; `distances` (M,) are those of the points from the plane there, positive in front of it;
+    `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links` (M,) indices into the model's links;
+    `indices` (M,) which of the returns given they are.
     """
 
     points: np.ndarray
+    origins: np.ndarray
     hits: np.ndarray
     distances: np.ndarray
     normals: np.ndarray
@@ -66,46 +79,46 @@ class PosedSample:
         seen = apply(base_from_lidar, cloud[:, :3])
         return cloud[((seen > self._low) & (seen < self._high)).all(axis=1)]
 
-    def match(self, cloud: np.ndarray, base_from_lidar: np.ndarray, gate: float, grazing: float) -> Matches:
-        """Return the returns (N, 3), in the lidar's frame, that are within `gate` (m) of the model along their ray,
-        where it is met with a cosine of incidence above `grazing`."""
-        points, directions, origins = _rays(cloud, base_from_lidar)
-        ahead, normals, links, _ = self._view.seen_from(origins).ahead(points, np.arange(len(points)))
+    def match(self, rays: LidarRays, base_from_lidar: np.ndarray, gate: float, grazing: float) -> Matches:
+        """Return the returns that are within `gate` (m) of the model along their ray, where it is met with a cosine of
+        incidence above `grazing`."""
+        points = apply(base_from_lidar, rays.points)
+        origins = np.broadcast_to(apply(base_from_lidar, np.zeros(3) + rays.origins), points.shape)
+        directions = _unit(points - origins)
+        ahead, normals, links, _ = self._view.seen_from(origins + OWN * directions).ahead(
+            points, np.arange(len(points))
+        )
         incidence = -(normals * directions).sum(axis=1)
         kept = np.flatnonzero((np.abs(ahead) < gate) & (incidence > grazing))
         return Matches(
-            points[kept], points[kept] + ahead[kept, None] * directions[kept], ahead[kept] * incidence[kept],
+            points[kept], origins[kept], points[kept] + ahead[kept, None] * directions[kept], ahead[kept] * incidence[kept],
             normals[kept], incidence[kept], links[kept], kept,
         )  # fmt: skip
 
-    def inside(
-        self, matches: Matches, cloud: np.ndarray, base_from_lidar: np.ndarray, angle: float, margin: float
-    ) -> np.ndarray:
+    def inside(self, matches: Matches, angle: float, margin: float) -> np.ndarray:
         """Return a mask (M,) of the matches whose neighbours, `angle` (rad) or `margin` (m) beside the ray, whichever is
         more, meet the same plane."""
-        _, directions, _ = _rays(cloud[matches.indices], base_from_lidar)
-        lidar = base_from_lidar[:3, 3]
+        directions = _unit(matches.hits - matches.origins)
         across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
         across /= np.linalg.norm(across, axis=1)[:, None]
-        ranges = np.linalg.norm(matches.hits - lidar, axis=1)
+        ranges = np.linalg.norm(matches.hits - matches.origins, axis=1)
         slopes = np.maximum(angle, margin / ranges)[:, None]
         keep = np.ones(len(directions), dtype=bool)
         for side_step in (across, -across, (up := np.cross(directions, across)), -up):
             where = np.flatnonzero(keep)
             beside = directions[where] + slopes[where] * side_step[where]
             beside /= np.linalg.norm(beside, axis=1)[:, None]
-            origins = lidar + OWN * beside
+            origins = matches.origins[where] + OWN * beside
             ahead, _, links, _ = self._view.seen_from(origins).ahead(origins + beside, np.arange(len(beside)))
             hits = origins + (1.0 + np.where(np.isfinite(ahead), ahead, 0.0))[:, None] * beside
             off = np.abs(((hits - matches.hits[where]) * matches.normals[where]).sum(axis=1))
             keep[where] = np.isfinite(ahead) & (links == matches.links[where]) & (off < EDGE)
         return keep
 
-    def alone(self, matches: Matches, base_from_lidar: np.ndarray) -> np.ndarray:
+    def alone(self, matches: Matches) -> np.ndarray:
         """Return a mask (M,) of the matches whose rays meet no other link just behind: where two surfaces are as close
         as links may be off, as of a tube in a tube, nobody knows which of both was seen."""
-        directions = matches.hits - base_from_lidar[:3, 3]
-        directions /= np.linalg.norm(directions, axis=1)[:, None]
+        directions = _unit(matches.hits - matches.origins)
         behind = matches.hits + BEYOND * directions
         ahead, _, links, _ = self._view.seen_from(behind).ahead(behind + directions, np.arange(len(behind)))
         return (1.0 + ahead > CLOSE) | (links == matches.links)
@@ -120,10 +133,9 @@ class PosedSample:
         return apply(self.base_from_link[links[index]], points)
 
 
-def _rays(cloud: np.ndarray, base_from_lidar: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return where returns (N, 3) are seen, the directions of their rays, and where these begin; in base_link."""
-    directions = (cloud / np.linalg.norm(cloud, axis=1)[:, None]) @ base_from_lidar[:3, :3].T
-    return apply(base_from_lidar, cloud), directions, base_from_lidar[:3, 3] + OWN * directions
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors (N, 3) of length 1."""
+    return vectors / np.linalg.norm(vectors, axis=1)[:, None]
 
 
 def _offset(sample: MountSample, link: str, offsets: Mapping[str, float]) -> np.ndarray:

@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.clouds import Grid
-from stretch_sim_cal.calibration.mounts.rays import Matches, PosedSample
+from stretch_sim_cal.calibration.mounts.rays import LidarRays, Matches, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import BEYOND_PRIOR, LEFT, RIGHT, State, Unknowns
@@ -195,21 +195,29 @@ class Units:
         roots = self.model.prior_roots()
         one = np.hstack(list(roots.values()))
         zero = np.zeros_like(one)
-        self._root, self.values = np.block([[one, zero], [zero, one]]), np.zeros(2 * self.model.size)
+        self._prior_root = self._root = np.block([[one, zero], [zero, one]])
+        self.values = np.zeros(2 * self.model.size)
         self._scalars = np.r_[0 : roots["scalars"].shape[1]]
         self._scalars = np.concatenate([self._scalars, one.shape[1] + self._scalars])
-        self._z = np.zeros(2 * one.shape[1])
+        self._z, self._widths = np.zeros(2 * one.shape[1]), np.ones(2 * one.shape[1])
 
     def start_at(self, values: Sequence[np.ndarray]) -> None:
         """Begin with parameters (n,) of the left and of the right lidar that are known from elsewhere."""
-        self._moved_to(np.linalg.lstsq(self._root, np.concatenate(values), rcond=1e-9)[0])
+        self._move_to(np.linalg.lstsq(self._prior_root, np.concatenate(values), rcond=1e-9)[0])
 
-    def _moved_to(self, z: np.ndarray) -> None:
-        """Take over the parameters in units of their prior; a prior that they exceed by far is widened (as in `Solver`)."""
-        times = np.ones(len(z))
-        times[self._scalars] = np.where(np.abs(z[self._scalars]) > BEYOND_PRIOR, np.abs(z[self._scalars]), 1.0)
-        self._root, self._z = self._root * times, z / times
+    def _move_to(self, z: np.ndarray, widened: bool = False) -> None:
+        """Take over the parameters in standard deviations of their prior."""
+        self._widths = np.ones(len(z))
+        own = np.abs(z[self._scalars])
+        if widened:
+            self._widths[self._scalars] = np.where(own > BEYOND_PRIOR, own, 1.0)
+        self._root, self._z = self._prior_root * self._widths, z / self._widths
         self.values = self._root @ self._z
+
+    def move(self, step: np.ndarray, widened: bool) -> None:
+        """Change the parameters by a step in standard deviations of their present prior. One that they exceed by far is to be
+        `widened` (as in `Solver`) where they have nearly settled: on the way there they exceed what they need not."""
+        self._move_to((self._z + step) * self._widths, widened)
 
     def _row(self, points: np.ndarray) -> np.ndarray:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
@@ -218,6 +226,11 @@ class Units:
     def of_side(self, side: str) -> slice:
         start = self.model.size * SIDES.index(side)
         return slice(start, start + self.model.size)
+
+    @property
+    def scalars(self) -> np.ndarray:
+        """The scalars (28,) of both lidars."""
+        return self.values.reshape(2, -1)[:, :NUM_SCALARS].ravel()
 
     def returns(self, cloud: np.ndarray) -> Returns:
         """Return a cloud (N, 3 or 5) in its lidar's frame taken apart."""
@@ -237,10 +250,9 @@ class Units:
         returns = self.returns(cloud[matches.indices])
         return self._relative_noise(returns.ranges, matches.incidence, returns.echo)
 
-    def corrected(self, side: str, cloud: np.ndarray) -> np.ndarray:
-        """Return the points (N, 3) of a cloud with its lidar's errors taken out, but for that by incidence."""
-        values = self.values[self.of_side(side)]
-        return self.model.corrected(self.returns(cloud), 1.0, values) if np.any(values) else cloud[:, :3]
+    def rays(self, side: str, cloud: np.ndarray) -> LidarRays:
+        """Return the rays of a cloud (N, 3 or 5) with its lidar's errors taken out, but for that by incidence."""
+        return LidarRays(*self.model.corrected_with_origins(self.returns(cloud), 1.0, self.values[self.of_side(side)]))
 
     def without_incidence(self, side: str, matches: Matches) -> Matches:
         """Return matches with the error by incidence taken out of their distances."""
@@ -328,9 +340,9 @@ class Coupled:
         solved = cho_solve(self._factor, np.column_stack([self._coupling.T, self._right]))
         return information - self._coupling @ solved[:, :-1], gradient - self._coupling @ solved[:, -1]
 
-    def take(self, solution: np.ndarray) -> None:
-        """Take over what the solution (n,) of the reduced equations means for the units."""
-        self.units._moved_to(self.units._z + cho_solve(self._factor, self._right - self._coupling.T @ solution))
+    def take(self, solution: np.ndarray, widened: bool) -> None:
+        """Take over what the solution (n,) of the reduced equations means for the units, with priors `widened` or not."""
+        self.units.move(cho_solve(self._factor, self._right - self._coupling.T @ solution), widened)
 
     def scalar_covariance(self, covariance: np.ndarray) -> np.ndarray:
         """Return the covariance (28, 28) of both lidars' scalars, that of the mounts' own unknowns being (n, n)."""
@@ -340,17 +352,11 @@ class Coupled:
         by_mounts = self._coupling @ rows
         return self._root[columns] @ rows + by_mounts.T @ covariance @ by_mounts
 
-    def numbers(self) -> dict[str, float]:
-        """Return the scalars found, in m, rad and ratios, with their standard deviations, the mounts being known."""
-        found, deviations, numbers = self.units.values, self.deviations(), {}
-        for side in SIDES:
-            first = self.units.of_side(side).start
-            for index, name in enumerate(SCALARS):
-                if deviations[first + index] > 0:
-                    numbers[f"{name}_{side}"] = float(found[first + index])
-                    numbers[f"{name}_{side}_std"] = float(deviations[first + index])
+    def numbers(self, covariance: np.ndarray) -> dict[str, float]:
+        """Return the scalars found, in m, rad and ratios, with the standard deviations that their `scalar_covariance` says."""
+        numbers, deviations = {}, np.sqrt(covariance.diagonal()).reshape(2, NUM_SCALARS)
+        for side, own in zip(SIDES, deviations, strict=True):
+            for name, value, deviation in zip(SCALARS, self.units.values[self.units.of_side(side)], own, strict=False):
+                if deviation > 0:
+                    numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"] = float(value), float(deviation)
         return numbers
-
-    def deviations(self) -> np.ndarray:
-        """Return the standard deviations (2 m,) of the units' parameters, the mounts being known."""
-        return np.sqrt(np.einsum("ij,ji->i", self._root, cho_solve(self._factor, self._root.T)))
