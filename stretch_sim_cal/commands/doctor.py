@@ -32,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
     parser.add_argument("--live", action="store_true", help="look at the running robot: is it ready to be calibrated?")
     parser.add_argument("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
+    parser.add_argument("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
+    parser.add_argument("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -39,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what is there. The exit code is 0 if the embedded simulator and the nodes can run, and with `--live` the robot
     is ready, else 1."""
     if not args.live:
-        only_with(args, {"sensor": "jt128"}, "--live")
+        only_with(args, {"sensor": "jt128", "robot": None, "use_sim_time": False}, "--live")
     findings = {
         "python": platform.python_version(),
         "ros": os.environ.get("ROS_DISTRO") or ("rclpy from the package index" if _has("rclpy") else "none"),
@@ -76,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
 def _live(args: argparse.Namespace) -> list:
     from stretch_sim_cal.ros.live_checks import live_look
 
-    return live_look([f"--sensor={args.sensor}"], moving=True).checks
+    given = [f"--sensor={args.sensor}"] + ([f"--robot={args.robot}"] if args.robot else [])
+    time = ["--ros-args", "-p", "use_sim_time:=true"] if args.use_sim_time else []
+    return live_look(given + time, moving=True).checks
 
 
 def _lidars(args: argparse.Namespace) -> list[str]:

@@ -82,6 +82,12 @@ def test_a_stage_that_fails_leaves_the_robots_files_alone(graph):
     assert calibrate(graph, "--discard").code == 0
 
 
+def test_the_doctor_finds_the_robot_ready_by_its_own_clock(graph):
+    ended = graph.run("stretch_sim_cal", "doctor", "--live", "--use-sim-time", "--sensor", "jt128_sparse")
+    assert ended.code == 0, ended.out
+    assert "ready    lidars" in ended.out and "missing  lidars" not in ended.out
+
+
 def test_killed_after_every_stage_and_continued_it_ends_with_the_robot_calibrated(graph):
     for stage in ("alignment", "floor", "mounts", "body_shape"):
         killed_after(graph, stage)
