@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
     parser.add_argument("--live", action="store_true", help="look at the running robot: is it ready to be calibrated?")
     parser.add_argument("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
-    parser.add_argument("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
+    parser.add_argument(
+        "--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path"
+    )
     parser.add_argument("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
