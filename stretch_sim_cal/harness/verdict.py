@@ -29,7 +29,7 @@ from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.robot.profile import GEOMETRIES, profile_called
 from stretch_sim_cal.robot.surfaces import outline_surfaces
 
 TRANSFORMS = (
@@ -56,7 +56,7 @@ class Truth:
     mounts_known: bool = False
     robot: str | None = None
     """The name or path of the robot's profile; None for the Stretch."""
-    lidar_geometry: str = "collision"
+    lidar_geometry: str = GEOMETRIES[0]
     """What the simulated lidars see, as of a profile."""
 
     @property
@@ -101,7 +101,7 @@ def load_truth(path: str | Path) -> Truth:
             floor_in_base_link=Plane.from_coefficients(floor["normal"], floor["offset"]),
             description_file=Path(path).parent / data["description_file"],
             robot=data.get("robot"),
-            lidar_geometry=data.get("lidar_geometry", "collision"),
+            lidar_geometry=data.get("lidar_geometry", GEOMETRIES[0]),
         )
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error

@@ -264,7 +264,7 @@ class ErrorModel:
         points = returns.ranges[:, None] * directions(returns.elevations, returns.azimuths)
         offsets, rotor = returns.azimuths - returns.rotor, returns.rotor
         for _ in range(2):  # the driver adds it where the rotor is, by the direction without it
-            own = points - _turned(rotor, self.optical_centre)
+            own = points - turned(rotor, self.optical_centre)
             azimuths = np.arctan2(own[:, 1], own[:, 0])
             rotor = azimuths - offsets
         ranges = np.maximum(np.linalg.norm(own, axis=1), LEAST_RANGE)
@@ -272,7 +272,7 @@ class ErrorModel:
         return replace(returns, ranges=ranges, azimuths=azimuths, elevations=elevations, rotor=rotor), 1.0
 
     def _centres(self, rotor: np.ndarray, values: np.ndarray, added: float = 0.0) -> np.ndarray:
-        return _turned(rotor, values[CENTRE] + (added + values[CENTRE_SHARE]) * self.optical_centre)
+        return turned(rotor, values[CENTRE] + (added + values[CENTRE_SHARE]) * self.optical_centre)
 
 
 def weak_echo(intensity: np.ndarray) -> np.ndarray:
@@ -292,8 +292,8 @@ def _derivatives(elevations: np.ndarray, azimuths: np.ndarray) -> tuple[np.ndarr
     return by_elevation, np.stack([-cos_e * sin_a, cos_e * cos_a, np.zeros_like(cos_e)], axis=1)
 
 
-def _turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return a vector (3,) that turns with the rotor, in the lidar's frame (N, 3)."""
+def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Return a vector (3,) that turns with the rotor, in the lidar's frame (N, 3), at azimuths (N,) in rad."""
     x, y, z = vector
     cosine, sine = np.cos(rotor), np.sin(rotor)
     return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(rotor), z)], axis=1)

@@ -25,6 +25,7 @@ from stretch_sim_cal.sensor.unit import (
     LEAST_COSINE,
     WEAK_ECHO,
     directions,
+    turned,
 )
 from stretch_sim_cal.sensor.unit_file import Unit, unit_to_mapping
 
@@ -266,8 +267,8 @@ class Lidar:
         if np.array_equal(true, nominal) and not values[HARMONICS].any() and not centre.any():
             return nominal, None, None, None
         return (
-            nominal, true, _turned_by_channel(rotor, centre) if centre.any() else None,
-            _turned_by_channel(rotor, corrected) if corrected.any() else None,
+            nominal, true, turned(rotor, centre) if centre.any() else None,
+            turned(rotor, corrected) if corrected.any() else None,
         )  # fmt: skip
 
     def _generator(self, purpose: str, tick: int = 0, seed: int | None = None) -> np.random.Generator:
@@ -286,10 +287,3 @@ def _turned(azimuths: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     result[..., 1] = sine * x + cosine * y
     result[..., 2] = z
     return result.reshape(-1, 3)
-
-
-def _turned_by_channel(azimuths: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return one vector (3,) turned about z by each of the azimuths (C,), as (C, 3)."""
-    x, y, z = vector
-    cosine, sine = np.cos(azimuths), np.sin(azimuths)
-    return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(azimuths), z)], axis=1)

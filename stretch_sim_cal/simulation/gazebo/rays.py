@@ -136,12 +136,6 @@ class CastRays:
     height: float = 0.0
     exact: bool = True
 
-    @property
-    def shared(self) -> float:
-        """The share of rays that go where an earlier one goes: there is no denser direction."""
-        rounded = np.round(self.sampled[0] * 1e8).astype(np.int64)
-        return 1.0 - len(np.unique(rounded.view(f"V{rounded.itemsize * 3}"))) / len(rounded)
-
     def points(self, cloud: PackedCloud) -> np.ndarray:
         """Return the points (N, 3) float32 of these rays of a cloud, in the lidar's frame; those of misses are not finite."""
         return self._points(cloud, 0) + np.array([0.0, 0.0, self.height], dtype=np.float32)

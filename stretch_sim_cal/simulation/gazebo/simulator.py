@@ -20,7 +20,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.sensor import Sensor
-from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions
+from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions, turned
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP, gazebo_description, gazebo_world, ray_height
@@ -244,8 +244,8 @@ class GazeboSimulator:
             cause = f"publishes {np.degrees(wrong):.3f} deg off the rays that it was given"
         elif self.lidar == "gpu" and not errors["sampled"] < BETTER * errors["published"]:
             cause = (
-                f"has ranges that do not fit the texels' directions (median {1e3 * errors['sampled']:.2f} mm) than those "
-                f"published ({1e3 * errors['published']:.2f} mm)"
+                f"has ranges that do not fit the texels' directions (median {1e3 * errors['sampled']:.2f} mm off) better than "
+                f"the published ones ({1e3 * errors['published']:.2f} mm)"
             )
         else:
             return
@@ -297,13 +297,13 @@ def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray, cosines: n
         rotor = azimuths - offsets
         eccentric = first @ [np.cos(rotor), np.sin(rotor)] + second @ [np.cos(2 * rotor), np.sin(2 * rotor)]
         rotor = rotor - eccentric
-        ways = points - _turned(rotor, values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected)
+        ways = points - turned(rotor, values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected)
     distances = np.linalg.norm(ways, axis=1)
     nominal = directions(
         np.arcsin(np.clip(ways[:, 2] / distances, -1.0, 1.0)) - values[model.of_kind("channel_elevation")][channels],
         np.arctan2(ways[:, 1], ways[:, 0]) - turn - eccentric,
     ).astype(np.float32)
-    centres = _turned(rotor, corrected).astype(np.float32) if corrected.any() else None
+    centres = turned(rotor, corrected).astype(np.float32) if corrected.any() else None
     # What is too near for Gazebo's own origin blocks the ray without a return, wherever the unit's begins.
     near = np.linalg.norm(points - [0.0, 0.0, ray_height(sensor)], axis=1) < sensor.range_min
     distances = np.where(hit & ~near, distances, np.inf).astype(np.float32)
@@ -312,10 +312,3 @@ def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray, cosines: n
     )
     result["timestamp"] += start - lidar.start_time(tick)
     return result
-
-
-def _turned(azimuths: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return a vector (3,) turned about z by each of the azimuths (N,), as (N, 3)."""
-    x, y, z = vector
-    cosine, sine = np.cos(azimuths), np.sin(azimuths)
-    return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(azimuths), z)], axis=1)
