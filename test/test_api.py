@@ -84,7 +84,8 @@ def test_clouds_give_alignment_floor_and_the_lidars_errors_as_exactly_as_is_said
         assert abs(offset.value - unit[0]) < 4.0 * offset.standard_deviation < 0.04
         assert result.sensor_errors[side]["optical_centre_share"].value == 1.0
     # This sensor's driver corrects nothing, which is to be known before its clouds are used.
-    assert [found.code for found in result.findings].count("driver_uncorrected") == 4
+    (uncorrected,) = [found.sentence for found in result.findings if found.code == "driver_uncorrected"]
+    assert uncorrected.startswith("the drivers of both lidars do not correct the optical centre and the firing times")
 
 
 def test_what_is_saved_is_read_by_every_other_command(scene, result, tmp_path):

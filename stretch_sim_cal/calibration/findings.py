@@ -87,18 +87,8 @@ def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[F
     """
     if sensor is None:
         return []
-    found, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
+    found, deviations = _uncorrected(numbers), np.sqrt(np.diag(sensor.error_model().prior_covariance()))
     for side in SIDES:
-        for scalar, what in UNCORRECTED.items():
-            name = f"{scalar}_{side}"
-            if name in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5:
-                found.append(
-                    Finding(
-                        "driver_uncorrected",
-                        f"the {side} lidar's driver does not correct {what} of the sensor's table",
-                        "let it, and calibrate again: the calibration holds only for clouds corrected by the same amount",
-                    )  # fmt: skip
-                )
         for scalar, known in zip(SCALARS, deviations, strict=False):
             value = numbers.get(f"{scalar}_{side}", 0.0)
             if scalar not in UNCORRECTED and known > 0 and abs(value) > BEYOND_PRIOR * known:
@@ -114,6 +104,29 @@ def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[F
                 sentence = f"the {side} lidar's channels differ in {kind} by {share:.1f} standard deviations"
                 found.append(_beyond(sentence, sensor))
     return found
+
+
+def _uncorrected(numbers: Mapping[str, float]) -> list[Finding]:
+    """Return what the drivers leave uncorrected: one finding for both lidars if it is the same."""
+    by_side = {
+        side: " and ".join(
+            what
+            for scalar, what in UNCORRECTED.items()
+            if (name := f"{scalar}_{side}") in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5
+        )
+        for side in SIDES
+    }
+    alike = len(set(by_side.values())) == 1
+    drivers = {"the drivers of both lidars do": by_side["left"]} if alike else {
+        f"the {side} lidar's driver does": what for side, what in by_side.items()
+    }  # fmt: skip
+    return [
+        Finding(
+            "driver_uncorrected", f"{driver} not correct {what} of the sensor's table",
+            "turn the correction on and calibrate again: the calibration holds only for clouds corrected by the same amount",
+        )
+        for driver, what in drivers.items() if what
+    ]  # fmt: skip
 
 
 def _beyond(sentence: str, sensor: Sensor) -> Finding:

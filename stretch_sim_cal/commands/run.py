@@ -83,14 +83,15 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     stream = sys.stderr if args.json else sys.stdout
     print(f"{scenario.name}: {scenario.description}", file=stream, flush=True)
     options = ("--lidar", args.lidar) if args.lidar else ()
-    echo = Progress(folder.resolve(), args.verbose, stream)
+    files = RunFiles(folder.resolve())
+    echo = Progress(files, args.verbose, stream)
     view = opened(args.view, args.view_file, args.view_port)
     if view is not None:
         from stretch_sim_cal.harness.run_view import RunView
 
-        echo = RunView(view, RunFiles(folder.resolve())).after(echo)
+        echo = RunView(view, files).after(echo)
     verdict = run_scenario(scenario, folder, args.simulator, options, echo=echo)
-    write_text(RunFiles(folder).result, json.dumps(verdict.as_json(), indent=1) + "\n")
+    write_text(files.result, json.dumps(verdict.as_json(), indent=1) + "\n")
     report = write_report(verdict, folder, args.view_file)
     for stage in verdict.stages.values():
         for quantity in stage.quantities:
@@ -99,7 +100,9 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
         print(f"  because: {reason}", file=stream)
     for note in verdict.notes:
         print(f"  note: {note}", file=stream)
-    print(f"report: {report} (all output of the processes: {RunFiles(folder).logs})", file=stream)
+    if files.calibration.is_file():
+        print(f"calibration: {files.calibration}", file=stream)
+    print(f"report: {report} (all output of the processes: {files.logs})", file=stream)
     print(summary(verdict), file=stream, flush=True)
     if view is not None:
         view.close()
@@ -116,12 +119,13 @@ def summary(verdict) -> str:
 class Progress:
     """Shows a run as it goes: a line for every process with its time and result, and its warnings and errors below it.
 
-    A warning that an earlier process gave in the same words is not repeated. On a terminal the line of the present process shows its last output; with `verbose` all output is shown as it comes.
-    Paths are relative to the run's `folder`.
+    A warning that an earlier process gave in the same words is not repeated. On a terminal the line of the present process
+    shows its last output; with `verbose` all output is shown as it comes. Of the calibration file only the name is shown,
+    other paths are relative to the run's folder.
     """
 
-    def __init__(self, folder: Path, verbose: bool, stream):
-        self._folder = f"{folder}/"
+    def __init__(self, files, verbose: bool, stream):
+        self._folders = f"{files.calibration.parent}/", f"{files.folder}/"
         self._verbose = verbose
         self._stream = stream
         self._begun = time.monotonic()
@@ -132,7 +136,10 @@ class Progress:
         """Take a line of output of a process; None when it is ready or has ended."""
         lines = self._output.setdefault(process.name, [])
         if line is not None:
-            lines.append(_plain(line).replace(self._folder, ""))
+            line = _plain(line)
+            for folder in self._folders:
+                line = line.replace(folder, "")
+            lines.append(line)
         if self._verbose:
             if line is not None:
                 print(f"  [{process.name}] {line}", file=self._stream, flush=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import left_pose
-from stretch_sim_cal.calibration.observations import known_alignment
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.harness.processes import RunFiles
@@ -35,18 +35,17 @@ class CapturedClouds:
         left, right = truth.nominal_base_link_from_lidar_left, truth.nominal_base_link_from_lidar_right
         return cls(returns, dict(zip(SIDES, (left, right), strict=True)))
 
-    def points(self, file: CalibrationFile | None = None) -> dict[str, np.ndarray]:
-        """Return the points (N, 3) by side, with the lidars' own errors taken out as far as the calibration's file knows them."""
-        known = known_alignment(file) if file is not None and self.errors_known(file) else None
+    def points(self, known: Observations | None = None) -> dict[str, np.ndarray]:
+        """Return the points (N, 3) by side, without the lidars' own errors if these are `known` (see `usable`)."""
         return {
             side: known.corrected(number, self.returns[side]) if known else self.returns[side][:, :3]
             for number, side in enumerate(SIDES)
         }
 
-    def errors_known(self, file: CalibrationFile) -> bool:
-        """Return whether the calibration's file knows the lidars' own errors, and the returns say what it takes to correct them."""
-        known = known_alignment(file)
-        return known is not None and known.by_ring and all(cloud.shape[1] >= 5 for cloud in self.returns.values())
+    def usable(self, known: Observations | None) -> Observations | None:
+        """Return observations if they correct these returns: they hold the lidars' errors by ring, and the returns have rings."""
+        rings = all(cloud.shape[1] >= 5 for cloud in self.returns.values())
+        return known if known is not None and known.by_ring and rings else None
 
     def poses(self, file: CalibrationFile) -> dict[str, np.ndarray]:
         """Return base_link_from_lidar (4, 4) by side as calibrated. Raises `InputError` if the lidars are not."""

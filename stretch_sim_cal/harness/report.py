@@ -21,6 +21,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import FRONT
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
+from stretch_sim_cal.calibration.observations import known_alignment
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.points import voxel_keys
@@ -94,7 +95,8 @@ def drawn(title: str, draw: Callable[[], bytes | str]) -> str:
 
 def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
     """Return both clouds before and after as a part of a page: to be turned, and as pictures."""
-    before, after, points = seen.poses_before(old), seen.poses(new), seen.points(new)
+    before, after, known = seen.poses_before(old), seen.poses(new), seen.usable(known_alignment(new))
+    points = seen.points(known)
     now = placed(points, after)
     # The picture has the left cloud where it is now, so that only the right one moves.
     then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
@@ -102,7 +104,7 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
     picture = clouds_before_and_after(now["left"], then, now["right"], spot)
     said = (
         "The lidars' own errors (range, angles), which the calibration has found along, are taken out in both."
-        if seen.errors_known(new)
+        if known
         else "The points are as the lidars sent them: of each lidar's own errors (range, angles) nothing is known."
     )
     return f"<p>{said}</p>{turnable(points, before, after, spot)}{image('The same as pictures', picture)}"
@@ -112,7 +114,7 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
     """Draw the floor's residuals under a calibration."""
     if file.footprint_from_base is None:
         raise InputError("there is no floor in the calibration")
-    points = placed(seen.points(file), seen.poses(file))
+    points = placed(seen.points(seen.usable(known_alignment(file))), seen.poses(file))
     return floor_residuals(apply(file.footprint_from_base, np.vstack(list(points.values()))))
 
 

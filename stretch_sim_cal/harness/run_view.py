@@ -83,9 +83,10 @@ class RunView:
         if file.right_to_left is None:
             return
         seen = CapturedClouds.load(self._files)
-        points = placed(seen.points(file), seen.poses(file))
+        known = known_alignment(file)
+        points = placed(seen.points(seen.usable(known)), seen.poses(file))
         self._view.clouds("after", **points)
-        if (known := known_alignment(file)) is not None and known.patches is not None:
+        if known is not None and known.patches is not None:
             places = apply(seen.poses(file)["left"], known.patches.centres)
             self._view.patches(places, known.patches.gaps, [VERDICTS[number] for number in known.patches.verdicts])
         if file.footprint_from_base is not None:

@@ -126,13 +126,13 @@ class Quantity:
         return self.error is not None and math.isfinite(self.error) and self.error <= self.tolerance
 
     def line(self) -> str:
-        """One line for the terminal: estimate, truth, error, tolerance, verdict."""
+        """One line for the terminal, in columns: verdict, error, tolerance, estimate, truth."""
         if self.error is None:
-            return f"{self.label:<20} no result"
+            return f"{self.label:<23} no result"
+        error, tolerance = f"{self.error:.3g} {self.unit}", f"{self.tolerance:g} {self.unit}"
         return (
-            f"{self.label:<20} {'PASS' if self.passed else 'FAIL'}  estimate {self.estimate}  truth {self.truth}  "
-            f"error {self.error:.4g} {self.unit}".rstrip()
-            + f"  tolerance {self.tolerance:g} {self.unit}".rstrip()
+            f"{self.label:<23} {'PASS' if self.passed else 'FAIL'}  error {error:<11}  tolerance {tolerance:<8}  "
+            f"estimate {self.estimate}  truth {self.truth}"
         )
 
 

@@ -4,6 +4,7 @@ keeps for it."""
 import base64
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,14 @@ from made_results import alignment_result
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.harness.captured_clouds import CapturedClouds, placed
 from stretch_sim_cal.harness.clouds_3d import MOST_POINTS, turnable
 from stretch_sim_cal.harness.processes import RunFiles
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.unit import SCALARS
 
 SPOT = np.array([3.0, 1.2, 0.6])
 POSES = {
@@ -106,5 +110,23 @@ def test_a_run_keeps_where_the_lidars_are_with_its_clouds(tmp_path, clouds):
     assert seen.poses(new)["right"] == pytest.approx(POSES["left"] @ new.right_to_left)
     assert seen.poses_before()["right"] == pytest.approx(POSES["right"])
     assert seen.poses_before(new)["right"] == pytest.approx(seen.poses(new)["right"])
-    assert not seen.errors_known(new)  # nothing was saved beside the file
-    assert placed(seen.points(new), seen.described)["left"] == pytest.approx(apply(POSES["left"], clouds["left"]))
+    assert placed(seen.points(), seen.described)["left"] == pytest.approx(apply(POSES["left"], clouds["left"]))
+
+
+def test_the_lidars_own_errors_are_taken_out_if_they_are_known_by_ring(clouds):
+    model = load_sensor("jt128").error_model()
+    long = np.zeros(model.size)
+    long[SCALARS.index("range_offset")] = 0.01
+    transform = Observations.of_transform(np.eye(4), 1e-6 * np.eye(6))
+    known = replace(transform, models=(model, model), units=(long, np.zeros_like(long)))
+    rings = {
+        side: np.column_stack([cloud, np.arange(len(cloud)) % 128, np.full(len(cloud), 50.0)])
+        for side, cloud in clouds.items()
+    }
+    seen = CapturedClouds(rings, POSES)
+    assert seen.usable(known) is known and seen.usable(None) is None is seen.usable(transform)
+    assert CapturedClouds(clouds, POSES).usable(known) is None
+    corrected = seen.points(known)
+    shorter = np.linalg.norm(clouds["left"], axis=1) - np.linalg.norm(corrected["left"], axis=1)
+    assert np.median(shorter) == pytest.approx(0.01, abs=1e-4)
+    assert np.array_equal(seen.points()["left"], clouds["left"])

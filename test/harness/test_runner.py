@@ -13,7 +13,7 @@ import pytest
 
 from stretch_sim_cal.commands.run import Progress
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.harness.processes import Process, ProcessSequence, Runner
+from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, Runner
 
 
 def script(name: str, code: str, **options) -> Process:
@@ -127,12 +127,15 @@ def test_no_orphan_survives_when_the_harness_itself_is_killed(tmp_path):
 
 def test_a_run_shows_a_line_per_process_and_each_warning_once(tmp_path):
     shown = io.StringIO()
-    progress = Progress(tmp_path, False, shown)
+    files = RunFiles(tmp_path)
+    progress = Progress(files, False, shown)
     for name in ("align", "floor"):
         process = types.SimpleNamespace(name=name, ready_line=None)
-        for line in ("looking", "[WARN] the driver does not correct", f"accepted: written to {tmp_path}/{name}.yaml"):
+        written = files.calibration if name == "align" else files.logs / "floor.log"
+        for line in ("looking", "[WARN] the driver does not correct", f"accepted: written to {written}"):
             progress(process, line)
         progress(process, None)
     lines = shown.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == ["align", "warning:", "floor"]
-    assert lines[0].endswith("s  accepted: written to align.yaml")
+    assert lines[0].endswith("s  accepted: written to dual_lidar_calibration.yaml")
+    assert lines[2].endswith("s  accepted: written to logs/floor.log")
