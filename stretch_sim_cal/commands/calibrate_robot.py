@@ -129,7 +129,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         raise error(f"the robot is not ready ({names}): see above for what to do; {TRY_AGAIN}")
     if not session.files.clouds.is_file():
         keep_clouds(session, look)
-    echo = Progress(session.folder, args.verbose, sys.stderr if args.json else sys.stdout)
+    echo = Progress(session.files, args.verbose, sys.stderr if args.json else sys.stdout)
     if view is not None:
         from stretch_sim_cal.harness.run_view import RunView
 
