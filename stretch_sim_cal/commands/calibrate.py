@@ -12,19 +12,43 @@ from pathlib import Path
 
 import numpy as np
 
+from stretch_sim_cal.calibration import summaries
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
-from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
-from stretch_sim_cal.calibration.summaries import plain
+from stretch_sim_cal.calibration.clouds import given_clouds
+from stretch_sim_cal.calibration.floor.result import FloorSettings
+from stretch_sim_cal.calibration.methods import (
+    ALIGNMENT_METHODS_HELP,
+    DEFAULT_ALIGNMENT_METHOD,
+    DEFAULT_FLOOR_METHOD,
+    FLOOR_METHODS_HELP,
+    alignment_method,
+    floor_method,
+)
+from stretch_sim_cal.calibration.mounts.file import left_pose, with_floor, with_mounts
+from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
+from stretch_sim_cal.recording.rosbag import Recording, is_recording
+from stretch_sim_cal.recording.topics import (
+    RecordedPairs,
+    recorded_description,
+    recorded_frames,
+    recorded_joints,
+    recorded_signatures,
+    sensor_lines,
+)
+from stretch_sim_cal.robot.description import load_model, load_urdf_text
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.sensor.sensor import Sensor, sensor_called
+from stretch_sim_cal.sensor.signature import known_sensors
+from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
-RECORDED_NAMES = {
-    "left_topic": "/lidar_points_left", "right_topic": "/lidar_points_right", "left_frame": "lidar_left_link",
-    "right_frame": "lidar_right_link", "base_frame": "base_link", "footprint_frame": "base_footprint",
-}  # fmt: skip
 MAX_TIME_DIFFERENCE = 0.05  # s
 LOOKED_AT = 6  # scans of each lidar that say what sensor and driver do
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
@@ -58,71 +82,78 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
-    """Declare the arguments that say what is what in a recording; the defaults are those of the robot's profile."""
+    """Declare the arguments that say what is what in a recording; names that are not given are those of the robot's profile."""
+    profile = stretch_profile()
     parser.add_argument(
-        "--robot", metavar="FILE", action=_Robot,
+        "--robot", metavar="FILE",
         help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are not "
-        "given after it (default: the Stretch's)",
+        "given (default: the Stretch's)",
     )  # fmt: skip
-    for name, default in RECORDED_NAMES.items():
+    for name, default in recorded_names(profile).items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
-        parser.add_argument(f"--{name.replace('_', '-')}", default=default, help=f"default: %(default)s{older}")
+        parser.add_argument(f"--{name.replace('_', '-')}", help=f"default: {default}{older}")
     if with_sensor:
         parser.add_argument(
-            "--sensor", default="jt128", metavar="NAME",
-            help="kind of the lidars: a name in config/, or a sensor file; unknown for others (default: %(default)s)",
+            "--sensor", metavar="NAME",
+            help=f"kind of the lidars: a name in config/, or a sensor file; unknown for others (default: {profile.sensor})",
         )  # fmt: skip
     parser.add_argument(
         "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
     )
     parser.add_argument(
-        "--max-time-difference",
-        type=float,
-        default=MAX_TIME_DIFFERENCE,
-        metavar="S",
-        help="of a pair (default: %(default)s s)",
+        "--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)"
     )
 
 
-class _Robot(argparse.Action):
-    """Takes a robot's profile, and its names as those of topics and frames that have their defaults."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        from stretch_sim_cal.robot.profile import load_profile
-
-        profile = load_profile(values)
-        namespace.robot = values
-        for name, value in recorded_names(profile).items():
-            if getattr(namespace, name, None) == RECORDED_NAMES.get(name, "jt128"):
-                setattr(namespace, name, value)
-
-
-def recorded_names(profile) -> dict[str, str]:
-    """Return the names of topics, frames and sensor in recordings of a robot, by the arguments that give them."""
-    names = {"base_frame": profile.base_frame, "footprint_frame": profile.footprint_frame, "sensor": profile.sensor}
+def recorded_names(profile: RobotProfile) -> dict[str, str]:
+    """Return the names of topics and frames in recordings of a robot, by the arguments that give them."""
+    names = {"base_frame": profile.base_frame, "footprint_frame": profile.footprint_frame}
     for side, lidar in profile.lidars.items():
         names |= {f"{side}_topic": lidar.topic, f"{side}_frame": lidar.frame}
     return names
+
+
+def with_defaults(args: argparse.Namespace) -> RobotProfile:
+    """Return the robot's profile, having filled in what `add_recording_arguments` declares and was not given."""
+    profile = profile_called(args.robot)
+    for name, value in (recorded_names(profile) | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    return profile
+
+
+def recorded_pairs(recording, args: argparse.Namespace, limit: int, read=returns_from_message) -> RecordedPairs:
+    """Return up to `limit` pairs of clouds of an open recording; `read` makes a cloud of a message."""
+    topics = {"left": args.left_topic, "right": args.right_topic}
+    frames = {"left": args.left_frame, "right": args.right_frame}
+    return RecordedPairs(recording, topics, frames, args.max_time_difference, limit, warn, read)
 
 
 @dataclass
 class _Source:
     """An open recording with its first guesses, and pairs of clouds as often as they are asked for."""
 
-    recording: object
+    recording: Recording
     frames: object
     args: argparse.Namespace
     description: str | None  # the robot's URDF
+    profile: RobotProfile
+
+    @property
+    def sensor(self) -> Sensor | None:
+        return sensor_called(self.args.sensor or self.profile.sensor)
+
+    @property
+    def footprint_from_base(self) -> np.ndarray:
+        """As described; the identity if the description has no base_footprint."""
+        return np.eye(4) if self.frames.footprint_from_base is None else self.frames.footprint_from_base
 
     def pairs(self, limit: int, label: str, read=returns_from_message):
         """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds; `read` makes a cloud
         of a message."""
-        from stretch_sim_cal.recording.topics import RecordedPairs
         from stretch_sim_cal.ros.watchdog import Progress
 
-        topics = {"left": self.args.left_topic, "right": self.args.right_topic}
-        frames = {"left": self.args.left_frame, "right": self.args.right_frame}
-        pairs = RecordedPairs(self.recording, topics, frames, self.args.max_time_difference, limit, warn, read)
+        pairs = recorded_pairs(self.recording, self.args, limit, read)
         with Progress(label, pairs.total) as progress:
             for pair in pairs:
                 yield pair
@@ -130,29 +161,23 @@ class _Source:
         print(f"{label}: {pairs.counts.sentence()}", file=sys.stderr)
 
 
-def open_source(args: argparse.Namespace, recording) -> _Source:
+def open_source(args: argparse.Namespace, recording: Recording) -> _Source:
     """Return what an open recording holds for a calibration. Raises `InputError` if something is missing."""
-    from stretch_sim_cal.recording.topics import recorded_description, recorded_frames
-    from stretch_sim_cal.robot.description import load_urdf_text
-    from stretch_sim_cal.robot.stretch import nominal_description
-
+    profile = with_defaults(args)
     description = None
     if args.model:
         description = nominal_description() if is_own(args.model) else load_urdf_text(args.model)
     frames = recorded_frames(
         recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description
     )
-    if frames.footprint_from_base is None and args.footprint_frame != RECORDED_NAMES["footprint_frame"]:
+    if frames.footprint_from_base is None and args.footprint_frame != stretch_profile().footprint_frame:
         raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
-    return _Source(recording, frames, args, recorded_description(recording) or description)
+    return _Source(recording, frames, args, recorded_description(recording) or description, profile)
 
 
 def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
-    """Return what the first clouds of an open recording say of sensor and driver, a line each. Raises `InputError` where
-    a topic is missing."""
-    from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
-    from stretch_sim_cal.sensor.signature import known_sensors
-
+    """Return what the first clouds of an open recording say of sensor and driver, a line each. Raises `InputError` if a
+    topic is missing."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
 
@@ -166,21 +191,13 @@ def run(args: argparse.Namespace) -> int:
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
     if args.mounts:
-        only_without_mounts = {"view": False, "view_file": None, "view_port": None}
-        only_with(args, only_without_mounts, "alignment and floor")
-        return calibrate_mounts(args, RECORDED_NAMES | {"max_time_difference": MAX_TIME_DIFFERENCE})
+        only_with(args, {"view": False, "view_file": None, "view_port": None}, "alignment and floor")
+        return calibrate_mounts(args)
     only_with(args, MOUNTS_DEFAULTS, "--mounts")
-    from stretch_sim_cal.view import opened
-
     view = opened(args.view, args.view_file, args.view_port)
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
         only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")
-    from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method, floor_method
-    from stretch_sim_cal.calibration.mounts.file import with_floor
-    from stretch_sim_cal.calibration.observations import load_beside, path_beside
-    from stretch_sim_cal.recording.rosbag import Recording
-
     for method, name in ((alignment_method, args.method), (floor_method, args.floor_method)):
         if name is not None:
             method(name)  # an unknown one shows now, not after the alignment
@@ -216,7 +233,7 @@ def run(args: argparse.Namespace) -> int:
                 if (observations := load_beside(args.out, file.right_to_left)) is not None:
                     replace(observations, floor=floor.by_units).save(path_beside(args.out))
         if (args.report or view) and right_to_left is not None:
-            _report(source, right_to_left, CalibrationFile.load(args.out), args.report, view)
+            _report(source, CalibrationFile.load(args.out), args.report, view)
     if args.json:
         print(json.dumps(outcome | {"file": str(args.out)}))
     return 0 if accepted else Refused.exit_code
@@ -224,28 +241,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _align(source: _Source, file: CalibrationFile, further: list):
     """Return the alignment from a recording and from `further` ones, each of another standing place."""
-    from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-    from stretch_sim_cal.calibration.clouds import given_clouds
-    from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
-    from stretch_sim_cal.recording.topics import recorded_joints
-    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.ros.left_mount import LeftMountCheck
-    from stretch_sim_cal.sensor.sensor import sensor_called
 
-    sensor = sensor_called(source.args.sensor)
-    settings, check = (
-        AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=sensor),
-        LeftMountCheck(sensor, profile_called(source.args.robot)),
-    )
+    limit = source.args.num_samples or DEFAULT_SAMPLES["alignment"]
+    settings = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=source.sensor)
+    check = LeftMountCheck(source.sensor, source.profile)
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
-    for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["alignment"], "aligning"):
+    for left, right in source.pairs(limit, "aligning"):
         method.add(*given_clouds(method, left, right))
         check.add(left, right)
     for recording in further:
         method.new_place()
-        for left, right in replace(source, recording=recording).pairs(
-            source.args.num_samples or DEFAULT_SAMPLES["alignment"], f"aligning ({recording.path.name})"
-        ):
+        for left, right in replace(source, recording=recording).pairs(limit, f"aligning ({recording.path.name})"):
             method.add(*given_clouds(method, left, right))
     joints = recorded_joints(source.recording)
     result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
@@ -255,18 +262,10 @@ def _align(source: _Source, file: CalibrationFile, further: list):
 
 
 def _find_floor(source: _Source, file: CalibrationFile):
-    from stretch_sim_cal.calibration.clouds import given_clouds
-    from stretch_sim_cal.calibration.floor.result import FloorSettings
-    from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method
-    from stretch_sim_cal.calibration.mounts.file import left_pose
-    from stretch_sim_cal.calibration.observations import known_alignment
-    from stretch_sim_cal.sensor.sensor import sensor_called
-
-    frames = source.frames
-    settings = FloorSettings(sensor=sensor_called(source.args.sensor), observations=known_alignment(file))
-    footprint = np.eye(4) if frames.footprint_from_base is None else frames.footprint_from_base
+    settings = FloorSettings(sensor=source.sensor, observations=known_alignment(file))
+    base_from_left = left_pose(file, source.frames.base_from_left)
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
-    method = method_class(left_pose(file, frames.base_from_left), file.right_to_left, footprint, settings)
+    method = method_class(base_from_left, file.right_to_left, source.footprint_from_base, settings)
     for left, right in source.pairs(source.args.num_samples or DEFAULT_SAMPLES["floor"], "looking at the floor"):
         method.add(*given_clouds(method, left, right))
     return method.solve()
@@ -274,55 +273,40 @@ def _find_floor(source: _Source, file: CalibrationFile):
 
 def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source: _Source) -> bool:
     """Say what was found; return whether it is accepted."""
-    from stretch_sim_cal.calibration import summaries
-
     if what == "alignment":
         numbers = summaries.alignment_numbers(result, source.frames.right_to_left, source.frames.base_from_left)
         lines = summaries.alignment_lines(result, numbers)
     else:
-        footprint = source.frames.footprint_from_base
-        numbers = summaries.floor_numbers(result, np.eye(4) if footprint is None else footprint)
+        numbers = summaries.floor_numbers(result, source.footprint_from_base)
         lines = summaries.floor_lines(result, numbers)
     tell(result, [] if args.json else lines)
     if result.accepted and not args.json:
         print(f"accepted: {what} written to {args.out}")
-    outcome[what] = summaries.plain(numbers) | {
-        "accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals,
-    }  # fmt: skip
+    outcome[what] = _as_json(result, numbers)
     return result.accepted
 
 
-def _report(source: _Source, right_to_left: np.ndarray, file: CalibrationFile, folder: Path | None, view) -> None:
+def _report(source: _Source, file: CalibrationFile, folder: Path | None, view) -> None:
     """Draw clouds and floor before and after, as a page in `folder` and in 3D in `view`, as far as these are asked for."""
-    from stretch_sim_cal.calibration.mounts.file import left_pose
-    from stretch_sim_cal.geometry.transforms import apply, inverse
-    from stretch_sim_cal.harness import report as plots
-    from stretch_sim_cal.harness.report import image, write_page
+    from stretch_sim_cal.harness.clouds_3d import CapturedClouds
+    from stretch_sim_cal.harness.report import clouds, drawn, floor_picture, write_page
+    from stretch_sim_cal.harness.run_view import show_calibrated, show_described
 
-    frames = source.frames
-    clouds = list(source.pairs(3, "drawing"))
-    left, right = (np.concatenate([pair[side][:, :3] for pair in clouds]) for side in (0, 1))
-    base_from_left = left_pose(file, frames.base_from_left)
-    left_in_base = apply(base_from_left, left)
-    after = apply(base_from_left @ right_to_left, right)
-    before = apply(frames.base_from_left @ frames.right_to_left, right)
+    left, right = (np.concatenate(parts) for parts in zip(*source.pairs(3, "drawing"), strict=True))
+    base_from_left = source.frames.base_from_left
+    described = {"left": base_from_left, "right": base_from_left @ source.frames.right_to_left}
+    seen = CapturedClouds({"left": left, "right": right}, described)
     if view is not None:
         view.stage("described")
-        view.clouds("before", apply(frames.base_from_left, left), before)
+        show_described(view, seen)
         view.stage("alignment")
-        view.clouds("after", left_in_base, after)
-        if file.footprint_from_base is not None:
-            in_footprint = apply(file.footprint_from_base, np.vstack([left_in_base, after]))
-            view.floor(in_footprint, inverse(file.footprint_from_base))
+        show_calibrated(view, seen, file)
         view.close()
     if folder is None:
         return
-    parts = [
-        image("Both clouds before and after alignment", plots.clouds_before_and_after(left_in_base, before, after))
-    ]
+    parts = [drawn("Both clouds before and after alignment", lambda: clouds(seen, file))]
     if file.footprint_from_base is not None:
-        points = apply(file.footprint_from_base, np.vstack([left_in_base, after]))
-        parts.append(image("Floor residuals", plots.floor_residuals(points)))
+        parts.append(drawn("Floor residuals", lambda: floor_picture(seen, file)))
     page = write_page(folder / "report.html", f"Calibration from {source.recording.path.name}", parts)
     print(f"report: {page}", file=sys.stderr)
 
@@ -355,37 +339,27 @@ def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
-    """Find the mounts, write them if the data supports them, and return 0, or 1 if they were refused.
-
-    `recorded` are the defaults, by name, of the options that say what is what in a recording.
-    """
-    from stretch_sim_cal.calibration.mounts.file import with_mounts
-    from stretch_sim_cal.calibration.observations import load_beside, path_beside
-    from stretch_sim_cal.recording.rosbag import is_recording
-    from stretch_sim_cal.robot.profile import profile_called
-    from stretch_sim_cal.robot.stretch import nominal_description
+def calibrate_mounts(args: argparse.Namespace) -> int:
+    """Find the mounts, write them if the data supports them, and return 0, or 1 if they were refused."""
     from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
-    from stretch_sim_cal.sensor.sensor import sensor_called
 
-    profile = profile_called(args.robot)
-    recorded = {key: value for key, value in (recorded | recorded_names(profile)).items() if key in recorded}
     only_with(args, dict.fromkeys(OTHER_OPTIONS), "a recording, not with --mounts,")
     path = args.recording[0]
     in_recording = is_recording(path)
     if in_recording:
-        unread = {name: recorded[name] for name in ("base_frame", "footprint_frame")}
-        only_with(args, unread, "a recording, not with --mounts,")
+        only_with(args, dict.fromkeys(("base_frame", "footprint_frame")), "a recording, not with --mounts,")
     else:
-        only_with(args, recorded | {"num_samples": None}, "a recording")
+        of_recordings = (*recorded_names(stretch_profile()), "max_time_difference", "num_samples")
+        only_with(args, dict.fromkeys(of_recordings), "a recording")
+    profile = with_defaults(args)
     settings = mount_settings(
         link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets,
-        sensor=sensor_called(args.sensor), profile=profile,
+        sensor=sensor_called(args.sensor or profile.sensor), profile=profile,
     )  # fmt: skip
     model = nominal_description() if args.model and is_own(args.model) else args.model
     file = CalibrationFile.load_or_empty(args.out)
     if in_recording:
-        result, robot = _from_recording(path, args, file, settings, model)
+        result, robot = _from_recording(path, args, file, settings, model, profile)
     else:
         result, robot = solve_mounts(path, file, settings, model, profile)
     numbers = mount_numbers(result, robot.nominal)
@@ -401,33 +375,27 @@ def calibrate_mounts(args: argparse.Namespace, recorded: dict) -> int:
 
         print(f"report: {mounts_page(args.report, result)}", file=sys.stderr)
     if args.json:
-        outcome = {"accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals}
-        print(json.dumps({"mounts": plain(numbers) | outcome, "file": str(args.out)}))
+        print(json.dumps({"mounts": _as_json(result, numbers), "file": str(args.out)}))
     elif result.accepted:
         print(f"accepted: mounts written to {args.out}")
     return 0 if result.accepted else Refused.exit_code
 
 
-def _from_recording(path: Path, args: argparse.Namespace, file: CalibrationFile, settings, model):
+def _from_recording(
+    path: Path, args: argparse.Namespace, file: CalibrationFile, settings, model, profile: RobotProfile
+):
     """Return the mounts from the poses in a recording, and the robot."""
     from stretch_sim_cal.calibration.mounts.rays import REACH
-    from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
-    from stretch_sim_cal.recording.rosbag import Recording
-    from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
-    from stretch_sim_cal.robot.description import load_model
-    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.ros.mounts_solve import MountedRobot, solve_samples
 
     with Recording(path) as recording:
         source = model or recorded_description(recording)
         if source is None:
             raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
-        robot = MountedRobot(load_model(source), profile_called(args.robot))
-        topics = {"left": args.left_topic, "right": args.right_topic}
-        frames = {"left": args.left_frame, "right": args.right_frame}
-        pairs = RecordedPairs(recording, topics, frames, args.max_time_difference, sys.maxsize, warn)
+        robot = MountedRobot(load_model(source), profile)
         period = SCAN_PERIOD if settings.sensor is None else settings.sensor.period
-        poses = still_poses(recording, robot.model, robot.profile)
+        poses = still_poses(recording, robot.model, profile)
+        pairs = recorded_pairs(recording, args, sys.maxsize)
         seen = seen_poses(pairs, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
     counts = [pose.num_frames for pose in seen]
     print(f"arm poses: {len(seen)}, with {min(counts)} to {max(counts)} pairs of clouds each", file=sys.stderr)
@@ -436,3 +404,8 @@ def _from_recording(path: Path, args: argparse.Namespace, file: CalibrationFile,
         for number, each in enumerate(seen, start=1)
     ]
     return solve_samples(robot, samples, file, settings), robot
+
+
+def _as_json(result, numbers: dict) -> dict:
+    outcome = {"accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals}
+    return summaries.plain(numbers) | outcome

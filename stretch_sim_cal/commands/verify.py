@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
 from stretch_sim_cal.command import only_with
-from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source
+from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.rosbag import Recording
+from stretch_sim_cal.sensor.sensor import sensor_called
 
 EXAMPLE = "stretch-sim-cal verify this_morning.mcap --calibration dual_lidar_calibration.yaml"
 
@@ -28,18 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the verdict. The exit code is 0 if the calibration holds, 1 if it drifted or that cannot be told."""
-    from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
-    from stretch_sim_cal.sensor.sensor import sensor_called
-
     for name in ("num_samples", "tolerance_mm", "tolerance_deg"):
         if not getattr(args, name) > 0:
             raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, a number above 0 is needed")
     if not args.recording:
         only_with(args, {"model": None}, "a recording")
+    sensor = sensor_called(args.sensor or with_defaults(args).sensor)
     file = CalibrationFile.load(args.calibration or default_path())
     pairs, base_from_left, footprint = _recorded(args) if args.recording else _live(args)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
-    verification = verify(file, pairs, base_from_left, footprint, tolerances, sensor_called(args.sensor))
+    verification = verify(file, pairs, base_from_left, footprint, tolerances, sensor)
     if args.json:
         drifts = [asdict(drift) | {"verdict": drift.verdict} for drift in verification.drifts]
         print(json.dumps({"verdict": verification.verdict, "drifts": drifts, "open": verification.open_questions}))
@@ -53,13 +54,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _recorded(args: argparse.Namespace):
-    from stretch_sim_cal.recording.rosbag import Recording
-
     with Recording(args.recording) as recording:
         source = open_source(args, recording)
-        footprint = source.frames.footprint_from_base
         pairs = list(source.pairs(args.num_samples, "verifying"))
-        return pairs, source.frames.base_from_left, np.eye(4) if footprint is None else footprint
+        return pairs, source.frames.base_from_left, source.footprint_from_base
 
 
 def _live(args: argparse.Namespace):

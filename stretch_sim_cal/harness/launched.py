@@ -128,9 +128,6 @@ def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
     )  # fmt: skip
 
 
-BOOLEAN = ["true", "false"]
-
-
 def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
     """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other, then
     what runs on beside the robot's work: the watch of the calibration, and the footprint for Nav2.
@@ -138,55 +135,37 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
     `motion_warning` is added to the description of every argument that makes the arm move.
     """
     alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES)
+    arguments = (
+        ("robot", "", "the robot's profile: a name in config/robots/, or a path; by default the Stretch's"),
+        ("sensor", "", "kind of the lidars: a name in config/, a YAML file, or unknown; by default the nodes' own"),
+        ("alignment_samples", alignment["num_samples"], "pairs of clouds for the transform between the lidars"),
+        ("floor_samples", floor["num_samples"], "pairs of clouds for the floor"),
+        ("alignment_method", "", "of the alignment; by default the node's own"),
+        ("floor_method", "", "of the floor; by default the node's own"),
+        ("mounts", False, f"calibrate where each lidar is on the robot as well{motion_warning}"),
+        ("mounts_plan", mounts["plan"], "of the poses for the mounts"),
+        ("body_shape", False, f"collect body-shape data and fit the model as well{motion_warning}"),
+        ("plan", body_shape["plan"], "of the body-shape collection"),
+        ("fit_method", body_shape["fit_method"], "kind of shape that is fitted to the body"),
+        ("data", os.path.join("out", "launched"), "folder for the data of mounts and body shape"),
+        ("stay", True, "go on broadcasting the calibrated frames when all steps have ended"),
+        ("watch", False, "go on checking whether the calibration holds"),
+        ("footprint", False, "publish the body shape as Nav2's footprint: the one fitted here, else the robot's own"),
+        ("rviz", False, "open RViz as well"),
+    )
     return LaunchDescription([
-        DeclareLaunchArgument(
-            "robot", default_value="", description="the robot's profile: a name in config/robots/, or a path; by default the Stretch's",
-        ),
-        DeclareLaunchArgument(
-            "sensor", default_value="", description="kind of the lidars: a name in config/, a YAML file, or unknown; by default the nodes' own",
-        ),
-        DeclareLaunchArgument(
-            "alignment_samples", default_value=str(alignment["num_samples"]),
-            description="pairs of clouds for the transform between the lidars",
-        ),
-        DeclareLaunchArgument(
-            "floor_samples", default_value=str(floor["num_samples"]), description="pairs of clouds for the floor"
-        ),
-        DeclareLaunchArgument(
-            "alignment_method", default_value="", description="of the alignment; by default the node's own"
-        ),
-        DeclareLaunchArgument("floor_method", default_value="", description="of the floor; by default the node's own"),
-        DeclareLaunchArgument(
-            "mounts", default_value="false", choices=BOOLEAN,
-            description="calibrate where each lidar is on the robot as well" + motion_warning,
-        ),
-        DeclareLaunchArgument("mounts_plan", default_value=mounts["plan"], description="of the poses for the mounts"),
-        DeclareLaunchArgument(
-            "body_shape", default_value="false", choices=BOOLEAN,
-            description="collect body-shape data and fit the model as well" + motion_warning,
-        ),
-        DeclareLaunchArgument("plan", default_value=body_shape["plan"], description="of the body-shape collection"),
-        DeclareLaunchArgument(
-            "fit_method", default_value=body_shape["fit_method"], description="kind of shape that is fitted to the body"
-        ),
-        DeclareLaunchArgument(
-            "data", default_value=os.path.join("out", "launched"), description="folder for the data of mounts and body shape"
-        ),
-        DeclareLaunchArgument(
-            "stay", default_value="true", choices=BOOLEAN,
-            description="go on broadcasting the calibrated frames when all steps have ended",
-        ),
-        DeclareLaunchArgument(
-            "watch", default_value="false", choices=BOOLEAN, description="go on looking whether the calibration holds"
-        ),
-        DeclareLaunchArgument(
-            "footprint", default_value="false", choices=BOOLEAN,
-            description="publish the body shape as Nav2's footprint: the one fitted here, else the robot's own",
-        ),
-        DeclareLaunchArgument("rviz", default_value="false", choices=BOOLEAN, description="open RViz as well"),
+        *(_argument(name, default, description) for name, default, description in arguments),
         OpaqueFunction(function=lambda context: _calibration(context, use_sim_time)),
         rviz(use_sim_time),
     ])  # fmt: skip
+
+
+def _argument(name: str, default: object, description: str) -> DeclareLaunchArgument:
+    if isinstance(default, bool):
+        return DeclareLaunchArgument(
+            name, default_value=str(default).lower(), choices=["true", "false"], description=description
+        )
+    return DeclareLaunchArgument(name, default_value=str(default), description=description)
 
 
 def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:

@@ -7,8 +7,8 @@ which draws one figure and returns it as PNG bytes.
 import base64
 import html
 import io
-from collections.abc import Callable
-from functools import partial
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -26,19 +26,20 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.harness.captured_clouds import CapturedClouds, placed
-from stretch_sim_cal.harness.clouds_3d import turnable
+from stretch_sim_cal.harness.clouds_3d import CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: 0.2em } h2 { margin-top: 1.8em; font-size: 1.15em }
 table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: 0.35em 0.7em; border-bottom: 1px solid #ddd }
-td.number { font-variant-numeric: tabular-nums; white-space: nowrap } img { max-width: 100%; height: auto }
+td { font-variant-numeric: tabular-nums } img { max-width: 100%; height: auto }
 .pass { color: #14713a; font-weight: 600 } .fail { color: #b3142a; font-weight: 600 }
 .lead { font-size: 1.1em } pre { background: #f5f5f5; padding: 0.8em; overflow-x: auto; font-size: 0.85em }
 """
+MOODS = {"PASS": "pass", "refused as expected": "pass", "determined": "pass", "FAIL": "fail"}
 
 
 def write_page(path: Path, title: str, parts: list[str]) -> Path:
@@ -52,6 +53,14 @@ def recorded(recording: Path) -> str:
     """Return a link to a recording for Rerun as a part of a page."""
     shown = html.escape(str(Path(recording).resolve()))
     return f"<p>In 3D, step by step: <a href='file://{shown}'>{shown}</a>, shown by <code>rerun FILE</code>.</p>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as a part of a page; cells that are a verdict are coloured."""
+    lines = ["".join(f"<th>{html.escape(name)}</th>" for name in head)]
+    for row in rows:
+        lines.append("".join(f"<td class='{MOODS.get(cell, '')}'>{html.escape(cell)}</td>" for cell in row))
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def image(title: str, png: bytes) -> str:
@@ -70,6 +79,7 @@ ZOOM = 0.5  # width of the enlarged windows, m
 SLICE_HEIGHTS = (0.5, 0.8, 1.1, 1.4, 1.8)
 ENOUGH_TO_DRAW = 100
 NOT_THE_ROBOT = 1.0  # m from base_link
+FLOOR_REACH, FLOOR_CELL = 4.0, 0.1  # m
 
 
 def as_png(figure) -> bytes:
@@ -111,11 +121,24 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
 
 
 def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
-    """Draw the floor's residuals under a calibration."""
+    """Draw the mean height over the calibrated floor, cell by cell."""
     if file.footprint_from_base is None:
         raise InputError("there is no floor in the calibration")
-    points = placed(seen.points(seen.usable(known_alignment(file))), seen.poses(file))
-    return floor_residuals(apply(file.footprint_from_base, np.vstack(list(points.values()))))
+    in_base = placed(seen.points(seen.usable(known_alignment(file))), seen.poses(file))
+    points = apply(file.footprint_from_base, np.vstack(list(in_base.values())))
+    near = points[(np.abs(points[:, 2]) < 0.03) & (np.abs(points[:, :2]).max(axis=1) < FLOOR_REACH)]
+    edges = np.arange(-FLOOR_REACH, FLOOR_REACH + FLOOR_CELL, FLOOR_CELL)
+    counts, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges])
+    sums, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges], weights=near[:, 2].astype(float))
+    mean = np.where(counts >= 10, 1e3 * sums / np.maximum(counts, 1), np.nan)
+    figure, axis = plt.subplots(figsize=(8, 6.6))
+    extent = (-FLOOR_REACH, FLOOR_REACH, -FLOOR_REACH, FLOOR_REACH)
+    image = axis.imshow(mean.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-5, vmax=5)
+    figure.colorbar(image, ax=axis, label="mean height over the fitted floor / mm")
+    axis.plot(0, 0, "k+", markersize=12)
+    title = "floor residuals (10 cm cells with 10 returns or more; + is the robot)"
+    axis.set(xlabel="x / m", ylabel="y / m", title=title)
+    return as_png(figure)
 
 
 def clouds_before_and_after(
@@ -175,23 +198,6 @@ def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> np
     return np.array([*best[2], best[1]])
 
 
-def floor_residuals(points: np.ndarray, cell: float = 0.1, reach: float = 4.0) -> bytes:
-    """Draw the mean height over the calibrated floor, cell by cell, of points (N, 3) in base_footprint."""
-    near = points[(np.abs(points[:, 2]) < 0.03) & (np.abs(points[:, :2]).max(axis=1) < reach)]
-    edges = np.arange(-reach, reach + cell, cell)
-    counts, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges])
-    sums, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges], weights=near[:, 2].astype(float))
-    mean = np.where(counts >= 10, 1e3 * sums / np.maximum(counts, 1), np.nan)
-    figure, axis = plt.subplots(figsize=(8, 6.6))
-    image = axis.imshow(mean.T, origin="lower", extent=(-reach, reach, -reach, reach), cmap="RdBu_r", vmin=-5, vmax=5)
-    figure.colorbar(image, ax=axis, label="mean height over the fitted floor / mm")
-    axis.plot(0, 0, "k+", markersize=12)
-    axis.set(
-        xlabel="x / m", ylabel="y / m", title="floor residuals (10 cm cells with 10 returns or more; + is the robot)"
-    )
-    return as_png(figure)
-
-
 def outlines(poses: list[dict], columns: int = 4) -> bytes:
     """Draw for every pose the robot's true outline, the lidars' returns and the fitted shape, in base_footprint.
 
@@ -229,22 +235,31 @@ VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
 
 def mounts_page(folder: Path, result: MountsResult) -> Path:
     """Write a page with the picture into a folder, and return it."""
-    parts = [image("Returns from the robot, and what the model does not explain", mount_residuals(result.residuals))]
-    return write_page(folder / "report.html", "Mounts of the lidars", parts)
+    picture = mount_residuals(("lidars as found", result.residuals))
+    part = image("Returns from the robot, and what the model does not explain", picture)
+    return write_page(folder / "report.html", "Mounts of the lidars", [part])
 
 
-def mount_residuals(residuals: Residuals) -> bytes:
-    """Draw the returns near the model from the side and from the front: those near it coloured by their mean
-    distance from it, those well in front of it as crosses."""
-    return _drawn([("lidars as found", residuals)])
+def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotProfile) -> bytes:
+    """Draw the returns of the arm poses in a folder with both lidars as described, and as a calibration has them."""
+    from stretch_sim_cal.recording.dataset import read_dataset
+    from stretch_sim_cal.robot.description import load_model
+    from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
+
+    mounts = stored_mounts(file)
+    if mounts is None:
+        raise InputError("there are no mounts in the calibration")
+    if not folder.is_dir():
+        raise InputError("no arm poses were collected")
+    dataset = read_dataset(folder)
+    robot = MountedRobot(load_model(dataset.description_file), profile)
+    described, found = (residuals_at(dataset, robot, poses) for poses in (robot.nominal, mounts.base_from_lidar))
+    return mount_residuals(("lidars as described", described), ("lidars as found", found))
 
 
-def mounts_before_and_after(before: Residuals, after: Residuals) -> bytes:
-    """Draw the same with both lidars where the description has them, and where they were found to be."""
-    return _drawn([("lidars as described", before), ("lidars as found", after)])
-
-
-def _drawn(parts: list[tuple[str, Residuals]]) -> bytes:
+def mount_residuals(*parts: tuple[str, Residuals]) -> bytes:
+    """Draw the returns near the robot's model from the side and from the front, for each part with its title: those near it
+    coloured by their mean distance from it, those well in front of it as crosses."""
     everything = np.concatenate([residuals.hits for _, residuals in parts])
     low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
     panels = [(title, residuals, view) for title, residuals in parts for view in VIEWS]
@@ -292,18 +307,23 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     parts = [_heading(verdict), _table(verdict)]
     if recording is not None:
         parts.append(recorded(recording))
+
+    def calibration() -> CalibrationFile:
+        return CalibrationFile.load_or_empty(files.calibration)
+
     for stage, title, draw in (
-        ("alignment", "Both clouds before and after alignment", _clouds),
-        ("floor", "Floor residuals", _floor),
+        ("alignment", "Both clouds before and after alignment", lambda: clouds(CapturedClouds.load(files), calibration())),
+        ("floor", "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
         (
-            "mounts",
-            "The robot as it is seen with the lidars where the description has them, and where they are",
-            _mounts,
+            "mounts", "The robot's returns with the lidars as described, and as found",
+            lambda: mounts_before_and_after(
+                files.mounts_dataset, calibration(), profile_called(load_truth(files.truth).robot)
+            ),
         ),
-        ("body_shape", "Body shape at every pose", _outlines),
-    ):
+        ("body_shape", "Body shape at every pose", lambda: _outlines(files)),
+    ):  # fmt: skip
         if stage in verdict.scenario.stages:
-            parts.append(drawn(title, partial(draw, files)))
+            parts.append(drawn(title, draw))
     parts.append(_details(verdict, files))
     return write_page(files.report, verdict.scenario.name, parts)
 
@@ -325,27 +345,15 @@ def _heading(verdict: Verdict) -> str:
 
 def _table(verdict: Verdict) -> str:
     rows = []
-    for judged in verdict.stages.values():
-        for quantity in judged.quantities:
-            error = "not reached" if quantity.error is None else f"{quantity.error:.4g} {quantity.unit}"
-            mood, word = ("pass", "PASS") if quantity.passed else ("fail", "FAIL")
-            if quantity.error is None and verdict.passed:
-                mood, word = "pass", "refused as expected"
-            cells = [
-                html.escape(quantity.label),
-                html.escape(quantity.estimate),
-                html.escape(quantity.truth),
-                error,
-                f"{quantity.tolerance:g} {quantity.unit}",
-            ]
-            rows.append(
-                "<tr>"
-                + "".join(f"<td class='number'>{cell}</td>" for cell in cells)
-                + f"<td class='{mood}'>{word}</td></tr>"
-            )
-    head = "".join(f"<th>{name}</th>" for name in ("quantity", "estimate", "truth", "error", "tolerance", ""))
+    for quantity in itertools.chain.from_iterable(stage.quantities for stage in verdict.stages.values()):
+        error = "not reached" if quantity.error is None else f"{quantity.error:.4g} {quantity.unit}"
+        word = "PASS" if quantity.passed else "FAIL"
+        if quantity.error is None and verdict.passed:
+            word = "refused as expected"
+        tolerance = f"{quantity.tolerance:g} {quantity.unit}"
+        rows.append((quantity.label, quantity.estimate, quantity.truth, error, tolerance, word))
     return (
-        f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+        f"{table(('quantity', 'estimate', 'truth', 'error', 'tolerance', ''), rows)}"
         f"<p>Translations and heights in mm, angles in deg. {_frame_said(verdict)}</p>"
     )
 
@@ -359,36 +367,10 @@ def _frame_said(verdict: Verdict) -> str:
     )
 
 
-def _clouds(files: RunFiles) -> str:
-    return clouds(CapturedClouds.load(files), CalibrationFile.load_or_empty(files.calibration))
-
-
-def _floor(files: RunFiles) -> bytes:
-    return floor_picture(CapturedClouds.load(files), CalibrationFile.load_or_empty(files.calibration))
-
-
-def _mounts(files: RunFiles) -> bytes:
-    from stretch_sim_cal.recording.dataset import read_dataset
-    from stretch_sim_cal.robot.description import load_model
-    from stretch_sim_cal.robot.profile import profile_called
-    from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
-
-    mounts = stored_mounts(CalibrationFile.load(files.calibration)) if files.calibration.is_file() else None
-    if mounts is None:
-        raise InputError("the run ended without mounts in the calibration file")
-    dataset = read_dataset(files.mounts_dataset)
-    robot = MountedRobot(load_model(dataset.description_file), profile_called(load_truth(files.truth).robot))
-    return mounts_before_and_after(
-        *(residuals_at(dataset, robot, poses) for poses in (robot.nominal, mounts.base_from_lidar))
-    )
-
-
 def _outlines(files: RunFiles) -> bytes:
-
     if not files.body_shape_model.is_file():
         raise InputError("the run ended before a body shape was fitted")
-    truth = load_truth(files.truth).for_calibration(CalibrationFile.load(files.calibration))
-    return outlines(posed_outlines(files.body_shape_model, files.dataset, truth))
+    return outlines(posed_outlines(files, load_truth(files.truth)))
 
 
 def _details(verdict: Verdict, files: RunFiles) -> str:

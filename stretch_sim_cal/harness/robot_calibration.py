@@ -17,11 +17,11 @@ from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.harness.captured_clouds import CapturedClouds
+from stretch_sim_cal.harness.clouds_3d import CapturedClouds
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
 from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session
 from stretch_sim_cal.harness.scenario import STAGES
-from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -198,50 +198,31 @@ def advice(session: Session) -> list[str]:
 
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:
     """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path; a picture whose data is missing is left out with a sentence."""
-    from stretch_sim_cal.harness.report import (  # matplotlib takes half a second
-        clouds,
-        drawn,
-        floor_picture,
-        recorded,
-        write_page,
-    )
+    from stretch_sim_cal.harness import report  # matplotlib takes half a second
 
-    rows = table(session)
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td class='number'>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:]
-    )
+    head, *rows = table(session)
     ended = "".join(
         f"<li>{TITLES[stage]}: {'kept' if state['how'] == KEPT else 'done'}, {html.escape(state['at'])}</li>"
         for stage, state in session.stages.items()
     )
     parts = [
         f"<h1>Calibration of {html.escape(session.robot_id)}</h1><p>Begun {html.escape(session.begun)}.</p><ul>{ended}</ul>",
-        f"<h2>Before and after</h2><table><tr>{head}</tr>{body}</table>",
+        f"<h2>Before and after</h2>{report.table(head, rows)}",
         "<p>A change in sigma is the change over what the uncertainties of both explain: about 1 for two calibrations of a robot "
         "that did not change. The lidars' own errors are in both, so it is rather too small.</p>",
         "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
-        recorded(recording) if recording else "",
+        report.recorded(recording) if recording else "",
     ]
     for title, draw in (
-        ("Both clouds before and after", lambda: clouds(CapturedClouds.load(session.files), session.new, session.old)),
-        ("Floor residuals", lambda: floor_picture(CapturedClouds.load(session.files), session.new)),
-        ("The robot as it is seen with the lidars as described, and as found", lambda: _mounts(session, profile)),
+        (
+            "Both clouds before and after",
+            lambda: report.clouds(CapturedClouds.load(session.files), session.new, session.old),
+        ),
+        ("Floor residuals", lambda: report.floor_picture(CapturedClouds.load(session.files), session.new)),
+        (
+            "The robot as it is seen with the lidars as described, and as found",
+            lambda: report.mounts_before_and_after(session.files.mounts_dataset, session.new, profile),
+        ),
     ):
-        parts.append(drawn(title, draw))
-    return write_page(session.folder / "report.html", f"Calibration of {session.robot_id}", parts)
-
-
-def _mounts(session: Session, profile: RobotProfile) -> bytes:
-    from stretch_sim_cal.harness.report import mounts_before_and_after
-    from stretch_sim_cal.recording.dataset import read_dataset
-    from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
-
-    mounts = stored_mounts(session.new)
-    if mounts is None or not session.files.mounts_dataset.is_dir():
-        raise InputError("no arm poses were collected")
-    dataset = read_dataset(session.files.mounts_dataset)
-    robot = MountedRobot(load_model(dataset.description_file), profile)
-    return mounts_before_and_after(
-        *(residuals_at(dataset, robot, poses) for poses in (robot.nominal, mounts.base_from_lidar))
-    )
+        parts.append(report.drawn(title, draw))
+    return report.write_page(session.folder / "report.html", f"Calibration of {session.robot_id}", parts)

@@ -24,7 +24,7 @@ from stretch_sim_cal.harness.processes import (
     simulator_process,
 )
 from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth, unreached
+from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth
 
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy", "hello-robot-stretch4-urdf")
 PRODUCERS = {
@@ -121,18 +121,7 @@ def _note_failure(verdict: Verdict, failure: Ended) -> None:
 def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
     """Hold what the nodes wrote against the truth; every stage gets a verdict, reached or not."""
     scenario = verdict.scenario
-    products = dict.fromkeys(("alignment", "floor", "mounts"), files.calibration) | {
-        "body_shape": files.body_shape_model
-    }
-    for stage in scenario.stages:
-        bounds = scenario.tolerances[stage]
-        if truth is None or not products[stage].is_file():
-            verdict.stages[stage] = unreached(stage, bounds, f"the run ended before {products[stage].name} was written")
-            continue
-        try:
-            verdict.stages[stage] = judge_stage(stage, files, truth, bounds)
-        except InputError as error:
-            verdict.stages[stage] = unreached(stage, bounds, f"what was written cannot be judged: {error}")
+    verdict.stages = {stage: judge_stage(stage, files, truth, scenario.tolerances[stage]) for stage in scenario.stages}
     if scenario.expected == "pass":
         verdict.reasons += _complaints(verdict)
     else:

@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.room import VERDICTS
 from stretch_sim_cal.calibration.zones import Zones
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.harness.captured_clouds import CapturedClouds, placed
+from stretch_sim_cal.harness.clouds_3d import CapturedClouds, placed
 from stretch_sim_cal.harness.processes import Echo, RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import read_dataset
@@ -25,6 +25,24 @@ from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.view import View
 
 OUTLINE_CORNERS = 180
+
+
+def show_described(view: View, seen: CapturedClouds) -> None:
+    """Show both clouds with the lidars as described."""
+    view.clouds("before", **placed(seen.points(), seen.described))
+
+
+def show_calibrated(view: View, seen: CapturedClouds, file: CalibrationFile) -> None:
+    """Show both clouds, the patches and the floor under a calibration that holds an alignment."""
+    known, poses = known_alignment(file), seen.poses(file)
+    points = placed(seen.points(seen.usable(known)), poses)
+    view.clouds("after", **points)
+    if known is not None and known.patches is not None:
+        verdicts = [VERDICTS[number] for number in known.patches.verdicts]
+        view.patches(apply(poses["left"], known.patches.centres), known.patches.gaps, verdicts)
+    if file.footprint_from_base is not None:
+        in_base = np.vstack(list(points.values()))
+        view.floor(apply(file.footprint_from_base, in_base), inverse(file.footprint_from_base))
 
 
 class RunView:
@@ -67,9 +85,8 @@ class RunView:
                 self._view.say(str(error), level="WARN")
 
     def _clouds(self) -> None:
-        seen = CapturedClouds.load(self._files)
         self._view.stage("described")
-        self._view.clouds("before", **placed(seen.points(), seen.described))
+        show_described(self._view, CapturedClouds.load(self._files))
 
     def _calibration(self) -> None:
         file = CalibrationFile.load(self._files.calibration)
@@ -80,18 +97,8 @@ class RunView:
             if known.after is not None:
                 self._view.series(f"{known.what}_mm", 1e3 * known.after[0])
                 self._view.series(f"{known.what}_deg", float(np.degrees(known.after[1])))
-        if file.right_to_left is None:
-            return
-        seen = CapturedClouds.load(self._files)
-        known = known_alignment(file)
-        points = placed(seen.points(seen.usable(known)), seen.poses(file))
-        self._view.clouds("after", **points)
-        if known is not None and known.patches is not None:
-            places = apply(seen.poses(file)["left"], known.patches.centres)
-            self._view.patches(places, known.patches.gaps, [VERDICTS[number] for number in known.patches.verdicts])
-        if file.footprint_from_base is not None:
-            in_base = np.vstack(list(points.values()))
-            self._view.floor(apply(file.footprint_from_base, in_base), inverse(file.footprint_from_base))
+        if file.right_to_left is not None:
+            show_calibrated(self._view, CapturedClouds.load(self._files), file)
 
     def _poses(self, folder: Path):
         """Show the robot's model in the poses of a dataset; return that."""

@@ -3,16 +3,12 @@
 import html
 from pathlib import Path
 
-import matplotlib
-import numpy as np
-
-matplotlib.use("Agg")
-
 import matplotlib.pyplot as plt
+import numpy as np
 
 from stretch_sim_cal.calibration.identification import Identification
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.harness.report import as_png, image, write_page
+from stretch_sim_cal.harness.report import as_png, image, table, write_page
 from stretch_sim_cal.sensor.signature import Signature
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS
 from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, shown_unit
@@ -154,27 +150,23 @@ def write_sensor_report(path: Path, result: Identification, sync: str, recording
     )
     parts.append(image("Range noise, measured and as the unit files have it", noise_picture(result)))
     for side, device in enumerate(SIDES):
-        parts.append(f"<h2>{device.capitalize()} lidar: sensor and driver</h2>{_measured_table(result, side)}")
+        parts.append(
+            f"<h2>{device.capitalize()} lidar: sensor and driver</h2>{table(('', 'found', 'sensor file'), measured(result, side))}"
+        )
     parts.append(f"<p>{html.escape(sync)}.</p>")
     parts.append("<p>Not identified: beam width, blooming, warming up (compare recordings made cold and warm).</p>")
     return write_page(path, "Both lidars as they are", parts)
 
 
 def _parameter_table(result: Identification, side: int) -> str:
-    rows = "".join(
-        f"<tr><td>{key}</td><td class='number'>{value:+.4g} &plusmn; {deviation:.2g} {unit}</td>"
-        f"<td class='number'>&plusmn; {prior:.3g} {unit}</td>"
-        f"<td class='{'pass' if determined else ''}'>{'determined' if determined else 'not determined'}</td></tr>"
+    rows = [
+        (
+            key, f"{value:+.4g} ± {deviation:.2g} {unit}", f"± {prior:.3g} {unit}",
+            "determined" if determined else "not determined",
+        )
         for key, value, deviation, prior, unit, determined in parameters(result, side)
-    )
-    return f"<table><tr><th>parameter</th><th>found</th><th>units differ by, as the sensor file says</th><th></th></tr>{rows}</table>"
-
-
-def _measured_table(result: Identification, side: int) -> str:
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in measured(result, side)
-    )
-    return f"<table><tr><th></th><th>found</th><th>sensor file</th></tr>{rows}</table>"
+    ]  # fmt: skip
+    return table(("parameter", "found", "units differ by, as the sensor file says", ""), rows)
 
 
 def channels_picture(result: Identification) -> bytes:

@@ -37,9 +37,8 @@ class BodyDatasetRecorder:
         self._model = parse_urdf(simulator.nominal_description)
         nominal_left = simulator.base_from_lidar("left", nominal=True)
         lidar_base_from_base = nominal_left @ inverse(simulator.base_from_lidar("left"))
-        self._true_footprint_from_base = footprint_from_base(simulator.floor_in_base.moved(lidar_base_from_base))
         self._lidar_base_from_base = lidar_base_from_base
-        self.footprint_from_base_link = self._true_footprint_from_base
+        self.footprint_from_base_link = footprint_from_base(simulator.floor_in_base.moved(lidar_base_from_base))
         self._tick = 0
 
     def record(
@@ -75,7 +74,7 @@ class BodyDatasetRecorder:
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
         """Return the corners (K, 2) of the true robot's outline, payload included, at commanded values of the planned joints."""
         self._place(pose)
-        footprint_from_base_link = self._true_footprint_from_base @ self._lidar_base_from_base
+        footprint_from_base_link = self.footprint_from_base_link @ self._lidar_base_from_base
         corners = [
             between_heights(apply(footprint_from_base_link, surface.vertices)[surface.faces], LOWEST, HIGHEST)
             for surface in self._simulator.true_surfaces().values()

@@ -16,6 +16,7 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
+from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
@@ -138,7 +139,7 @@ class Quantity:
 
 @dataclass
 class StageVerdict:
-    """The judged quantities of one stage, and why it has none where it did not get there."""
+    """The judged quantities of one stage; `reason` says why there is no result if there is none."""
 
     stage: str
     quantities: list[Quantity]
@@ -202,69 +203,6 @@ def _stage_json(verdict: StageVerdict) -> dict[str, Any]:
     return found | {"passed": verdict.passed}
 
 
-def unreached(stage: str, tolerances: dict[str, float], reason: str) -> StageVerdict:
-    """Return the verdict of a stage that gave no result: every quantity is None."""
-    return StageVerdict(stage, stage_quantities(stage, tolerances), reason)
-
-
-def judge_alignment(calibration: Path, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
-    """Hold the lidar-to-lidar transform in a calibration file against the truth."""
-    estimate = CalibrationFile.load(calibration).right_to_left
-    if estimate is None:
-        return unreached("alignment", tolerances, f"{calibration} holds no right_to_left_transform")
-    translation, rotation = transform_error(truth.right_to_left, estimate)
-    return StageVerdict(
-        "alignment",
-        stage_quantities(
-            "alignment",
-            tolerances,
-            translation_error_mm=(1e3 * translation, _xyz(estimate), _xyz(truth.right_to_left)),
-            rotation_error_deg=(math.degrees(rotation), _rpy(estimate), _rpy(truth.right_to_left)),
-        ),
-    )
-
-
-def judge_floor(calibration: Path, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
-    """Hold the floor in a calibration file against the truth: height along the normal at base_link's origin, and tilt.
-
-    A file with mounts is judged in the physical base_link, any other in that of the left lidar.
-    """
-    file = CalibrationFile.load(calibration)
-    estimate, true = file.floor_plane, truth.for_calibration(file).floor
-    if estimate is None:
-        return unreached("floor", tolerances, f"{calibration} holds no floor")
-    up = np.array([0.0, 0.0, 1.0])
-    estimate, true = estimate.facing(up), true.facing(up)
-    height, tilt = floor_error(true, estimate)
-    return StageVerdict(
-        "floor",
-        stage_quantities(
-            "floor",
-            tolerances,
-            height_error_mm=(
-                1e3 * height,
-                f"{1e3 * estimate.offset:.3f}",
-                f"{1e3 * true.offset:.3f}",
-            ),
-            tilt_error_deg=(math.degrees(tilt), _tilts(estimate.normal), _tilts(true.normal)),
-        ),
-    )
-
-
-def judge_mounts(calibration: Path, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
-    """Hold where both lidars are said to be in base_link against where they really are."""
-    mounts = stored_mounts(CalibrationFile.load(calibration))
-    if mounts is None:
-        return unreached("mounts", tolerances, f"{calibration} holds no mounts of the lidars")
-    values = {}
-    for side, true in (("left", truth.base_link_from_lidar_left), ("right", truth.base_link_from_lidar_right)):
-        estimate = mounts.base_from_lidar[side]
-        translation, rotation = transform_error(true, estimate)
-        values[f"{side}.translation_error_mm"] = (1e3 * translation, _xyz(estimate), _xyz(true))
-        values[f"{side}.rotation_error_deg"] = (math.degrees(rotation), _rpy(estimate), _rpy(true))
-    return StageVerdict("mounts", stage_quantities("mounts", tolerances, **values))
-
-
 # Per stage: key in result.json, label, unit, and the tolerance's key in the scenario.
 QUANTITIES = {
     "alignment": (
@@ -276,26 +214,106 @@ QUANTITIES = {
         ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
     ),
     "mounts": tuple(
-        (f"{side}.{key}", f"{side} mount: {what}", unit, bound)
+        (f"{side}.{quantity}_error_{unit}", f"{side} mount: {quantity}", unit, f"{quantity}_{unit}")
         for side in SIDES
-        for key, what, unit, bound in (
-            ("translation_error_mm", "translation", "mm", "translation_mm"),
-            ("rotation_error_deg", "rotation", "deg", "rotation_deg"),
-        )
+        for quantity, unit in (("translation", "mm"), ("rotation", "deg"))
     ),
     "body_shape": (
         ("max_protrusion_mm", "body: protrusion", "mm", "protrusion_mm"),
         ("excess_area_ratio", "body: area ratio", "", "excess_area_ratio"),
     ),
 }
+Compared = dict[str, tuple[float, str, str]]
+"""By a quantity's key: error, estimate and truth."""
 
 
-def stage_quantities(stage: str, tolerances: dict[str, float], **values: tuple[float, str, str]) -> list[Quantity]:
-    nothing = (None, "-", "-")
-    return [
-        Quantity(key, label, unit, tolerances[bound], *values.get(key, nothing))
+def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: dict[str, float]) -> StageVerdict:
+    """Compare what a stage wrote with the truth; if it wrote nothing, or nothing readable, no quantity has an error."""
+    product = files.body_shape_model if stage == "body_shape" else files.calibration
+    compared: Compared = {}
+    reason = ""
+    if truth is None or not product.is_file():
+        reason = f"the run ended before {product.name} was written"
+    else:
+        try:
+            compared = COMPARISONS[stage](files, truth)
+        except InputError as error:
+            reason = f"what was written cannot be judged: {error}"
+    quantities = [
+        Quantity(key, label, unit, tolerances[bound], *compared.get(key, ()))
         for key, label, unit, bound in QUANTITIES[stage]
     ]
+    return StageVerdict(stage, quantities, reason)
+
+
+def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:
+    estimate = CalibrationFile.load(files.calibration).right_to_left
+    if estimate is None:
+        raise InputError(f"{files.calibration} holds no right_to_left_transform")
+    return _compared_poses(truth.right_to_left, estimate)
+
+
+def _compared_poses(true: np.ndarray, estimate: np.ndarray, part: str = "") -> Compared:
+    translation, rotation = transform_error(true, estimate)
+    return {
+        f"{part}translation_error_mm": (1e3 * translation, _xyz(estimate), _xyz(true)),
+        f"{part}rotation_error_deg": (math.degrees(rotation), _rpy(estimate), _rpy(true)),
+    }
+
+
+def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
+    """Compare height along the normal at base_link's origin, and tilt."""
+    file = CalibrationFile.load(files.calibration)
+    if file.floor_plane is None:
+        raise InputError(f"{files.calibration} holds no floor")
+    estimate, true = (plane.facing(UP) for plane in (file.floor_plane, truth.for_calibration(file).floor))
+    height, tilt = floor_error(true, estimate)
+    return {
+        "height_error_mm": (1e3 * height, f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}"),
+        "tilt_error_deg": (math.degrees(tilt), _tilts(estimate.normal), _tilts(true.normal)),
+    }
+
+
+def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
+    mounts = stored_mounts(CalibrationFile.load(files.calibration))
+    if mounts is None:
+        raise InputError(f"{files.calibration} holds no mounts of the lidars")
+    left = _compared_poses(truth.base_link_from_lidar_left, mounts.base_from_lidar["left"], "left.")
+    return left | _compared_poses(truth.base_link_from_lidar_right, mounts.base_from_lidar["right"], "right.")
+
+
+def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
+    """Compare a fitted body shape with the true outline at the joint values of every sample.
+
+    Protrusion is how far the true outline reaches outside the shape for that pose. The excess area ratio is the fitted
+    area over that of the smallest shape of the same kind around the true outlines that it stands for (those of all
+    poses with the same grid point), the largest over the grid.
+    """
+    method = load_body_shape_model(files.body_shape_model).shape_fitting_method
+    poses = posed_outlines(files, truth)
+    if not poses:
+        raise InputError(f"{files.dataset}: holds no sample")
+    groups: dict[tuple[float, ...], list[dict]] = {}
+    for pose in poses:
+        groups.setdefault(tuple(np.round(pose["fitted"].vector, 9)), []).append(pose)
+    ratios = []
+    for group in groups.values():
+        smallest = enclosing_shape(np.vstack([pose["truth"] for pose in group]), method)
+        ratios.append(group[0]["fitted"].area / smallest.area)
+    worst = max(pose["protrusion"] for pose in poses)
+    return {
+        "max_protrusion_mm": (1e3 * worst, f"{len(poses)} poses", "nothing outside"),
+        "excess_area_ratio": (max(ratios), f"{len(groups)} shapes", f"smallest {method}"),
+    }
+
+
+COMPARISONS = {
+    "alignment": _compared_alignment,
+    "floor": _compared_floor,
+    "mounts": _compared_mounts,
+    "body_shape": _compared_body_shape,
+}
+UP = np.array([0.0, 0.0, 1.0])
 
 
 def _xyz(transform: np.ndarray) -> str:
@@ -312,10 +330,6 @@ def _tilts(normal: np.ndarray) -> str:
     )
 
 
-LOWEST, HIGHEST = 0.06, 1.6
-"""What counts as body, in m above the floor: below it wheels and base touch the floor's noise, above it nothing is met."""
-
-
 class TrueOutlines:
     """The outline of the simulated robot, payload included, projected onto the true floor."""
 
@@ -329,65 +343,23 @@ class TrueOutlines:
         """Return the corners (K, 2) of the convex outline in base_footprint at these joint values (by URDF name)."""
         known = {name: value for name, value in joints.items() if name in self._model.joints}
         transforms = link_transforms(self._model, known)
-        footprint_from_root = self._footprint_from_base @ np.linalg.inv(transforms[self._profile.base_frame])
+        footprint_from_root = self._footprint_from_base @ inverse(transforms[self._profile.base_frame])
         corners = [
-            _between_heights(apply(footprint_from_root @ transforms[link], surface.vertices)[surface.faces])
+            between_heights(
+                apply(footprint_from_root @ transforms[link], surface.vertices)[surface.faces], LOWEST, HIGHEST
+            )
             for link, surface in self._surfaces.items()
         ]
         return convex_hull(np.vstack(corners))
 
 
-def _between_heights(triangles: np.ndarray) -> np.ndarray:
-    """Return (x, y) of every corner (M, 2) of triangles (F, 3, 3) cut to the heights that count as body."""
-    parts = [triangles.reshape(-1, 3)]
-    start, end = triangles.reshape(-1, 3), triangles[:, [1, 2, 0]].reshape(-1, 3)
-    for height in (LOWEST, HIGHEST):
-        crossing = (start[:, 2] - height) * (end[:, 2] - height) < 0
-        a, b = start[crossing], end[crossing]
-        share = (height - a[:, 2]) / (b[:, 2] - a[:, 2])
-        parts.append(a + share[:, None] * (b - a))
-    points = np.vstack(parts)
-    inside = (points[:, 2] >= LOWEST - 1e-9) & (points[:, 2] <= HIGHEST + 1e-9)
-    return points[inside, :2]
-
-
-def judge_body_shape(model_file: Path, dataset: Path, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
-    """Hold a fitted body shape against the true outline at the joint values of every sample.
-
-    Protrusion is how far the true outline reaches outside the shape for that pose. The excess area ratio is the fitted
-    area over that of the smallest shape of the same kind around the true outlines that it stands for (those of all
-    poses with the same grid point), the largest over the grid.
-    """
-    model = load_body_shape_model(model_file)
-    poses = posed_outlines(model_file, dataset, truth)
-    if not poses:
-        raise InputError(f"{dataset}: holds no sample")
-    groups: dict[tuple[float, ...], list[dict]] = {}
-    for pose in poses:
-        groups.setdefault(tuple(np.round(pose["fitted"].vector, 9)), []).append(pose)
-    ratios = []
-    for group in groups.values():
-        smallest = enclosing_shape(np.vstack([pose["truth"] for pose in group]), model.shape_fitting_method)
-        ratios.append(group[0]["fitted"].area / smallest.area)
-    worst = max(pose["protrusion"] for pose in poses)
-    return StageVerdict(
-        "body_shape",
-        stage_quantities(
-            "body_shape",
-            tolerances,
-            max_protrusion_mm=(1e3 * worst, f"{len(poses)} poses", "nothing outside"),
-            excess_area_ratio=(max(ratios), f"{len(groups)} shapes", f"smallest {model.shape_fitting_method}"),
-        ),
-    )
-
-
-def posed_outlines(model_file: Path, dataset: Path, truth: Truth) -> list[dict]:
-    """Return for every sample its `title`, true outline `truth` (K, 2), returns `points` (N, 2), fitted shape
-    `fitted`, its boundary `shape` (M, 2) and `protrusion` in m."""
-    model = load_body_shape_model(model_file)
-    outlines = TrueOutlines(truth)
+def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:
+    """Return for every sample of a run its `title`, true outline `truth` (K, 2), returns `points` (N, 2), fitted shape
+    `fitted`, its boundary `shape` (M, 2) and `protrusion` in m, in the base_footprint of the run's calibration."""
+    model = load_body_shape_model(files.body_shape_model)
+    outlines = TrueOutlines(truth.for_calibration(CalibrationFile.load(files.calibration)))
     poses = []
-    for sample in read_dataset(dataset).samples:
+    for sample in read_dataset(files.dataset).samples:
         fitted = model.shape_for(sample.commanded)
         outline = outlines.at(sample.joints)
         body = (sample.points[:, 2] > LOWEST) & (sample.points[:, 2] < HIGHEST)
@@ -408,12 +380,3 @@ def _pose_title(commanded: dict[str, float]) -> str:
         return ", ".join(f"{joint} {value:.2f}" for joint, value in commanded.items())
     arm, yaw, lift = (commanded[joint] for joint in ("arm", "wrist_yaw", "lift"))
     return f"arm {arm:.2f} m, yaw {np.degrees(yaw):.0f} deg, lift {lift:.2f} m"
-
-
-def judge_stage(stage: str, files: RunFiles, truth: Truth, tolerances: dict[str, float]) -> StageVerdict:
-    """Hold what a stage wrote against the truth. Raises `InputError` if it cannot be read."""
-    if stage == "body_shape":
-        seen = truth.for_calibration(CalibrationFile.load(files.calibration))
-        return judge_body_shape(files.body_shape_model, files.dataset, seen, tolerances)
-    judge = {"alignment": judge_alignment, "floor": judge_floor, "mounts": judge_mounts}[stage]
-    return judge(files.calibration, truth, tolerances)

@@ -22,7 +22,8 @@ from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
-from stretch_sim_cal.harness.verdict import Truth, judge_floor
+from stretch_sim_cal.harness.processes import RunFiles
+from stretch_sim_cal.harness.verdict import Truth, judge_stage
 from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.ros.calibration_in_use import placement
 from stretch_sim_cal.ros.captures import calibrated_poses
@@ -59,9 +60,9 @@ def mounted() -> CalibrationFile:
 
 
 def judged(file: CalibrationFile, tmp_path) -> bool:
-    path = tmp_path / "calibration.yaml"
-    file.save(path)
-    return judge_floor(path, TRUTH, TOLERANCES).passed
+    files = RunFiles(tmp_path)
+    file.save(files.calibration)
+    return judge_stage("floor", files, TRUTH, TOLERANCES).passed
 
 
 def assert_is_the_true_floor(file: CalibrationFile) -> None:

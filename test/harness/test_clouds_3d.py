@@ -15,8 +15,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
-from stretch_sim_cal.harness.captured_clouds import CapturedClouds, placed
-from stretch_sim_cal.harness.clouds_3d import MOST_POINTS, turnable
+from stretch_sim_cal.harness.clouds_3d import MOST_POINTS, CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import SCALARS

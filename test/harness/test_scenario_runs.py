@@ -22,7 +22,7 @@ from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_nodes, simulator_process
 from stretch_sim_cal.harness.run import run_scenario
 from stretch_sim_cal.harness.scenario import Scenario, load_scenario
-from stretch_sim_cal.harness.verdict import judge_body_shape, load_truth
+from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 
 SPARSE = "furnished_room_sparse"
 NOMINAL_METHOD = '''
@@ -126,11 +126,12 @@ def test_a_bad_scenario_is_answered_with_one_line(tmp_path, monkeypatch, capsys,
 def test_a_capsule_that_is_2_cm_too_small_is_caught(run_folder, tmp_path):
     files, tolerances = RunFiles(run_folder), load_scenario(SPARSE).tolerances["body_shape"]
     truth, smaller = load_truth(files.truth), tmp_path / "model.yaml"
-    assert judge_body_shape(files.body_shape_model, files.dataset, truth, tolerances).passed
+    assert judge_stage("body_shape", files, truth, tolerances).passed
     model = load_body_shape_model(files.body_shape_model)
     shapes = [[shape.inflated(-0.02) for shape in row] for row in model.shapes]
     save_body_shape_model(dataclasses.replace(model, shapes=shapes), smaller)
-    judged = judge_body_shape(smaller, files.dataset, truth, tolerances)
+    files.body_shape_model = smaller
+    judged = judge_stage("body_shape", files, truth, tolerances)
     assert not judged.passed and judged.quantities[0].key == "max_protrusion_mm"
     assert 15 < judged.quantities[0].error < 25
 
