@@ -13,15 +13,15 @@ import numpy as np
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.grid import BodyJoints
-from stretch_sim_cal.calibration.body.model import PUBLISHED_AXES, default_file_name, save_body_shape_model
-from stretch_sim_cal.calibration.body.settings import FIT, FitSettings, find_settings, fit_settings
-from stretch_sim_cal.calibration.body.shape import (
-    BodyShapeFit,
+from stretch_sim_cal.calibration.body.grid import BodyJoints, PoseEvidence
+from stretch_sim_cal.calibration.body.model import (
+    PUBLISHED_AXES,
     BodyShapeModel,
-    PoseEvidence,
-    fit_body_shape,
+    default_file_name,
+    save_body_shape_model,
 )
+from stretch_sim_cal.calibration.body.settings import FIT, FitSettings, find_settings, fit_settings
+from stretch_sim_cal.calibration.body.shape import BodyShapeFit, fit_body_shape
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.errors import InputError, Refused

@@ -6,7 +6,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.body.evidence import SeenRobot
 from stretch_sim_cal.calibration.body.grid import OutlinesAt
-from stretch_sim_cal.calibration.body.identity import description_hash
+from stretch_sim_cal.calibration.body.model import description_hash
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse

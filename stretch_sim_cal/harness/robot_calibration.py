@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.identity import description_hash, robot_identity
-from stretch_sim_cal.calibration.body.model import BodyShapeModel, load_body_shape_model
+from stretch_sim_cal.calibration.body.model import (
+    BodyShapeModel,
+    description_hash,
+    load_body_shape_model,
+    robot_identity,
+)
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import Change, changes, problems
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal.calibration import backups
-from stretch_sim_cal.calibration.body.identity import CONFIGURATIONS
+from stretch_sim_cal.calibration.body.model import CONFIGURATIONS
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.values_file import default_values_path

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.identity import robot_identity
+from stretch_sim_cal.calibration.body.model import robot_identity
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.collection.newcomers import RoomWatch
 from stretch_sim_cal.collection.plan import Plan, Pose, Skipped, describe, plan_collection

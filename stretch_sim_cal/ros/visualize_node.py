@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
-from stretch_sim_cal.calibration.body.identity import description_hash, robot_identity
-from stretch_sim_cal.calibration.body.model import load_body_shape_model
+from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
 from stretch_sim_cal.calibration.body.settings import find_settings, own_settings_path, save_zones, zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError

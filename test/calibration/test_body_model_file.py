@@ -5,12 +5,12 @@ import pytest
 import yaml
 
 from stretch_sim_cal.calibration.body.model import (
+    BodyShapeModel,
     default_file_name,
     load_body_shape_model,
     robot_hash,
     save_body_shape_model,
 )
-from stretch_sim_cal.calibration.body.shape import BodyShapeModel
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, circumscribed_polygon
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy

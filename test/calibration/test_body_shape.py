@@ -9,11 +9,10 @@ import scipy.optimize
 from scipy.interpolate import RegularGridInterpolator
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
-from stretch_sim_cal.calibration.body.grid import most_alike
+from stretch_sim_cal.calibration.body.grid import PoseEvidence, most_alike
+from stretch_sim_cal.calibration.body.model import BodyShapeModel
 from stretch_sim_cal.calibration.body.shape import (
-    BodyShapeModel,
     BodyShapeSettings,
-    PoseEvidence,
     enclosing_shape,
     fit_body_shape,
 )

@@ -1,11 +1,11 @@
-"""What the lidars add to the robot's description: where they see it, what it does not know of, and what it has wrong.
+"""What the returns add to the robot's description: its pose as seen, payloads, and links that are misplaced or missing.
 
-The model's surfaces stand for all returns that they explain: their projection is exact, the returns are noisy and
-never show what is hidden. Returns that the model does not explain are sorted by what they move with (see
-`body_payload`): what belongs to a link becomes a surface of its own, all else is told and left out.
+The model's surfaces represent all returns that they explain: their projection is exact, the returns are noisy and
+never show hidden parts. Returns that the model does not explain are sorted by the frame in which they are constant
+(`payload.py`): those that belong to a link become a surface of their own, all others are reported and left out.
 
-Assumes a robot that stands still while only its arm moves, joint values measured when the clouds were, and a
-description that is right to a centimetre where it is right at all.
+Assumes a robot that stands still while only its arm moves, joint values measured at the time of the clouds, and a
+description that, if it is right, is right to a centimetre.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from stretch_sim_cal.calibration.body.returns import (
     robot_views,
 )
 from stretch_sim_cal.geometry.points import convex_hull
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import apply, inverse
 
 SMALLEST_MOTION = 0.001  # m: a model that is seen moved by less stays where it is
 MIN_RETURNS = 100  # from the robot in a pose, below which it is told
@@ -105,18 +105,16 @@ def gather_evidence(
     registration = register_returns([b[0] for b in bodies], [b[1] for b in bodies], views, settings.range_noise)
     seen_from_model, warnings = _motion(registration)
     model_from_seen = inverse(seen_from_model)
-
-    def in_model(points: np.ndarray) -> np.ndarray:
-        return points @ model_from_seen[:3, :3].T + model_from_seen[:3, 3]
-
-    views = [view.seen_from(in_model(lidars)) for view in views]
+    origins = apply(model_from_seen, lidars)
+    views = [view.seen_from(origins) for view in views]
     sightings = [
-        compare(in_model(points), seen_by, points[:, 2] > settings.lowest, view, index, frame, settings)
+        compare(apply(model_from_seen, points), seen_by, points[:, 2] > settings.lowest, view, index, frame, settings)
         for (points, seen_by, _), view, frame in zip(bodies, views, frames, strict=True)
     ]
 
     def images() -> list[list[RangeImage]]:
-        return [_range_images(in_model(np.asarray(p.points[:, :3], float)), p.lidars, in_model(lidars)) for p in poses]
+        clouds = (apply(model_from_seen, np.asarray(pose.points[:, :3], dtype=float)) for pose in poses)
+        return [_range_images(cloud, pose.lidars, origins) for cloud, pose in zip(clouds, poses, strict=True)]
 
     things = things_beyond(sightings, frames, surfaces, images)
     payloads = {}
@@ -246,5 +244,4 @@ def _seen(sighting, things, frame, seen_from_model, settings, most) -> tuple[np.
     own = sighting.on_model | of_payload
     points = smoothed(sighting.points[own], sighting.directions[own], settings.range_noise, most)
     strange = sighting.points[sighting.extra & ~of_payload]
-    moved = [p @ seen_from_model[:3, :3].T + seen_from_model[:3, 3] for p in (points, strange)]
-    return convex_hull(moved[0][:, :2]), moved[1][:, :2]
+    return convex_hull(apply(seen_from_model, points)[:, :2]), apply(seen_from_model, strange)[:, :2]

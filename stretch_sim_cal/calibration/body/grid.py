@@ -120,10 +120,6 @@ class EvidenceGrid:
         lowest, highest = self._poses.min(axis=0).tolist(), self._poses.max(axis=0).tolist()
         return {joint: (lowest[i], highest[i]) for i, joint in enumerate(self.joints.names)}
 
-    def hull(self, extension: float, yaw: float) -> np.ndarray:
-        """Return the corners (K, 2) of what has to be enclosed at an extension (m) and yaw (rad)."""
-        return self.hulls([(extension, yaw)])[0]
-
     def hulls(self, places: Sequence[tuple[float, float]]) -> list[np.ndarray]:
         """Return the hull at each of several (extension, yaw); the outlines of all are asked for at once."""
         new = [place for place in dict.fromkeys(_key(place) for place in places) if place not in self._hulls]
@@ -334,11 +330,6 @@ Fit = Callable[..., list[Shape]]
 """Gives for a place, what has to be enclosed there and the shapes beside it the possible shapes, the smallest first."""
 
 
-def fitted_on(axes: Axes, fit: Fit, hulls: Hulls) -> tuple[Axes, list[Shape]]:
-    """Return the axes and the shapes at their grid points, row by row."""
-    return _with_shapes(axes, fit, hulls, {})
-
-
 def refined(
     axes: Axes, fit: Fit, hulls: Hulls, above: float, max_grid_points: int, shortest: tuple[float, float]
 ) -> tuple[Axes, list[Shape]]:
@@ -350,19 +341,21 @@ def refined(
     the grid keeps to `max_grid_points`; steps shorter than `shortest` (m, rad, by axis) are left.
     """
     fitted: dict[tuple[float, float], list[Shape]] = {}
-    axes, shapes = _with_shapes(axes, fit, hulls, fitted)
+    axes, shapes = with_shapes(axes, fit, hulls, fitted)
     for _ in range(REFINEMENTS):
         wanted = _missing_halfway(axes, shapes, hulls)
         parts = _shares(axes, wanted, above, max_grid_points, shortest)
         if all((part == 1).all() for part in parts):
             break
         axes = tuple(divided(values, part) for values, part in zip(axes, parts, strict=True))
-        axes, shapes = _with_shapes(axes, fit, hulls, fitted)
+        axes, shapes = with_shapes(axes, fit, hulls, fitted)
     return axes, shapes
 
 
-def _with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict) -> tuple[Axes, list[Shape]]:
-    """Return the axes and their shapes, fitted where `fitted` holds none yet, those beside them as first guesses."""
+def with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict | None = None) -> tuple[Axes, list[Shape]]:
+    """Return the axes and the shapes at their grid points, row by row; those that `fitted` does not hold yet are fitted, with
+    those beside them as first guesses."""
+    fitted = {} if fitted is None else fitted
     places = grid_points(axes)
     pairs = neighbours(axes)
     for index, (place, hull) in enumerate(zip(places, hulls(places), strict=True)):

@@ -1,12 +1,14 @@
-"""The body shape over arm extension and wrist yaw, shapes on a grid, interpolated between and clamped outside; its file.
+"""The body shape over arm extension and wrist yaw: shapes on a grid, interpolated between and clamped outside; its file.
 
-The file has the published keys, so that published readers read it, and says which robot it belongs to. `convex_polygon`
+The file has the published keys, so that published readers read it, and names the robot that it belongs to: its tool, and a
+hash of its description. `convex_polygon`
 models are under a top-level key of their own, because published readers take any method they do not know for a capsule
 of zeros.
 """
 
 import datetime
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +16,16 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
+from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.calibration_file import default_robot_id
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, Shape, TaperedCapsule
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
 
 PUBLISHED_AXES = ("arm", "wrist_yaw")
 KINDS: dict[str, type[Shape]] = dict(
@@ -179,19 +188,6 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
     )  # fmt: skip
 
 
-def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:
-    """Return a hash of what a body shape depends on: link vertices (V, 3) and where links are (4, 4) at zero position.
-
-    To 0.1 mm and 1 mm, so that calibrated joints and other paths to the same meshes do not change it.
-    """
-    digest = hashlib.sha256()
-    for link in sorted(surfaces):
-        digest.update(link.encode())
-        for numbers, step in ((surfaces[link], 1e-4), (base_from_link[link], 1e-3)):
-            digest.update(np.rint(np.asarray(numbers) / step).astype(np.int64).tobytes())
-    return digest.hexdigest()[:16]
-
-
 def _axis(path: str | Path, params: dict, switch: str, name: str) -> tuple[float, ...]:
     """Return the grid's values along one axis; one value where the shape does not depend on it."""
     values = params.get(name) or [0.0]
@@ -239,3 +235,60 @@ def _warnings(path: str | Path, params: dict) -> tuple[str, ...]:
     if params.get("interpolation_method", "linear") != "linear":
         return (f"{path}: says '{params['interpolation_method']}' interpolation, which can undershoot; linear is used",)
     return ()
+
+
+CONFIGURATIONS = ("stretch_user_params.yaml", "stretch_configuration_params.yaml")
+"""Files of the robot's fleet folder that name its tool, the user's own before the factory's."""
+
+
+def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return `robot_id` and `tool_id` as a dataset keeps them, each "unknown" if nothing names it."""
+    environment = os.environ if environment is None else environment
+    return {"robot_id": default_robot_id(environment), "tool_id": _tool(environment)}
+
+
+def _tool(environment: Mapping[str, str]) -> str:
+    fleet_path, fleet_id = environment.get("HELLO_FLEET_PATH"), environment.get("HELLO_FLEET_ID")
+    for name in CONFIGURATIONS if fleet_path and fleet_id else ():
+        path = Path(fleet_path).expanduser() / fleet_id / name
+        try:
+            tool = (read_yaml(path).get("robot") or {}).get("tool")
+        except (InputError, OSError, AttributeError):  # absent, or another file
+            continue
+        if isinstance(tool, str) and tool:
+            return tool
+    return "unknown"
+
+
+def description_hash(
+    model: RobotModel, surfaces: Mapping[str, LinkSurface | Surface] | None = None, profile: RobotProfile | None = None
+) -> str:
+    """Return the hash by which a body-shape model file knows this description.
+
+    `surfaces` are those of its links that have any; without them they are read. Raises `InputError` for a description
+    without the links or meshes that it takes.
+    """
+    profile = profile or stretch_profile()
+    if surfaces is None:
+        surfaces = {link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)}
+    if profile.base_frame not in model.links:
+        raise InputError(f"robot '{model.name}' has no {profile.base_frame}")
+    at_zero = link_transforms(model, {})
+    base = inverse(at_zero[profile.base_frame])
+    return robot_hash(
+        {link: surface.vertices for link, surface in surfaces.items()},
+        {link: base @ at_zero[link] for link in surfaces},
+    )
+
+
+def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:
+    """Return a hash of what a body shape depends on: link vertices (V, 3) and link poses (4, 4) at zero position.
+
+    To 0.1 mm and 1 mm, so that calibrated joints and other paths to the same meshes do not change it.
+    """
+    digest = hashlib.sha256()
+    for link in sorted(surfaces):
+        digest.update(link.encode())
+        for numbers, step in ((surfaces[link], 1e-4), (base_from_link[link], 1e-3)):
+            digest.update(np.rint(np.asarray(numbers) / step).astype(np.int64).tobytes())
+    return digest.hexdigest()[:16]

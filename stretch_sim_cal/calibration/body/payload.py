@@ -1,9 +1,9 @@
-"""What the returns show beyond the model, sorted by what it moves with: fixed to a link, standing by, or passing.
+"""Objects that the returns show beyond the model: payloads fixed to a link, the room, and passing ones.
 
-An object that belongs to a link is at the same place in that link's frame in most poses and touches the link. What stays
-at its place beside the robot is room (the robot stands while only its arm moves), what is there in some poses only is a
-person, or a joint that is not where it says. The surface of a payload is the convex hull of its returns with their noise
-taken out along the rays.
+An object that belongs to a link is at the same place in that link's frame in most poses and touches the link. An object
+that stays at its place beside the robot is room (the robot stands while only its arm moves); one that is there in some
+poses only is a person, or a joint whose value is wrong. The surface of a payload is the convex hull of its returns with
+their noise taken out along the rays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.body.returns import RangeImage, Sighting
 from stretch_sim_cal.geometry.points import convex_hull, group_means, voxel_keys
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import apply, inverse
 
 CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
 SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
@@ -54,12 +54,16 @@ class Thing:
 
     def placed(self, pose: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return its points where its link is in a pose (footprint_from_link by link)."""
-        return self.points @ pose[self.link][:3, :3].T + pose[self.link][:3, 3]
+        return apply(pose[self.link], self.points)
 
     def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
         """Return which of points (N, 3) are its own, where its link is at `frame` (4, 4) in the points' frame."""
-        local = (points - frame[:3, 3]) @ frame[:3, :3]
-        return np.isfinite(cKDTree(self.points).query(local, distance_upper_bound=SAME_PLACE)[0])
+        return _near(apply(inverse(frame), points), self.points)
+
+
+def _near(points: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return which of points (N, 3) are at the same place as one of `others` (M, 3)."""
+    return np.isfinite(cKDTree(others).query(points, distance_upper_bound=SAME_PLACE)[0])
 
 
 def rigid_groups(
@@ -148,7 +152,7 @@ def _adjoins(points: np.ndarray, body: Mapping[str, LinkSurface], pose: Mapping[
     What holds a thing is often hidden under it: its visible parts may all be far from the links. Links that end well
     below it do not hold it.
     """
-    corners = np.concatenate([s.corners @ pose[link][:3, :3].T + pose[link][:3, 3] for link, s in body.items()])
+    corners = np.concatenate([apply(pose[link], surface.corners) for link, surface in body.items()])
     beside = corners[corners[:, 2] > points[:, 2].min() - HIDDEN_HEIGHT]
     hull = convex_hull(beside[:, :2])
     if len(hull) < 3:
@@ -205,10 +209,8 @@ def _support(
     present, possible = np.zeros(len(local)), np.zeros(len(local))
     for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
         there = local[extra.samples == number]
-        seen = np.zeros(len(local), dtype=bool)
-        if len(there):
-            seen = np.isfinite(cKDTree(there).query(local, distance_upper_bound=SAME_PLACE)[0])
-        places = local @ frame[:3, :3].T + frame[:3, 3]
+        seen = _near(local, there) if len(there) else np.zeros(len(local), dtype=bool)
+        places = apply(frame, local)
         hidden = np.zeros(len(local), dtype=bool)
         for lidar, image in enumerate(views):
             its = extra.lidars == lidar
@@ -244,10 +246,10 @@ def payload_surface(
     """Return the convex hull, in its link's frame, around a thing's returns of all poses with their noise taken out."""
     clouds, rays = [], []
     for sighting, pose in zip(sightings, poses, strict=True):
-        rotation, translation = pose[thing.link][:3, :3], pose[thing.link][:3, 3]
-        own = sighting.extra & thing.holds(sighting.points, pose[thing.link])
-        clouds.append((sighting.points[own] - translation) @ rotation)
-        rays.append(sighting.directions[own] @ rotation)
+        frame = pose[thing.link]
+        own = sighting.extra & thing.holds(sighting.points, frame)
+        clouds.append(apply(inverse(frame), sighting.points[own]))
+        rays.append(sighting.directions[own] @ frame[:3, :3])
     cloud = smoothed(np.concatenate(clouds), np.concatenate(rays), range_noise, MOST_SMOOTHED)
     if len(cloud) < MIN_POINTS:
         cloud = thing.points

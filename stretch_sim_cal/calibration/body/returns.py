@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import cKDTree
+from trimesh.triangles import closest_point
 
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, LinkSurface
 from stretch_sim_cal.geometry.points import group_medians, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
-from stretch_sim_cal.geometry.transforms import exp, inverse, rotation_angle
+from stretch_sim_cal.geometry.transforms import apply, exp, inverse, rotation_angle
 
-SPACING = (
-    0.012  # m, between the points that stand for a surface in the search; distances are to the triangles themselves
-)
+# m, between the points that represent a surface in the search; distances are to the triangles themselves.
+SPACING = 0.012
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _Part:
         for column in (0, 1):
             hit = np.flatnonzero(np.isfinite(found[:, column]))
             candidates = self._triangle_of[index[hit, column]]
-            foot = nearest_on_triangles(points[hit], self.triangles[candidates])
+            foot = closest_point(self.triangles[candidates], points[hit])
             distance = np.linalg.norm(points[hit] - foot, axis=1)
             better = distance < best[hit]
             best[hit[better]] = distance[better]
@@ -134,29 +134,6 @@ def spread_points(triangles: np.ndarray, spacing: float) -> tuple[np.ndarray, np
     owner, up = row_owner[point_row], up[point_row]
     along = (1 - up) * (column + 0.5) / columns[point_row]
     return start[owner] + along[:, None] * side[owner] + up[:, None] * to_apex[owner], owner
-
-
-def nearest_on_triangles(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
-    """Return for each of points (N, 3) the nearest point (N, 3) of its triangle (N, 3, 3).
-
-    Inside the prism over the triangle that is the foot on its plane, elsewhere the nearest point of its sides.
-    """
-    a, b, c = triangles[:, 0], triangles[:, 1], triangles[:, 2]
-    normal = np.cross(b - a, c - a)
-    normal /= np.linalg.norm(normal, axis=1)[:, None]
-    best = points - ((points - a) * normal).sum(axis=1)[:, None] * normal
-    outside = np.zeros(len(points), dtype=bool)
-    for start, end in ((a, b), (b, c), (c, a)):
-        outside |= (np.cross(end - start, best - start) * normal).sum(axis=1) < 0
-    squared = np.where(outside, np.inf, 0.0)
-    for start, end in ((a, b), (b, c), (c, a)):
-        side = end - start
-        share = np.clip(((points - start) * side).sum(axis=1) / (side * side).sum(axis=1), 0.0, 1.0)
-        foot = start + share[:, None] * side
-        distance = ((points - foot) ** 2).sum(axis=1)
-        nearer = outside & (distance < squared)
-        best[nearer], squared[nearer] = foot[nearer], distance[nearer]
-    return best
 
 
 BLOCKED = 0.05  # m: a lidar that has the model this far in front of a point did not see it
@@ -195,10 +172,7 @@ class Triangles:
 
     @classmethod
     def of(cls, surfaces: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> "Triangles":
-        posed = [
-            (surface.vertices @ pose[link][:3, :3].T + pose[link][:3, 3])[surface.faces]
-            for link, surface in surfaces.items()
-        ]
+        posed = [apply(pose[link], surface.vertices)[surface.faces] for link, surface in surfaces.items()]
         counts = [len(triangles) for triangles in posed]
         return cls(np.concatenate([np.empty((0, 3, 3)), *posed]), np.repeat(np.arange(len(posed)), counts))
 
@@ -233,9 +207,9 @@ class RobotView:
         Gives distances (N,), negative where the model is in front of the point and inf where the ray misses it, unit
         normals (N, 3) against the ray, links (N,) as indices into `links`, and the rays' directions (N, 3).
         """
-        motion = np.eye(4) if model_from_seen is None else model_from_seen
-        points = points @ motion[:3, :3].T + motion[:3, 3]
-        origins = self.origins @ motion[:3, :3].T + motion[:3, 3]
+        origins = self.origins
+        if model_from_seen is not None:
+            points, origins = apply(model_from_seen, points), apply(model_from_seen, origins)
         distances, triangles, directions = self._from(points, origins[0 if lidars is None else lidars])
         if lidars is None:
             for origin in origins[1:]:
@@ -364,7 +338,8 @@ def register_returns(
     used = weights > 0
     moved = points @ (motion[:3, :3] - np.eye(3)).T + motion[:3, 3]
     spread = np.sqrt(np.diag(np.linalg.pinv(information))) * scale
-    error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * _radius(points, centre)))
+    radius = np.linalg.norm(points - centre, axis=1).max()
+    error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * radius))
     return BodyRegistration(motion, float(np.linalg.norm(moved, axis=1).max()), error, int(used.sum()))
 
 
@@ -398,10 +373,6 @@ def _about(centre: np.ndarray, motion: np.ndarray) -> np.ndarray:
     result = motion.copy()
     result[:3, 3] += centre - motion[:3, :3] @ centre
     return result
-
-
-def _radius(points: np.ndarray, centre: np.ndarray) -> float:
-    return float(np.linalg.norm(points - centre, axis=1).max())
 
 
 def _subset(part: tuple, count: int) -> tuple:
@@ -482,9 +453,12 @@ def compare(
     behind &= nearest_range(points, view.origins) + ahead > OWN_HEAD
 
     # Rays that miss the model, or pass well in front of it: how near are they in space?
-    beside = above_floor & (ahead >= NEAR_RAY) & _around(points, footprint_from_link, index, reach)
+    low, high = index.bounds(footprint_from_link)
+    around = ((points > low - reach) & (points < high + reach)).all(axis=1)
+    beside = above_floor & (ahead >= NEAR_RAY) & around
     candidates = np.flatnonzero(beside | in_front)
-    found = index.closest(points[candidates], footprint_from_link, reach_of(disagreement, range_noise))
+    # Beyond this distance a return is just apart: distances in space are measured exactly up to it.
+    found = index.closest(points[candidates], footprint_from_link, 2 * disagreement + FAR_SIGMAS * range_noise)
     gaps, nearest = np.full(len(points), np.inf), links.copy()
     gaps[candidates] = found.distances
     touching = found.links >= 0
@@ -496,11 +470,6 @@ def compare(
     on_model = (close & ~extra & ~behind) | ((gaps <= disagreement) & ~extra)
     gaps[on_model] = np.abs(across[on_model])
     return Sighting(points, on_model, extra, behind & ~on_model, nearest, gaps, directions, lidars)
-
-
-def reach_of(disagreement: float, range_noise: float) -> float:
-    """Return how far from the model (m) distances in space are measured exactly; beyond, a return is just apart."""
-    return 2 * disagreement + FAR_SIGMAS * range_noise
 
 
 def _patch_medians(places: np.ndarray, values: np.ndarray, links: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -515,9 +484,3 @@ def _patch_medians(places: np.ndarray, values: np.ndarray, links: np.ndarray, ch
     medians = group_medians(patch, counts, values[where])
     result[where] = np.where(counts >= PATCH_RETURNS, medians, 0.0)[patch]
     return result
-
-
-def _around(points, footprint_from_link, index: SurfaceIndex, reach: float) -> np.ndarray:
-    """Return which points (N, 3) are within the box around the model, `reach` (m) larger on all sides."""
-    low, high = index.bounds(footprint_from_link)
-    return ((points > low - reach) & (points < high + reach)).all(axis=1)

@@ -19,9 +19,9 @@ from stretch_sim_cal.calibration.body.grid import (
     EvidenceGrid,
     OutlinesAt,
     PoseEvidence,
-    fitted_on,
     grid_points,
     refined,
+    with_shapes,
 )
 from stretch_sim_cal.calibration.body.grid_fit import covering
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
@@ -40,14 +40,13 @@ from stretch_sim_cal.geometry.enclosing import (
 from stretch_sim_cal.geometry.points import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape
 
-__all__ = [
-    "BodyShapeFit",
-    "BodyShapeModel",
-    "BodyShapeSettings",
-    "PoseEvidence",
-    "enclosing_shape",
-    "fit_body_shape",
-]
+ENCLOSING = {
+    "tapered_capsule": enclosing_capsule,
+    "circle": enclosing_circle,
+    "ellipse_opencv": enclosing_algebraic_ellipse,
+    "ellipse_min_enclosing": enclosing_ellipse,
+    "ellipse_axis_aligned": enclosing_axis_aligned_ellipse,
+}
 FEW_STARTS = 1  # of the search for a capsule at a grid point that was added, besides the capsules next to it
 
 
@@ -95,19 +94,10 @@ def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon
     It holds every point to 1e-6 m. `ellipse_opencv` is the algebraic fit to the outline, scaled to enclose.
     Raises `InputError` for an unknown method, and for points that span no area.
     """
-    match method:
-        case "tapered_capsule":
-            return enclosing_capsule(points)
-        case "circle":
-            return enclosing_circle(points)
-        case "ellipse_opencv":
-            return enclosing_algebraic_ellipse(points)
-        case "ellipse_min_enclosing":
-            return enclosing_ellipse(points)
-        case "ellipse_axis_aligned":
-            return enclosing_axis_aligned_ellipse(points)
-        case "convex_polygon":
-            return enclosing_polygon(points, polygon_vertices)
+    if method == "convex_polygon":
+        return enclosing_polygon(points, polygon_vertices)
+    if method in ENCLOSING:
+        return ENCLOSING[method](points)
     raise InputError(f"'{method}' is no fit method; there is {', '.join(FIT_METHODS)}")
 
 
@@ -119,8 +109,7 @@ def fit_body_shape(
 
     What the shape does not depend on (lift, pitch and roll; extension and yaw where switched off) is covered by the
     union over the samples, and with `outlines_at` over the values between them, too. `joints` are those of the poses, by
-    default the Stretch's. Raises `InputError` naming the
-    grid point where there is no evidence, or too little for a shape.
+    default the Stretch's. Raises `InputError` naming a grid point that has no evidence, or too little for a shape.
     """
     settings = settings or BodyShapeSettings()
     if not samples:
@@ -128,28 +117,25 @@ def fit_body_shape(
     grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at, joints)
     joints = grid.joints
 
-    asked_for = set(grid_points(grid.axes))
+    asked_for = grid_points(grid.axes)
     normals = None
     if settings.method == "convex_polygon":
-        normals = common_normals(
-            [spanning_hull(hull) for hull in grid.hulls(grid_points(grid.axes))], settings.polygon_vertices
-        )
+        normals = common_normals([spanning_hull(hull) for hull in grid.hulls(asked_for)], settings.polygon_vertices)
 
     def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> list[Shape]:
         try:
             if normals is not None:
                 return [polygon_with_normals(hull, normals)]
             if settings.method == "tapered_capsule":
-                if neighbours and place not in asked_for:
-                    return capsule_minima(hull, neighbours, FEW_STARTS)
-                return capsule_minima(hull, neighbours)
+                few = (FEW_STARTS,) if neighbours and place not in asked_for else ()
+                return capsule_minima(hull, neighbours, *few)
             return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
         except InputError as error:
             raise InputError(f"{joints.described(place)}: {error}") from error
 
     between = None
     if outlines_at is None:
-        axes, shapes = fitted_on(grid.axes, fit, grid.hulls)
+        axes, shapes = with_shapes(grid.axes, fit, grid.hulls)
     else:
         shortest = joints.per_axis(SHORTEST)
         axes, shapes = refined(grid.axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points, shortest)
