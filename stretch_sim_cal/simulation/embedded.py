@@ -211,13 +211,20 @@ class EmbeddedSimulator:
             left, right = (xyz(self.scan(device, tick)) for device in SIDES)
             yield left, right
 
-    def distances(self, lidar: str, directions: np.ndarray, height: float = 0.0) -> np.ndarray:
-        """Return how far (N,) in m, inf for nothing, rays from `height` m up a lidar's axis go along unit directions (N, 3) in its
-        frame, at simulated time 0 and with the joints where they are: exact, whatever the sensor."""
+    def along(
+        self, lidar: str, directions: np.ndarray, height: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: how far (N,) in m
+        (inf for nothing), unit normals (N, 3) in its frame, either side's, and reflectivities (N,).
+
+        Exact, whatever the sensor; with the joints where they are, and nobody walks.
+        """
         self.lidar(lidar)
         root_from_lidar = self._root_from_link[self._true_links[lidar]]
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
-        return Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, 0.0)).distances
+        hits = Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, None))
+        normals = hits.normals(np.arange(len(directions))) @ root_from_lidar[:3, :3]
+        return hits.distances, normals, self._optics.reflectivities(hits)
 
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, ready for JSON; transforms are 4x4 nested lists.
@@ -287,9 +294,9 @@ class EmbeddedSimulator:
         )  # fmt: skip
         return points, surfaces[numbers], names
 
-    def _scenes(self, lidar: str, time: float) -> list[Scene]:
+    def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
         """Return what rays of a lidar are cast at, in the model's root frame: what rests, what moves with the robot, and
-        who walks, as it is at that simulated time."""
+        who walks, as it is at that simulated time (None: nobody)."""
         if self._static is None:
             root_from_world = inverse(self._world_from_root)
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
@@ -304,7 +311,7 @@ class EmbeddedSimulator:
             }  # fmt: skip
             self._moving = None
         scenes = [self._static[lidar], self._moving_scene()]
-        if self.world.actors:
+        if self.world.actors and time is not None:
             root_from_world = inverse(self._world_from_root)
             scenes.append(Scene({
                 actor.name: actor.surface.moved(root_from_world @ actor.pose(time)) for actor in self.world.actors

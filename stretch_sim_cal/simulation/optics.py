@@ -195,11 +195,21 @@ class Optics:
             _bloom(seen, rays.directions, sensor.blooming, lidar.bloom_shares(rays.tick))
         return seen, other, names
 
+    def reflectivities(self, hits: Hits) -> np.ndarray:
+        """Return the reflectivities (N,) of what rays hit first; 0 without a hit."""
+        return self._reflectivities(hits.names).take(hits.surfaces(), mode="wrap")
+
+    def _of(self, names: Sequence[str]) -> list[Material]:
+        return [self._materials.get(name, self._default) for name in names]
+
+    def _reflectivities(self, names: Sequence[str]) -> np.ndarray:
+        """Return the reflectivities of surfaces, and last of misses, whose index is -1."""
+        given = [self._default.reflectivity if m.reflectivity is None else m.reflectivity for m in self._of(names)]
+        return np.array([*given, 0.0], dtype=np.float32)
+
     def _see(self, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> tuple[Seen, Seen | None, list[str]]:
         hits = cast(origins, directions)
-        materials = [self._materials.get(name, self._default) for name in hits.names]
-        reflectivities = [self._default.reflectivity if m.reflectivity is None else m.reflectivity for m in materials]
-        table = np.array([*reflectivities, 0.0], dtype=np.float32)  # the last is of misses, whose index is -1
+        materials, table = self._of(hits.names), self._reflectivities(hits.names)
         surfaces = hits.surfaces()
         seen = Seen(hits.distances, hits.incidence_cosines(), table.take(surfaces, mode="wrap"), surfaces)
         if not self._has_panes:

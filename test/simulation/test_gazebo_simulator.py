@@ -145,7 +145,7 @@ def off_the_surfaces(simulator: GazeboSimulator) -> float:
         simulator.joints.step(0.025)
     points = xyz(simulator.scan("left", 0))
     ranges = np.linalg.norm(points, axis=1)
-    found = EmbeddedSimulator(SETUP).distances("left", points / ranges[:, None])
+    found = EmbeddedSimulator(SETUP).along("left", points / ranges[:, None])[0]
     off = np.abs(found - ranges)
     return float(np.median(off[off < 0.1]))  # the stand-in's lidars look through their collars
 

@@ -20,10 +20,10 @@ ROOM = Scene({"room": Surface(*sdf.box(np.array([6.0, 7.0, 5.0])))})
 
 @pytest.fixture(scope="module")
 def room():
-    """Return the exact points (N, 3), float32, of the sensor's rays in a room, and the true cosines of incidence."""
+    """Return the exact points (N, 3), float32, of the sensor's rays in a room, and the walls' normals there."""
     ways = Lidar(REAL, "left", 3).rays(0).directions
     hits = Hits(np.zeros(3), ways, [ROOM])
-    return ways * hits.distances[:, None], hits.incidence_cosines()
+    return ways * hits.distances[:, None], hits.normals(np.arange(len(ways)))
 
 
 @pytest.mark.parametrize("driver", [Driver(False, False), Driver(True, True)])
@@ -33,8 +33,8 @@ def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
         drop_out_echo=0.0, range_drift=0.0,
     ).with_driver(driver)  # fmt: skip
     lidar = Lidar(exact, "left", 3)
-    points, cosines = room
-    scan = published(lidar, 0, 5.0, points, cosines)
+    points, normals = room
+    scan = published(lidar, 0, 5.0, points, normals, exact.reflectivity)
     xyz = coordinates(scan)
     kept = are_returns(xyz)
     assert len(scan) == 230_400 and kept.sum() == 115_200
@@ -42,6 +42,10 @@ def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
     model = lidar.model
     returns = model.returns(xyz[kept].astype(float), scan["ring"][kept].astype(int), weak_echo(scan["intensity"][kept]))
     off = np.linalg.norm(xyz[kept] - points, axis=1)
+    # As the calibration has it: of the ray from the turning optical centre.
+    _, origins = model.corrected_with_origins(returns, 1.0, lidar.unit.values)
+    rays = points - origins
+    cosines = np.abs(np.einsum("ni,ni->n", rays, normals)) / np.linalg.norm(rays, axis=1)
     left = np.linalg.norm(model.corrected(returns, cosines, lidar.unit.values) - points, axis=1)
     assert np.median(off) > (0.002 if driver.distance_correction else 0.01)
     # Behind a driver that corrects the optical centre, the point's direction is not quite that of the ray any more.
@@ -49,10 +53,10 @@ def test_the_error_model_brings_the_points_back_to_the_walls(room, driver):
 
 
 def test_misses_stay_misses(room):
-    points, cosines = room
+    points, normals = room
     some = points.copy()
     some[:1000] = np.inf
     some[1000:1100] *= 0.001  # nearer than anything that returns
-    scan = published(Lidar(REAL, "left", 3), 0, 0.0, some, cosines)
+    scan = published(Lidar(REAL, "left", 3), 0, 0.0, some, normals, REAL.reflectivity)
     first = coordinates(scan).reshape(900, 2, 128, 3)[:, 0].reshape(-1, 3)
     assert (first[:1100] == 0).all() and (first[1100:] != 0).any(axis=1).mean() > 0.99

@@ -185,15 +185,16 @@ def clock_time(message: bytes) -> int:
 
 @dataclass(frozen=True)
 class JointStates:
-    """Positions (m, rad) and velocities (m/s, rad/s) by joint."""
+    """Positions (m, rad) and velocities (m/s, rad/s) by joint, at simulated time `stamp` in ns."""
 
+    stamp: int
     positions: dict[str, float]
     velocities: dict[str, float]
 
 
 def joint_states(message: bytes) -> JointStates:
     """Return a serialised gz.msgs.Model's joints, as JointStatePublisher publishes them."""
-    states = JointStates({}, {})
+    states = JointStates(stamp(message), {}, {})
     for number, joint in fields(message):
         if number == 6:
             content = dict(fields(joint))

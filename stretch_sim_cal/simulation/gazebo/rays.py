@@ -32,7 +32,7 @@ ROW_TOLERANCE = np.deg2rad(0.05)
 BORDER = 0.01
 # rad. A ray on a border is taken only if no other is this near.
 DETOUR = np.deg2rad(0.5)
-# rad. Neighbours by which the surface at a ray is known are so far from it: farther than a texel is wide.
+# rad: farther than a texel is wide.
 ASIDE = np.deg2rad(0.3)
 # rad. By so much the rendered rows begin lower and end higher: a row at 0 or 45 deg would lie on borders all along.
 ROWS_BEYOND = np.deg2rad((0.011, 0.017))
@@ -122,11 +122,10 @@ def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True)
 class CastRays:
-    """The rays of a grid that stand for those of a sensor, N in firing order, and each one's neighbours in the grid.
+    """The rays of a grid that stand for those of a sensor, N in firing order.
 
-    Arrays are (5, N), of the ray itself and then of those on both sides of it and over and under it: `index` counts the
-    grid's rays row by row, `published` (5, N, 3) and `sampled` (5, N, 3) are the unit directions along
-    which Gazebo publishes them and along which their ranges are exact. `exact` is false once that was found not to hold:
+    `index` (N,) counts the grid's rays row by row; `published` and `sampled` (N, 3) are the unit directions along which
+    Gazebo publishes them and along which their ranges are exact. `exact` is false once that was found not to hold:
     points are then taken as they are published. All rays begin `height` m up the axis of the lidar's frame.
     """
 
@@ -138,56 +137,37 @@ class CastRays:
 
     def points(self, cloud: PackedCloud) -> np.ndarray:
         """Return the points (N, 3) float32 of these rays of a cloud, in the lidar's frame; those of misses are not finite."""
-        return self._points(cloud, 0) + np.array([0.0, 0.0, self.height], dtype=np.float32)
-
-    def incidence_cosines(self, cloud: PackedCloud) -> np.ndarray:
-        """Return the cosines (N,) of incidence of the rays: those of the plane through the point and the nearer of its
-        neighbours in each direction; 1 if there is none."""
-        point, *others = (self._points(cloud, number) for number in range(5))
-        edges = []
-        for one, other in (others[:2], others[2:]):
-            with np.errstate(invalid="ignore"):
-                forward, backward = one - point, other - point
-                lengths = [(edge**2).sum(axis=1) for edge in (forward, backward)]
-            lengths = [np.where(length > 0, length, np.inf) for length in lengths]  # no other ray, or no return
-            edge = np.where((lengths[0] <= lengths[1])[:, None], forward, backward)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                ray = point / np.linalg.norm(point, axis=1, keepdims=True)
-                along = (edge * ray).sum(axis=1)
-                # Both beside it lie elsewhere, and the surface between them is none: it is taken to face the lidar.
-                apart = 4 * ((forward + backward) ** 2).sum(axis=1) > sum(lengths)
-                alone = ((along**2 > 0.9 * np.minimum(*lengths)) & apart)[:, None]
-                edges.append(np.where(alone, edge - along[:, None] * ray, edge))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            normals = np.cross(*edges)
-            lengths = np.sqrt((normals**2).sum(axis=1) * (point**2).sum(axis=1))
-            cosines = np.abs((normals * point).sum(axis=1)) / lengths
-        return np.where(np.isfinite(cosines), cosines, 1.0).astype(np.float32)
+        return self._points(cloud) + np.array([0.0, 0.0, self.height], dtype=np.float32)
 
     def misdirected(self, cloud: PackedCloud) -> float:
         """Return the largest angle, in rad, between the returns of a cloud and the directions in which they should lie."""
-        given = self.as_published()._points(cloud, 0).astype(float)
+        given = self.as_published()._points(cloud).astype(float)
         hit = np.isfinite(given).all(axis=1) & given.any(axis=1)
         ways = given[hit] / np.linalg.norm(given[hit], axis=1, keepdims=True)
-        return float(np.linalg.norm(ways - self.published[0, hit], axis=1).max(initial=0.0))
+        return float(np.linalg.norm(ways - self.published[hit], axis=1).max(initial=0.0))
 
     def ranges(self, cloud: PackedCloud) -> np.ndarray:
         """Return how far (N,) in m the rays of a cloud go, inf for misses."""
-        return np.linalg.norm(self.as_published()._points(cloud, 0).astype(float), axis=1)
+        return np.linalg.norm(self.as_published()._points(cloud).astype(float), axis=1)
+
+    @property
+    def directions(self) -> np.ndarray:
+        """The unit directions (N, 3) along which the points lie."""
+        return self.sampled if self.exact else self.published
 
     def as_published(self) -> "CastRays":
         """Return the same rays with the points that Gazebo publishes."""
         return replace(self, exact=False)
 
-    def _points(self, cloud: PackedCloud, which: int) -> np.ndarray:
-        x, y, z = (cloud.records[name].reshape(-1)[self.index[which]] for name in "xyz")
+    def _points(self, cloud: PackedCloud) -> np.ndarray:
+        x, y, z = (cloud.records[name].reshape(-1)[self.index] for name in "xyz")
         given = np.stack([x, y, z], axis=1).astype(np.float32)
         given[~np.isfinite(given).all(axis=1)] = np.inf
         if not self.exact:
             return given
         with np.errstate(invalid="ignore", over="ignore"):
             ranges = np.sqrt((given.astype(float) ** 2).sum(axis=1))
-            points = (self.sampled[which] * ranges[:, None]).astype(np.float32)
+            points = (self.sampled * ranges[:, None]).astype(np.float32)
         points[~np.isfinite(ranges)] = np.inf
         return points
 
@@ -207,7 +187,7 @@ def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray, height: float = 0.0) -
     column = np.rint((np.arctan2(wanted[:, 1], wanted[:, 0]) + np.pi) / across).astype(int)
     row = np.rint((elevations - grid.lowest) / (grid.row_step or 1.0)).astype(int)
     # Near the axis a texel is many columns wide: there the next one is further aside.
-    reach = _steps(ASIDE, across * np.cos(elevations), grid.columns // 8)
+    reach = np.clip(np.ceil(ASIDE / np.maximum(across * np.cos(elevations), 1e-9)), 1, grid.columns // 8).astype(int)
     nearest, index = np.full(len(wanted), np.inf), np.zeros(len(wanted), dtype=np.int64)
     for down in (0, -1, 1):
         for aside in (0, -1, 1, -reach, reach):
@@ -217,19 +197,4 @@ def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray, height: float = 0.0) -
             better = distance < nearest
             nearest[better] = distance[better]
             index[better] = (rows * grid.columns + columns)[better]
-    rows, columns = np.divmod(index, grid.columns)
-    up = int(_steps(ASIDE, np.array(grid.row_step), grid.rows))
-    around = [
-        index,
-        rows * grid.columns + (columns + reach) % grid.columns,
-        rows * grid.columns + (columns - reach) % grid.columns,
-        np.minimum(rows + up, grid.rows - 1) * grid.columns + columns,
-        np.maximum(rows - up, 0) * grid.columns + columns,
-    ]
-    numbers = np.stack(around)
-    return CastRays(numbers, published.reshape(-1, 3)[numbers], sampled.reshape(-1, 3)[numbers], height)
-
-
-def _steps(angle: float, step: np.ndarray, most: int) -> np.ndarray:
-    """Return how many steps make at least an angle, from 1 to `most`."""
-    return np.clip(np.ceil(angle / np.maximum(step, 1e-9)), 1, max(most, 1)).astype(int)
+    return CastRays(index, published.reshape(-1, 3)[index], sampled.reshape(-1, 3)[index], height)

@@ -290,6 +290,7 @@ class Clouds:
 
 # Lets Gazebo lead its joints to positions (by the description's names), for some s, and says where they are then.
 Drive = Callable[[Mapping[str, float], float], JointStates]
+KEPT_STATES = 64  # steps: longer than clouds are kept
 # s of simulated time: a joint is within two steps where it was led to, if nothing is in its way.
 ARRIVAL_PATIENCE = 1.0
 
@@ -314,7 +315,7 @@ class GazeboJoints:
             joint.command: (joint.tie, parts) for joint in self.profile.joints
             if joint.command not in model.joints and (parts := self.profile.parts(model, joint))
         }  # fmt: skip
-        self._states = states
+        self._past = deque([states], maxlen=KEPT_STATES)
         self._drive = drive
         self._complain = complain
         self._rested = 0.0
@@ -333,6 +334,14 @@ class GazeboJoints:
     def positions(self) -> dict[str, float]:
         """The positions (m, rad) of the commanded joints, as they are."""
         return {name: self._commanded(name) for name in self.ranges}
+
+    def positions_at(self, stamp: int) -> dict[str, float]:
+        """Return the positions (m, rad) of the commanded joints at a time, in ns, of the last second, within their limits."""
+        states = min(self._past, key=lambda past: abs(past.stamp - stamp))
+        return {
+            name: min(max(self._commanded(name, states), limit.lower), limit.upper)
+            for name, limit in self.ranges.items()
+        }
 
     @property
     def joint_positions(self) -> dict[str, float]:
@@ -365,7 +374,7 @@ class GazeboJoints:
         """Let `duration` s of simulated time pass in Gazebo."""
         self._planned.step(duration)
         targets = self._planned.joint_positions
-        self._states = self._drive({name: targets[name] for name in sorted(self.movable)}, duration)
+        self._past.append(self._drive({name: targets[name] for name in sorted(self.movable)}, duration))
         self._notice_stragglers(duration)
 
     def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
@@ -383,8 +392,12 @@ class GazeboJoints:
                     "ago: something is in its way, or its controller does not lead it"
                 )
 
-    def _commanded(self, name: str) -> float:
-        positions = self._states.positions
+    @property
+    def _states(self) -> JointStates:
+        return self._past[-1]
+
+    def _commanded(self, name: str, states: JointStates | None = None) -> float:
+        positions = (states or self._states).positions
         tie, parts = self._ties.get(name, ("sum", (name,)))
         values = [positions.get(part, 0.0) for part in parts]
         return sum(values) if tie == "sum" else values[0]

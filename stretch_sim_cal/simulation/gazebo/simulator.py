@@ -25,7 +25,7 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP, gazebo_description, gazebo_world, ray_height
 from stretch_sim_cal.simulation.gazebo.processes import Installation, find_gazebo
-from stretch_sim_cal.simulation.gazebo.rays import cast_rays, grid_for
+from stretch_sim_cal.simulation.gazebo.rays import CastRays, cast_rays, grid_for
 from stretch_sim_cal.simulation.gazebo.running import NOT_CAST, Clouds, GazeboJoints, RunningWorld
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -36,13 +36,15 @@ FOLDER = "stretch_sim_cal_gazebo_"
 WARM_UP = 3.0
 STOW_TIME = 20.0
 LIDAR_NOTES = {
-    "cpu": "sees collision shapes, all of one reflectivity, and nobody walk",
-    "gpu": "sees visuals, all of one reflectivity, and nobody walk",
+    "cpu": "sees collision shapes, mirrors and glass as walls, and nobody walk",
+    "gpu": "sees visuals, mirrors and glass as walls, and nobody walk",
 }
 # rad: a cloud's directions are those that are expected of it.
 SAME_DIRECTION = np.deg2rad(0.01)
 # m: returns that are farther than this from what the embedded ray caster sees lie on something else.
 SAME_SURFACE = 0.1
+# m: a renderer's round shapes are up to 1.7 mm off.
+SAME_POINT = 0.005
 FEWEST_RETURNS = 100
 # Of a renderer's errors along the published directions, those along the texels' are a twentieth; of another renderer's not.
 BETTER = 0.5
@@ -145,9 +147,9 @@ class GazeboSimulator:
         # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave what is
         # too near recognisable.
         with self._world.spending("points of scans"):
-            cloud, rays, device = messages.packed_cloud(raw), self._rays[lidar], self._described.lidar(lidar)
-            points, cosines = rays.points(cloud), rays.incidence_cosines(cloud)
-            return published(device, tick, self.start_time(lidar, tick), points, cosines)
+            cloud = messages.packed_cloud(raw)
+            self._described.joints.place(self.joints.positions_at(cloud.stamp))
+            return measured(self._described, lidar, tick, self.start_time(lidar, tick), self._rays[lidar], cloud)
 
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, as `EmbeddedSimulator.ground_truth` does."""
@@ -235,7 +237,7 @@ class GazeboSimulator:
         if self.lidar == "gpu":
             ranges = rays.ranges(cloud)
             for kind in errors:
-                expected = self._described.distances(device, getattr(rays, kind)[0], rays.height)
+                expected, _, _ = self._described.along(device, getattr(rays, kind), rays.height)
                 with np.errstate(invalid="ignore"):
                     gaps = np.abs(ranges - expected)
                 near = gaps < SAME_SURFACE  # not of misses, nor beside an edge
@@ -280,9 +282,30 @@ def _check_rate(sensor: Sensor) -> None:
 ITERATIONS = 4
 
 
-def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray, cosines: np.ndarray) -> np.ndarray:
+def measured(
+    described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: messages.PackedCloud
+) -> np.ndarray:
+    """Return the points of `POINT_DTYPE` that the unit of one side publishes of a cloud of Gazebo's, begun at `start` in s.
+
+    Where they lie is Gazebo's; how the surface there stands and reflects, which Gazebo does not tell, is known from
+    `described`, its joints where they were. What is not found there (an edge, a thing of Gazebo's own) is taken to face the
+    lidar, as a surface of the sensor's reflectivity.
+    """
+    points = rays.points(cloud)
+    distances, normals, reflectivities = described.along(side, rays.directions, rays.height)
+    with np.errstate(invalid="ignore"):
+        same = np.abs(rays.ranges(cloud) - distances) < SAME_POINT
+    normals[~same] = np.nan
+    reflectivities = np.where(same, reflectivities, described.sensor.reflectivity).astype(np.float32)
+    return published(described.lidar(side), tick, start, points, normals, reflectivities)
+
+
+def published(
+    lidar: Lidar, tick: int, start: float, xyz: np.ndarray, normals: np.ndarray, reflectivities: np.ndarray | float
+) -> np.ndarray:
     """Return the points of `POINT_DTYPE` that a unit publishes of exact ones (N, 3), float32, in its own frame and in firing
-    order, those of misses not finite, hit at `cosines` (N,) of incidence. `start` is the time in s at which the scan begins."""
+    order, those of misses not finite, on surfaces of those unit normals (N, 3; NaN: facing the lidar) and reflectivities (N,).
+    `start` is the time in s at which the scan begins."""
     sensor, values, model = lidar.sensor, lidar.unit.values, lidar.model
     hit = np.isfinite(xyz).all(axis=1)
     points = np.where(hit[:, None], xyz, 1.0).astype(float)
@@ -299,6 +322,10 @@ def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray, cosines: n
         rotor = rotor - eccentric
         ways = points - turned(rotor, values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected)
     distances = np.linalg.norm(ways, axis=1)
+    # Of the ray that the unit sends out, from its turning optical centre: on the robot itself Gazebo's, from the axis, comes in
+    # by several degrees otherwise.
+    cosines = np.abs(np.einsum("ni,ni->n", normals, ways)) / distances
+    cosines = np.where(np.isfinite(cosines), cosines, 1.0).astype(np.float32)
     nominal = directions(
         np.arcsin(np.clip(ways[:, 2] / distances, -1.0, 1.0)) - values[model.of_kind("channel_elevation")][channels],
         np.arctan2(ways[:, 1], ways[:, 0]) - turn - eccentric,
@@ -307,8 +334,6 @@ def published(lidar: Lidar, tick: int, start: float, xyz: np.ndarray, cosines: n
     # What is too near for Gazebo's own origin blocks the ray without a return, wherever the unit's begins.
     near = np.linalg.norm(points - [0.0, 0.0, ray_height(sensor)], axis=1) < sensor.range_min
     distances = np.where(hit & ~near, distances, np.inf).astype(np.float32)
-    result, _ = lidar.measure(
-        Rays(tick, None, nominal, nominal, centres), Echoes(distances, cosines, sensor.reflectivity)
-    )
+    result, _ = lidar.measure(Rays(tick, None, nominal, nominal, centres), Echoes(distances, cosines, reflectivities))
     result["timestamp"] += start - lidar.start_time(tick)
     return result
