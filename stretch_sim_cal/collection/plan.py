@@ -1,13 +1,14 @@
 """Which arm poses a collection visits, in which order and on which paths, so that nothing touches anything.
 
 Free of ROS. A pose holds the values (m, rad) of the planned joints of the robot's profile, the joints of a dataset; of the
-Stretch (lift, arm, wrist_yaw, wrist_pitch, wrist_roll). The robot moves one joint at a time: where it is on the way then does not depend on how its joints' speeds compare, and what was
-checked is what is driven.
+Stretch (lift, arm, wrist_yaw, wrist_pitch, wrist_roll). The robot moves one joint at a time: its path then does not depend
+on the ratio of its joints' speeds, and is the one that was checked.
 
 The grid's free poses are the nodes of a graph, moves of one joint between neighbours its edges. Poses that are not
 free, or that no free path leads to, are skipped and listed. The tour goes from pose to the nearest one not yet visited.
 """
 
+import functools
 import heapq
 import itertools
 import math
@@ -97,7 +98,7 @@ def plan_collection(
             f"the robot's model says that parts touch where the arm is now ({describe(start, profile)}): {explain(start)}; "
             "move the arm to a free pose (for example /home_the_robot) and try again"
         )
-    graph = _Graph(grids, speeds, _cached(is_free), margin, profile)
+    graph = _Graph(grids, speeds, functools.cache(is_free), margin, profile)
     plan = Plan(start)
     wanted = set()
     for node in graph.nodes():
@@ -110,7 +111,7 @@ def plan_collection(
             plan.skipped.append(Skipped(pose, explain(pose)))
     if not wanted:
         return plan
-    leaving = _cached(lambda pose: not is_touching(pose)) if cramped else graph.pose_is_free
+    leaving = functools.cache(lambda pose: not is_touching(pose)) if cramped else graph.pose_is_free
     entry = _entry(start, graph, leaving)
     if entry is None:
         raise Refused(
@@ -256,14 +257,3 @@ def _merged(poses: Sequence[Pose]) -> list[Pose]:
 def _same_direction(a: Pose, b: Pose, c: Pose) -> bool:
     first, second = np.sign(np.subtract(b, a)), np.sign(np.subtract(c, b))
     return bool(np.array_equal(first, second) and np.count_nonzero(first) == 1)
-
-
-def _cached(is_free: IsFree) -> IsFree:
-    known: dict[Pose, bool] = {}
-
-    def answer(pose: Pose) -> bool:
-        if pose not in known:
-            known[pose] = is_free(pose)
-        return known[pose]
-
-    return answer

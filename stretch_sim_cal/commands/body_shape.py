@@ -1,35 +1,38 @@
-"""What `fit_body_shape_model` does: fits the body shape to a collected dataset, writes the model file and a
-picture, and reports."""
+"""`fit_body_shape_model`: fits the body shape to a collected dataset, writes the model file and a picture, and reports."""
 
 import argparse
 import dataclasses
 import datetime
-import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.grid import BodyJoints, PoseEvidence
+from stretch_sim_cal.calibration.body.grid import BodyJoints, OutlinesAt, PoseEvidence
 from stretch_sim_cal.calibration.body.model import (
     PUBLISHED_AXES,
     BodyShapeModel,
     default_file_name,
+    description_hash,
     save_body_shape_model,
 )
+from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
 from stretch_sim_cal.calibration.body.settings import FIT, FitSettings, find_settings, fit_settings
 from stretch_sim_cal.calibration.body.shape import BodyShapeFit, fit_body_shape
 from stretch_sim_cal.commands.fk import is_own
-from stretch_sim_cal.commands.robot_body import RobotBody
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.dataset import Dataset, Sample, read_dataset
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.profile import RobotProfile, profile_called
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.surfaces import outline_surfaces
 
 ARRIVED = (0.01, 0.05)  # m, rad: of joints that move in m, and of any other
 BODY, SHAPE, RETURNS, STRANGER = "#9aa7b5", "#1f5fbf", "#2b2b2b", "#d62728"
@@ -76,6 +79,86 @@ def run(args: argparse.Namespace) -> int:
         plot_body_shapes(args.plot, model, evidence, seen)
     report(args, path, out, dataset, fit, seen, warnings)
     return 0
+
+
+class RobotBody:
+    """A robot's surfaces and kinematics, seen from base_footprint.
+
+    `footprint_from_base_link` is the calibrated transform of the recording; without it the description's own is used.
+    Raises `InputError` for a description that is not of the `profile`'s robot (by default the Stretch), or whose meshes
+    cannot be read.
+    """
+
+    def __init__(
+        self, model: RobotModel, footprint_from_base_link: np.ndarray | None = None, profile: RobotProfile | None = None
+    ):
+        self.profile = profile = profile or stretch_profile()
+        limits, frames = profile.commanded_limits(model), (profile.base_frame, profile.footprint_frame)
+        missing = [link for link in frames if link not in model.links]
+        missing += ["lidars"] if len(profile.lidar_links(model)) < 2 else []
+        missing += [name for name in profile.commands.values() if name not in limits]
+        if missing:
+            raise InputError(
+                f"robot '{model.name}': has no {', '.join(missing)}; a {profile.name}'s description is needed"
+            )
+        self.model = model
+        self._base = profile.base_frame
+        self.limits = {joint: limits[name] for joint, name in profile.commands.items()}
+        self.outline = {
+            link: LinkSurface.of(surface.vertices, surface.faces)
+            for link, surface in outline_surfaces(model, profile).items()
+            if len(surface.faces)
+        }
+        """What counts as the body, by link."""
+        unseen = {link for lidar in profile.lidars.values() for link in lidar.unseen}
+        self.surfaces = {link: surface for link, surface in self.outline.items() if link not in unseen}
+        """What the lidars see of it: all but themselves."""
+        at_zero = link_transforms(model, {})
+        if footprint_from_base_link is None:
+            footprint_from_base_link = inverse(at_zero[profile.footprint_frame]) @ at_zero[self._base]
+        self.footprint_from_base_link = footprint_from_base_link
+        base = inverse(at_zero[self._base])
+        self.lidars = np.array(
+            [(footprint_from_base_link @ base @ at_zero[link])[:3, 3] for link in profile.lidar_links(model)]
+        )
+        """The lidars' places (L, 3) in base_footprint as the description has them, left first."""
+        self.hash = description_hash(model, self.outline, profile)
+
+    def transforms(self, positions: Mapping[str, float | np.ndarray]) -> dict[str, np.ndarray]:
+        """Return footprint_from_link (..., 4, 4) of every link with a surface; positions are by description name."""
+        known = {name: value for name, value in positions.items() if name in self.model.joints}
+        frames = link_transforms(self.model, known, [*self.outline, self._base])
+        footprint_from_root = self.footprint_from_base_link @ inverse(frames[self._base])
+        return {link: footprint_from_root @ frames[link] for link in self.outline}
+
+    def positions(self, sample: Sample, values: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Return joint positions by description name: all measured ones of a sample, and `values` (of the planned joints), which
+        by default are the measured ones of the sample."""
+        if values is None and sample.joints:
+            return dict(sample.joints)
+        values = sample.actual if values is None else values
+        return dict(sample.joints) | self.profile.joint_positions(
+            self.model, {name: values[joint] for joint, name in self.profile.commands.items()}
+        )
+
+    def outside_limits(self, values: Mapping[str, float], tolerance: float = 1e-3) -> list[str]:
+        """Return, as text, which of the values of the planned joints are outside the description's limits."""
+        return [
+            f"{joint} {values[joint]:.3f} is not in [{limit.lower:.3f}, {limit.upper:.3f}]"
+            for joint, limit in self.limits.items()
+            if not limit.lower - tolerance <= values[joint] <= limit.upper + tolerance
+        ]
+
+    def outlines_at(self, robot: RobotOutline | SeenRobot, others: Mapping[str, float]) -> OutlinesAt:
+        """Return the function that `fit_body_shape` asks for outlines; `others` are positions of all other joints."""
+
+        def outlines(sets: Sequence[np.ndarray]) -> list[np.ndarray]:
+            poses = np.concatenate(sets)
+            commanded = dict(zip(self.profile.commands.values(), poses.T, strict=True))
+            frames = self.transforms(dict(others) | self.profile.joint_positions(self.model, commanded))
+            return robot.hulls(frames, [len(part) for part in sets])
+
+        return outlines
 
 
 def pose_returns(dataset: Dataset, body: RobotBody) -> list[PoseReturns]:
@@ -135,7 +218,7 @@ def check_enclosed(fit: BodyShapeFit) -> None:
     if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
         raise Refused(
             f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
-            "interpolated shape; collect more values of {' and '.join(fit.model.axes)}, or fit another shape; nothing was written"
+            f"interpolated shape; collect more values of {' and '.join(fit.model.axes)}, or fit another shape; nothing was written"
         )
 
 
@@ -203,10 +286,7 @@ def plot_body_shapes(
 ) -> None:
     """Write a PNG: columns are arm extensions, rows wrist yaws; in each the enclosed outlines of all samples there,
     the hull of the returns from the robot, returns that are not of it, and the shape with what sticks out of it."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from stretch_sim_cal.harness.report import as_png, plt  # takes half a second
 
     first, second = [*model.axes, "", ""][:2]
     extensions = _some(sorted({e.commanded.get(first, 0.0) for e in evidence}), MOST_COLUMNS)
@@ -242,10 +322,8 @@ def plot_body_shapes(
     figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=8, frameon=False)
     figure.suptitle(f"{model.shape_fitting_method}, base_footprint", fontsize=10)
     figure.tight_layout(rect=(0, 0.3 / figure.get_figheight(), 1, 1))
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110)
-    plt.close(figure)
-    write_atomic(path, lambda file: file.write(stream.getvalue()))
+    picture = as_png(figure)
+    write_atomic(path, lambda file: file.write(picture))
 
 
 def _pose(axis, shape, evidence, seen, chosen) -> None:

@@ -5,6 +5,7 @@ import datetime
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import values_file
@@ -112,8 +113,6 @@ def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:
 
 def _description_with(joints: list[JointOrigin], model: str | None) -> str:
     """Return the description's URDF text with the origins of the joints replaced."""
-    from xml.etree import ElementTree
-
     text = nominal_description() if is_own(model) else load_urdf_text(model)
     root = parse_xml(text, model or "the vendor's description")
     by_name = {joint.name: joint for joint in joints}

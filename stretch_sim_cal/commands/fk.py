@@ -7,6 +7,17 @@ import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, to_xyz_quaternion, to_xyz_rpy
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import near
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.urdf import mesh_packages
+
 EXAMPLE = "stretch-sim-cal fk stretch4 --joint lift_joint=0.6 arm_joint=0.2 --frame grasp_center_link"
 OWN_MODEL = "stretch4"
 
@@ -49,11 +60,6 @@ def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
 
 def load(args: argparse.Namespace):
     """Return the robot model that the arguments name. Raises `InputError`."""
-    from stretch_sim_cal.errors import InputError
-    from stretch_sim_cal.robot.description import load_model
-    from stretch_sim_cal.robot.stretch import nominal_description
-    from stretch_sim_cal.robot.urdf import mesh_packages
-
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if is_own(args.model):
         if set(arguments) - {"tool"}:
@@ -72,8 +78,6 @@ def is_own(model: str | Path | None) -> bool:
 
 def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
     """Return the folders of packages of meshes. Raises `InputError` for a folder that is not there, or that nothing reads."""
-    from stretch_sim_cal.errors import InputError
-
     folders = assignments(args.package, "--package")
     for name, folder in folders.items():
         if not Path(folder).expanduser().is_dir():
@@ -85,9 +89,6 @@ def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
 
 def check_packages(named: Iterable[str], used: Collection[str]) -> None:
     """Raise `InputError` if `--package` names a package that none of the meshes lies in; `used` are the meshes' packages."""
-    from stretch_sim_cal.errors import InputError
-    from stretch_sim_cal.robot.model import near
-
     for name in named:
         if name not in used:
             raise InputError(f"--package {name}: no mesh is in package://{name}{near(name, used)}")
@@ -98,8 +99,6 @@ def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
 
     Raises `InputError` for another count and for what is no finite number; angles in deg are written with 'deg'.
     """
-    from stretch_sim_cal.errors import InputError
-
     words = text.split()
     try:
         values = [math.radians(float(word[:-3])) if word.endswith("deg") else float(word) for word in words]
@@ -117,8 +116,6 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
 
     A position beyond the joint's limits is used, and said on stderr. Raises `InputError` for what is no number.
     """
-    from stretch_sim_cal.robot.profile import stretch_profile
-
     commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
     positions = stretch_profile().joint_positions(model, commanded)
     for name, value in positions.items():
@@ -130,8 +127,6 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
 
 def assignments(words: list[str], option: str) -> dict[str, str]:
     """Return NAME=VALUE words as a mapping. Raises `InputError` for others, and for a name given twice."""
-    from stretch_sim_cal.errors import InputError
-
     result: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -145,8 +140,6 @@ def assignments(words: list[str], option: str) -> dict[str, str]:
 
 def _number(name: str, text: str) -> float | list[float]:
     """Return a number, or the numbers of a joint with several degrees of freedom, written with commas."""
-    from stretch_sim_cal.errors import InputError
-
     values = []
     for word in text.split(","):
         degrees = word.endswith("deg")
@@ -160,11 +153,6 @@ def _number(name: str, text: str) -> float | list[float]:
 
 def run(args: argparse.Namespace) -> int:
     """Print the frame's pose."""
-    import numpy as np
-
-    from stretch_sim_cal.errors import InputError
-    from stretch_sim_cal.geometry.transforms import to_xyz_quaternion, to_xyz_rpy
-    from stretch_sim_cal.robot.kinematics import link_transform
 
     if args.root is not None and args.relative_to is not None:
         raise InputError(
@@ -192,8 +180,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _root_pose(text: str):
     """Return world_from_root (4, 4) of `--root`: six numbers, or on a floor three."""
-    from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-
     values = numbers("--root", text, {6: "x y z roll pitch yaw", 3: "x y angle"})
     if len(values) == 3:
         x, y, angle = values

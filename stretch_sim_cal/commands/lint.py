@@ -3,17 +3,21 @@
 import argparse
 import json
 
-from stretch_sim_cal.commands.fk import add_model_arguments, load
+from stretch_sim_cal.commands.fk import add_model_arguments, assignments, is_own, load, mesh_folders
+from stretch_sim_cal.conventions import PROFILES, profile_named
+from stretch_sim_cal.conventions.normal_form import read_description
+from stretch_sim_cal.conventions.profile import INFO, LEVELS, has_errors, lint
+from stretch_sim_cal.conventions.tools import tool_findings
+from stretch_sim_cal.errors import InputError
 
 EXAMPLE = "stretch-sim-cal lint robot.urdf.xacro --profile stretch"
-PROFILE_NAMES = ("stretch", "rep199", "icub")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_model_arguments(parser)
     parser.add_argument("--profile", default="stretch", metavar="NAME",
-                        help=f"the convention: {', '.join(PROFILE_NAMES)} (default: stretch)")  # fmt: skip
+                        help=f"the convention: {', '.join(PROFILES)} (default: stretch)")  # fmt: skip
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
                         help="a robot, or a tool by itself, as it hangs on the Stretch's wrist (default: robot)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="leave infos (listed exceptions, hints) out of the text")
@@ -22,9 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings. The exit code is 0 without errors, 1 with."""
-    from stretch_sim_cal.conventions import profile_named
-    from stretch_sim_cal.conventions.profile import INFO, LEVELS, has_errors, lint
-
     profile = profile_named(args.profile)
     findings = _of_tool(args) if args.kind == "tool" else lint(load(args), profile)
     if args.json:
@@ -41,11 +42,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_tool(args: argparse.Namespace) -> list:
-    from stretch_sim_cal.commands.fk import assignments, is_own, mesh_folders
-    from stretch_sim_cal.conventions.normal_form import read_description
-    from stretch_sim_cal.conventions.tools import tool_findings
-    from stretch_sim_cal.errors import InputError
-
     if args.profile != "stretch" or is_own(args.model):
         raise InputError("--as tool: is for the URDF of a tool, and --profile stretch")
     return tool_findings(read_description(args.model, assignments(args.arg, "--arg"), mesh_folders(args)))

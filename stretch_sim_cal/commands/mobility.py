@@ -6,6 +6,9 @@ from pathlib import Path
 
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.fk import OWN_MODEL, add_model_arguments, load
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import configuration_space
+from stretch_sim_cal.studies.mobility import is_tree_file, load_mechanism, mechanism_of, mobility
 
 EXAMPLE = "stretch-sim-cal mobility linkage.sdf"
 
@@ -26,10 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the mobility, how it was found, and the configuration space of a robot."""
-    from stretch_sim_cal.robot.description import load_model
-    from stretch_sim_cal.robot.kinematics import configuration_space
-    from stretch_sim_cal.studies.mobility import is_tree_file, load_mechanism, mechanism_of, mobility
-
     variables, dimension = None, "spatial"
     if args.model == OWN_MODEL or is_tree_file(Path(args.model)):
         model, base = load(args), args.base or "fixed"

@@ -13,7 +13,15 @@ from stretch_sim_cal.commands.fk import (
     mesh_folders,
     numbers,
 )
-from stretch_sim_cal.commands.lint import PROFILE_NAMES
+from stretch_sim_cal.conventions import PROFILES
+from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
+from stretch_sim_cal.conventions.normalized_files import NO_TOOL, tool_in, write
+from stretch_sim_cal.conventions.profile import ERROR, WARNING
+from stretch_sim_cal.conventions.rewrite import OTHER
+from stretch_sim_cal.conventions.tools import normal_tool, write_tool
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.stretch import nominal_description
 
 EXAMPLE = "stretch-sim-cal normalize cad_export.urdf --out normalized"
 POSES = ("base", "flange", "tool0")
@@ -25,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR",
                         help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
     parser.add_argument("--profile", default="stretch", metavar="NAME",
-                        help=f"the convention: {', '.join(PROFILE_NAMES)} (default: stretch)")  # fmt: skip
+                        help=f"the convention: {', '.join(PROFILES)} (default: stretch)")  # fmt: skip
     parser.add_argument("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
                         help="names of links or joints that nothing in the model tells")  # fmt: skip
     parser.add_argument("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
@@ -43,12 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files. The exit code is 1 if Rule 0 would break (nothing is written), or rules stay broken."""
-    from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
-    from stretch_sim_cal.conventions.normalized_files import NO_TOOL, tool_in, write
-    from stretch_sim_cal.conventions.profile import ERROR
-    from stretch_sim_cal.errors import InputError
-    from stretch_sim_cal.robot.stretch import nominal_description
-
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if args.kind == "tool":
         return _normalize_tool(args, arguments, packages)
@@ -77,23 +79,15 @@ def run(args: argparse.Namespace) -> int:
     )
     normal = normalized(given, options)
     files, departure = write(normal, args.out, tool)
-    left = [finding for finding in normal.remaining if finding.level == ERROR]
-    if args.json:
-        print(json.dumps(_answer(args, normal, files, departure), indent=1))
-    else:
-        print("\n".join([*_lines(normal, departure), *(f"wrote {file}" for file in files)]))
-        if left:
-            counted = "1 rule is" if len(left) == 1 else f"{len(left)} rules are"
-            print(f"{counted} left to be settled by hand, see {files[-1]}")
-    return 1 if left else 0
+
+    def explain(left: list) -> list[str]:
+        counted = "1 rule is" if len(left) == 1 else f"{len(left)} rules are"
+        return [f"{counted} left to be settled by hand, see {files[-1]}"] if left else []
+
+    return _conclude(args, normal, normal.remaining, files, departure, explain)
 
 
 def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -> int:
-    from stretch_sim_cal.conventions.normal_form import Options, read_description
-    from stretch_sim_cal.conventions.profile import ERROR
-    from stretch_sim_cal.conventions.tools import normal_tool, write_tool
-    from stretch_sim_cal.errors import InputError
-
     if args.profile != "stretch" or args.tool is not None or args.number_links or is_own(args.model):
         raise InputError(
             "--as tool: is for the URDF of a tool, --profile stretch, and without --tool or --number-links"
@@ -103,25 +97,23 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
     tool = normal_tool(given, Options("stretch", assignments(args.rename, "--rename"), _zeros(args.zero)))
     file = args.out / f"{Path(args.model).name.split('.')[0]}.urdf"
     departure = write_tool(tool, file)
-    left = [finding for finding in tool.remaining if finding.level == ERROR]
+    return _conclude(
+        args, tool.normal, tool.remaining, [file], departure,
+        lambda left: [f"left: {each.rule} {each.name}: {each.message}; {each.fix}" for each in left],
+    )  # fmt: skip
+
+
+def _conclude(args: argparse.Namespace, normal, remaining, files: list[Path], departure: float, explain) -> int:
+    """Print what was done, and return 1 if rules stay broken; `explain` gives the lines about these findings."""
+    left = [finding for finding in remaining if finding.level == ERROR]
     if args.json:
-        print(
-            json.dumps(
-                _answer(args, tool.normal, [file], departure)
-                | {"findings": [each.as_dict() for each in tool.remaining]},
-                indent=1,
-            )
-        )
+        print(json.dumps(_answer(args, normal, remaining, files, departure), indent=1))
     else:
-        print("\n".join([*_lines(tool.normal, departure), f"wrote {file}"]))
-        for each in left:
-            print(f"left: {each.rule} {each.name}: {each.message}; {each.fix}")
+        print("\n".join([*_lines(normal, departure), *(f"wrote {file}" for file in files), *explain(left)]))
     return 1 if left else 0
 
 
 def _zeros(words: list[str]) -> dict[str, float]:
-    from stretch_sim_cal.errors import InputError
-
     result = {}
     for name, text in assignments(words, "--zero").items():
         try:
@@ -132,8 +124,6 @@ def _zeros(words: list[str]) -> dict[str, float]:
 
 
 def _pose(role: str, text: str):
-    from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-
     values = numbers(f"--{role}", text, {6: "six numbers x y z roll pitch yaw"})
     return from_xyz_rpy(values[:3], values[3:])
 
@@ -143,7 +133,7 @@ def _renamed(normal) -> dict[str, str]:
     return {old: new for old, new in names.items() if old != new}
 
 
-def _answer(args: argparse.Namespace, normal, files: list[Path], departure: float) -> dict:
+def _answer(args: argparse.Namespace, normal, remaining, files: list[Path], departure: float) -> dict:
     return {
         "profile": normal.profile,
         "model": args.model,
@@ -157,14 +147,11 @@ def _answer(args: argparse.Namespace, normal, files: list[Path], departure: floa
             for old, mapping in normal.joints.items()
         },
         "added": {frame.link: frame.reason for frame in normal.added},
-        "findings": [finding.as_dict() for finding in normal.remaining],
+        "findings": [finding.as_dict() for finding in remaining],
     }
 
 
 def _lines(normal, departure: float) -> list[str]:
-    from stretch_sim_cal.conventions.profile import WARNING
-    from stretch_sim_cal.conventions.rewrite import OTHER
-
     lines = []
     if normal.unchanged:
         lines.append("nothing had to be changed")

@@ -4,12 +4,27 @@
 import argparse
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
+from stretch_sim_cal import files
+from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
 from stretch_sim_cal.commands import calibrate_robot
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.commands.fk import assignments
+from stretch_sim_cal.conventions import PROFILES
+from stretch_sim_cal.conventions.normal_form import read_description
+from stretch_sim_cal.conventions.profile import ERROR, lint
+from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.files import yaml_text
+from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.collision import SelfCollision
+from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
+from stretch_sim_cal.robot.surfaces import link_surfaces
 
 EXAMPLE = "stretch-sim-cal robot init my_robot.urdf --out my_robot.yaml"
 LIDAR_WORDS = ("lidar", "laser", "velodyne", "ouster", "hesai", "scan")
@@ -25,7 +40,6 @@ WITH_ROOM = 60  # of them, from which that of the plans is taken
 TRIED = 300  # random poses, of which the one with the smallest outline is the stowed one
 SPEED = {True: 0.10, False: 0.5}  # m/s, rad/s: far below what joints can do
 FOLLOWED_FROM = 0.15  # m that the outline has to change by along a joint for the shape to follow it
-CONVENTION_RULES = ("stretch", "rep199", "icub")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,11 +88,6 @@ class Guess:
 def init_profile(args: argparse.Namespace) -> int:
     """Write the profile and say what was found and what is open. The exit code is 1 if it cannot be used before something is
     filled in by hand."""
-    import os
-
-    from stretch_sim_cal import files
-    from stretch_sim_cal.commands.fk import assignments
-    from stretch_sim_cal.conventions.normal_form import read_description
 
     packages, arguments = assignments(args.package, "--package"), assignments(args.arg, "--arg")
     for name, folder in packages.items():
@@ -110,9 +119,6 @@ def init_profile(args: argparse.Namespace) -> int:
 
 def _problem(out: Path) -> str:
     """Return why the profile that was written cannot be used yet, "" if it can."""
-    from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
-    from stretch_sim_cal.errors import Refused
-
     try:
         spawned_robot(named_robot(out))
     except (InputError, Refused) as error:
@@ -122,8 +128,6 @@ def _problem(out: Path) -> str:
 
 def _text(guess: Guess) -> str:
     """Return the profile's text: what is open as comments above it."""
-    from stretch_sim_cal.files import yaml_text
-
     lines = ["# Written by stretch-sim-cal robot init; keys: docs/your_own_robot.md."]
     lines += [f"# OPEN: {line}" for line in guess.open]
     return "\n".join(lines) + "\n" + yaml_text(guess.data)
@@ -165,23 +169,16 @@ def guess_profile(given, left: str | None = None, right: str | None = None, sens
 
 
 def _convention(model, guess: Guess) -> str:
-    from stretch_sim_cal.conventions import profile_named
-    from stretch_sim_cal.conventions.profile import ERROR, lint
-
-    kept = [
-        name for name in CONVENTION_RULES if not any(each.level == ERROR for each in lint(model, profile_named(name)))
-    ]
-    if kept:
-        guess.found.append(f"convention: {kept[0]} is kept")
-        return kept[0]
+    for name, convention in PROFILES.items():
+        if not any(finding.level == ERROR for finding in lint(model, convention)):
+            guess.found.append(f"convention: {name} is kept")
+            return name
     guess.open.append("convention: it keeps none (stretch-sim-cal lint says where); it is spawned as it is")
     return "none"
 
 
 def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> tuple[str, str]:
     """Return the frames of both lidars, left (or front) first."""
-    from stretch_sim_cal.robot.kinematics import link_transforms
-
     if left is not None and right is not None:
         return model.checked_link(left), model.checked_link(right)
     by_sensor = [
@@ -283,9 +280,6 @@ def _named(joint, data: dict) -> str:
 
 def _telescopes(model, arm: Sequence) -> list[list]:
     """Return the runs of two and more prismatic joints along one direction, each on the next, with equal ranges."""
-    import numpy as np
-
-    from stretch_sim_cal.robot.kinematics import link_transforms
 
     frames = link_transforms(model, {}, [joint.child for joint in arm])
     found: list[list] = []
@@ -310,11 +304,6 @@ def _arm(model, joints: Sequence) -> list:
 
 def _reach(model, joint) -> float:
     """Return how far (m) the joint moves a part at most: over its range, or as it turns it."""
-    import numpy as np
-
-    from stretch_sim_cal.geometry.transforms import apply, inverse
-    from stretch_sim_cal.robot.kinematics import link_transforms
-    from stretch_sim_cal.robot.surfaces import link_surfaces
 
     if joint.type == "prismatic":
         return joint.limit.upper - joint.limit.lower
@@ -332,13 +321,6 @@ def _reach(model, joint) -> float:
 
 def _poses(model, arm: Sequence, order: Sequence[str], guess: Guess) -> None:
     """Add which joints the shape follows, the stowed pose, and plans; `order` are the arm's joints as the profile names them."""
-    import numpy as np
-
-    from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
-    from stretch_sim_cal.geometry.transforms import inverse
-    from stretch_sim_cal.robot.collision import SelfCollision
-    from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-    from stretch_sim_cal.robot.surfaces import link_surfaces
 
     footprint = guess.data["footprint_frame"]
     still = {

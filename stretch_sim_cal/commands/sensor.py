@@ -5,9 +5,17 @@ import json
 import sys
 from pathlib import Path
 
+from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
+from stretch_sim_cal.calibration.identification import MIN_FRAMES, Standing, identify
 from stretch_sim_cal.command import warn
-from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source
+from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording.clouds import scan_from_message
+from stretch_sim_cal.recording.rosbag import Recording
+from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.signature import known_sensors, sync_line
 
 EXAMPLE = "stretch-sim-cal sensor facing_north facing_east --sensor jt128 --out units"
 DEFAULT_SAMPLES = 20
@@ -33,18 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Identify, write unit files and report, and return 0. Raises `Refused` (exit code 1) where the recordings do not support
+    """Identify, write unit files and report, and return 0. Raises `Refused` (exit code 1) if the recordings do not support
     it; nothing is written then."""
-    from stretch_sim_cal.calibration.identification import MIN_FRAMES, identify
-    from stretch_sim_cal.geometry.transforms import SIDES
     from stretch_sim_cal.harness.sensor_report import found_lines, found_numbers, write_sensor_report
-    from stretch_sim_cal.sensor.sensor import load_sensor
-    from stretch_sim_cal.sensor.signature import known_sensors, sync_line
 
     if args.num_samples < MIN_FRAMES:
         raise InputError(f"--num-samples: is {args.num_samples}, at least {MIN_FRAMES} are needed")
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"{args.out}: is a file, --out is the folder for two unit files and a report")
+    with_defaults(args)
     candidates = [load_sensor(args.sensor)] if args.sensor else known_sensors()
     standings, initial = [], None
     for path in args.recording:
@@ -72,12 +77,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _standing(path: Path, args: argparse.Namespace, candidates):
     """Return what a recording holds for the identification, and the first guess of right_to_left."""
-    from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-    from stretch_sim_cal.calibration.identification import Standing
-    from stretch_sim_cal.recording.clouds import scan_from_message
-    from stretch_sim_cal.recording.rosbag import Recording
-    from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
-
     topics = {"left": args.left_topic, "right": args.right_topic}
     with Recording(path) as recording:
         found = recorded_signatures(recording, topics, args.num_samples, candidates)
@@ -103,8 +102,6 @@ def _standing(path: Path, args: argparse.Namespace, candidates):
 
 def _agree(standings, paths: list[Path]) -> None:
     """Raise `InputError` where recordings are not of the same lidars behind the same driver."""
-    from stretch_sim_cal.geometry.transforms import SIDES
-
     for standing, path in zip(standings[1:], paths[1:], strict=True):
         for side, (one, other) in zip(
             SIDES, zip(standings[0].signatures, standing.signatures, strict=True), strict=False

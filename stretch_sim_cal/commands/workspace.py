@@ -6,8 +6,16 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
+from scipy.spatial.transform import Rotation
+
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.fk import add_joint_argument, add_model_arguments, joint_values, load, numbers
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.robot.collision import SelfCollision
+from stretch_sim_cal.studies.orientations import orientations
+from stretch_sim_cal.studies.workspace import FORMATS, workspace, write_workspace_plot
 
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
 MARGIN = 0.01
@@ -61,10 +69,6 @@ def run(args: argparse.Namespace) -> int:
     """Sample the workspace, print its summary, and write what was asked for."""
     from tqdm import tqdm
 
-    from stretch_sim_cal.errors import InputError
-    from stretch_sim_cal.robot.collision import SelfCollision
-    from stretch_sim_cal.studies.workspace import FORMATS, workspace, write_workspace_plot
-
     if args.points and args.points.suffix not in (".csv", ".npz"):
         raise InputError(f"{args.points}: points are written as .csv or .npz")
     if args.plot and args.plot.suffix.lower() not in FORMATS:
@@ -107,8 +111,6 @@ def _orientations(model, point, held, collision, args: argparse.Namespace) -> in
     """Print the orientations that are possible at a point. The exit code is 1 if it is out of reach."""
     from tqdm import tqdm
 
-    from stretch_sim_cal.studies.orientations import orientations
-
     samples = args.samples or STARTS
     with tqdm(desc="sampling", total=samples, unit="starts", delay=2, leave=False, file=sys.stderr) as bar:
         found = orientations(model, args.frame, point, args.relative_to, held, samples, collision, args.seed,
@@ -138,9 +140,6 @@ def _orientations(model, point, held, collision, args: argparse.Namespace) -> in
 
 
 def _print_orientations(found, collision, args: argparse.Namespace) -> None:
-    import numpy as np
-    from scipy.spatial.transform import Rotation
-
     where = " ".join(f"{value:g}" for value in found.point)
     if not len(found.quaternions):
         why = "without a collision" if collision is not None and found.distance < 1e-3 else (
@@ -211,9 +210,6 @@ def _print(summary: dict, args: argparse.Namespace) -> None:
 
 def _write_points(path: Path, main: dict, columns: tuple[str, ...], reached) -> None:
     """Write points or quaternions (by their name in an .npz), and the configurations that have them."""
-    import numpy as np
-
-    from stretch_sim_cal.files import write_atomic
 
     names = [variable.name for variable in reached.variables]
     if path.suffix == ".npz":

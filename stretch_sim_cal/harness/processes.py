@@ -129,8 +129,7 @@ def simulator_with(simulator: str, *arguments: str) -> Process:
 def calibration_processes(scenario: Scenario, files: RunFiles) -> list[Process]:
     """Return the processes of a run's stages: a few clouds for the report, then the calibration nodes."""
     robot = scenario.simulation.robot_keys.get("robot")
-    parameters = _ros(use_sim_time=True, robot=robot, num_samples=3)
-    capture = Process("capture", "ros_capture_clouds", (str(files.clouds), *parameters))
+    capture = _node("capture", "ros_capture_clouds", str(files.clouds), use_sim_time=True, robot=robot, num_samples=3)
     return [capture, *calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor), robot=robot)]
 
 
@@ -147,73 +146,66 @@ def calibration_nodes(
     They are the same in simulation and on the robot; there, time is not simulated.
     """
     processes = []
-    time = {"use_sim_time": use_sim_time, "robot": robot}
-    lidars = {"sensor": sensor}
+    common = {"use_sim_time": use_sim_time, "robot": robot}
     for stage, name, executable in (
         ("alignment", "align", "ros_align_dual_lidar"),
         ("floor", "floor", "ros_find_floor_calibration"),
     ):
         if stage in stages:
-            options = stages[stage]
-            parameters = _ros(**time, **lidars, num_samples=options["num_samples"], method=options["method"])
-            processes.append(Process(name, executable, parameters, stage=stage))
+            processes.append(_node(name, executable, stage=stage, **common, sensor=sensor, **stages[stage]))
     if "mounts" in stages or "body_shape" in stages:
         processes.append(broadcast_process(use_sim_time, robot))
     if "mounts" in stages:
-        options = stages["mounts"]
-        parameters = _ros(**time, **lidars, **options)
-        arguments = (str(files.mounts_dataset), "--yes", *parameters)
-        processes.append(Process("mounts", "ros_calibrate_lidar_mounts", arguments, stage="mounts"))
+        arguments = ("ros_calibrate_lidar_mounts", str(files.mounts_dataset), "--yes")
+        processes.append(_node("mounts", *arguments, stage="mounts", **common, sensor=sensor, **stages["mounts"]))
     if "body_shape" in stages:
-        options = stages["body_shape"]
-        collecting = {name: value for name, value in options.items() if name not in ("plan", "fit_method")}
-        processes += [
-            Process(
-                "collect", "ros_collect_body_shape_data",
-                (str(files.dataset), "--plan", str(options["plan"]), "--yes", *_ros(**time, **collecting)),
-                stage="body_shape",
-            ),
-            Process(
-                "fit", "fit_body_shape_model",
-                (
-                    str(files.dataset), "--fit-method", options["fit_method"], "--out", str(files.body_shape_model),
-                    *(() if robot is None else ("--robot", robot)),
-                ),
-                stage="body_shape",
-            ),
-        ]  # fmt: skip
+        collecting = dict(stages["body_shape"])
+        plan, fit_method = collecting.pop("plan"), collecting.pop("fit_method")
+        arguments = ("ros_collect_body_shape_data", str(files.dataset), "--plan", str(plan), "--yes")
+        processes.append(_node("collect", *arguments, stage="body_shape", **common, **collecting))
+        fit = [str(files.dataset), "--fit-method", fit_method, "--out", str(files.body_shape_model)]
+        fit += [] if robot is None else ["--robot", robot]
+        processes.append(Process("fit", "fit_body_shape_model", tuple(fit), stage="body_shape"))
     return processes
 
 
 def broadcast_process(use_sim_time: bool = True, robot: str | None = None) -> Process:
     """Return the node that publishes the calibrated frames, as long as it is wanted."""
-    parameters = _ros(use_sim_time=use_sim_time, robot=robot)
-    return Process("broadcast", "ros_broadcast_calibration", parameters, ready_line=BROADCAST_READY, stage="body_shape")
+    return _node(
+        "broadcast", "ros_broadcast_calibration",
+        ready_line=BROADCAST_READY, stage="body_shape", use_sim_time=use_sim_time, robot=robot,
+    )  # fmt: skip
 
 
 def visualize_process(use_sim_time: bool = True, robot: str | None = None) -> Process:
     """Return the node that shows both clouds, calibrated, in RViz."""
-    return Process("visualize", "ros_visualize_calibration", _ros(use_sim_time=use_sim_time, robot=robot))
+    return _node("visualize", "ros_visualize_calibration", use_sim_time=use_sim_time, robot=robot)
 
 
 def watch_process(use_sim_time: bool = True, sensor: str | None = None, robot: str | None = None) -> Process:
-    """Return the node that goes on looking whether the calibration holds."""
-    parameters = _ros(use_sim_time=use_sim_time, sensor=sensor, robot=robot)
-    return Process("watch", "ros_watch_calibration", parameters, ready_line=WATCH_READY)
+    """Return the node that goes on checking whether the calibration holds."""
+    return _node(
+        "watch", "ros_watch_calibration", ready_line=WATCH_READY, use_sim_time=use_sim_time, sensor=sensor, robot=robot
+    )
 
 
 def footprint_process(model: Path | None = None, use_sim_time: bool = True, robot: str | None = None) -> Process:
     """Return the node that publishes a body shape (by default the robot's own) as Nav2's footprint."""
     file = () if model is None else (str(model),)
-    parameters = _ros(use_sim_time=use_sim_time, robot=robot)
-    return Process("footprint", "ros_publish_footprint", (*file, *parameters), ready_line=FOOTPRINT_READY)
+    return _node(
+        "footprint", "ros_publish_footprint", *file,
+        ready_line=FOOTPRINT_READY, use_sim_time=use_sim_time, robot=robot,
+    )  # fmt: skip
 
 
-def _ros(**parameters) -> tuple[str, ...]:
-    """Return ROS arguments that set parameters; those that are None are left to the node."""
-    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parameters.items()}
-    pairs = [f"{name}:={value}" for name, value in given.items() if value is not None]
-    return ("--ros-args", *(part for pair in pairs for part in ("-p", pair)))
+def _node(
+    name: str, executable: str, *arguments: str, ready_line: str | None = None, stage: str | None = None, **parameters
+) -> Process:
+    """Return a node's process; ROS parameters that are None are left to the node."""
+    given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in parameters.items()}
+    pairs = [f"{key}:={value}" for key, value in given.items() if value is not None]
+    ros = ("--ros-args", *(part for pair in pairs for part in ("-p", pair)))
+    return Process(name, executable, (*arguments, *ros), ready_line, stage)
 
 
 PR_SET_PDEATHSIG = 1
