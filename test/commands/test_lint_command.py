@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from stretch_sim_cal import command
+from stretch_sim_cal import cli, command
 from stretch_sim_cal.commands import lint
 from stretch_sim_cal.conventions import PROFILES
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -65,5 +65,8 @@ def test_what_cannot_be_read_ends_with_2(tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
-def test_the_help_names_every_profile():
-    assert set(lint.PROFILE_NAMES) == set(PROFILES)
+@pytest.mark.parametrize("name", ["lint", "normalize"])
+def test_the_help_names_every_profile(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    assert ", ".join(PROFILES) in " ".join(capsys.readouterr().out.split())
