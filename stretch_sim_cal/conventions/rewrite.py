@@ -12,7 +12,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.kinematics import local_motion
+from stretch_sim_cal.robot.kinematics import joint_motion
 from stretch_sim_cal.robot.model import RobotModel
 
 OTHER = "other_"
@@ -152,7 +152,7 @@ def turn(root: Element, model: RobotModel, turning: Turning) -> None:
         sign, zero = turning.signs.get(joint.name, 1), turning.zeros.get(joint.name, 0.0)
         above, below = (turning.old_from_new.get(link) for link in (joint.parent, joint.child))
         if above is not None or below is not None or zero:
-            start = from_rotation_translation(*local_motion(joint, np.asarray(zero) if zero else None))
+            start = joint_motion(joint, np.asarray(zero)) if zero else np.eye(4)
             own = _pure(identity if below is None else below)
             set_origin(element, inverse(_pure(identity if above is None else above)) @ origin_of(element) @ start @ own)
         if joint.variables and (below is not None or sign < 0 or abs(np.linalg.norm(joint.axis) - 1) > 1e-6):

@@ -7,6 +7,7 @@ the shape grown by it, whatever the solver reports. Raises `InputError` if the p
 from collections.abc import Sequence
 
 import numpy as np
+import shapely
 from scipy.linalg import eig
 from scipy.optimize import minimize
 
@@ -22,7 +23,6 @@ from stretch_sim_cal.geometry.shapes import (
     meeting_points,
 )
 
-ROUNDING = 1e-13  # m, by which a circle through points may miss them
 DIRECTIONS = 24  # axis directions over the whole turn; the wider end is behind
 TAPERS = np.deg2rad([0.0, 4.0, 8.0, 13.0, 19.0, 26.0, 35.0, 47.0])  # half angles of the wedge
 WIDENINGS = [0.0, 0.03, 0.1]  # of the hull's size: tangents that keep clear of the points
@@ -35,85 +35,36 @@ COMMON_NORMALS = 96
 
 
 def enclosing_circle(points: np.ndarray) -> Circle:
-    """Return the smallest circle around points (N, 2), exact (Welzl's incremental construction, shuffled)."""
+    """Return the smallest circle around points (N, 2)."""
     hull = convex_hull(points)
     if not len(hull):
         raise InputError("no points: a circle needs one or more")
-    shuffled = hull[np.random.default_rng(0).permutation(len(hull))]
-    corners = [complex(x, y) for x, y in shuffled]
-    centre, radius = corners[0], 0.0
-    for i, p in enumerate(corners):
-        if abs(p - centre) > radius + ROUNDING:
-            centre, radius = _circle_through(corners[:i], p)
-    return Circle(centre.real, centre.imag, radius).grown_to_enclose(hull)
+    corners = shapely.MultiPoint(hull)
+    centre, radius = shapely.minimum_bounding_circle(corners).centroid, shapely.minimum_bounding_radius(corners)
+    return Circle(centre.x, centre.y, float(radius)).grown_to_enclose(hull)
 
 
-def _circle_through(points: list[complex], p: complex) -> tuple[complex, float]:
-    """Return centre and radius of the smallest circle around points with `p` on it; a point is x + iy."""
-    centre, radius = p, 0.0
-    for j, q in enumerate(points):
-        if abs(q - centre) <= radius + ROUNDING:
-            continue
-        centre, radius = (p + q) / 2, abs(p - q) / 2
-        for r in points[:j]:
-            if abs(r - centre) > radius + ROUNDING:
-                centre, radius = _circle_on(p, q, r)
-    return centre, radius
-
-
-def _circle_on(p: complex, q: complex, r: complex) -> tuple[complex, float]:
-    """Return the circle through three points; of points on one line, that over the two furthest apart."""
-    q, r = q - p, r - p
-    cross = (q.conjugate() * r).imag
-    if abs(cross) < 1e-15 * max(abs(q), abs(r)) ** 2:
-        a, b = max(((0j, q), (0j, r), (q, r)), key=lambda pair: abs(pair[1] - pair[0]))
-        return p + (a + b) / 2, abs(b - a) / 2
-    offset = 1j * (q * abs(r) ** 2 - r * abs(q) ** 2) / (2 * cross)
-    return p + offset, abs(offset)
-
-
-def enclosing_ellipse(points: np.ndarray, tolerance: float = 1e-3, iterations: int = 2000) -> Ellipse:
-    """Return the smallest ellipse around points (N, 2).
-
-    Khachiyan's barycentric ascent on the dual (weights of the points) with the away steps of Todd and Yildirim ("On
-    Khachiyan's algorithm for the computation of minimum-volume enclosing ellipsoids") to a factor 1 + `tolerance`,
-    where it becomes slow; from there to the minimum, of a convex problem, and then scaled to enclose.
-    """
+def enclosing_ellipse(points: np.ndarray) -> Ellipse:
+    """Return the smallest ellipse around points (N, 2)."""
     hull = spanning_hull(points)
-    origin, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
-    corners = (hull - origin) / scale
-    lifted = np.column_stack([corners, np.ones(len(hull))])
-    weights = np.full(len(hull), 1 / len(hull))
-    for _ in range(iterations):
-        moments = lifted.T @ (weights[:, None] * lifted)
-        variance = np.einsum("ij,ij->i", lifted @ np.linalg.inv(moments), lifted)
-        far, near = int(variance.argmax()), int(np.where(weights > 0, variance, np.inf).argmin())
-        excess, slack = variance[far] / 3 - 1, 1 - variance[near] / 3
-        if max(excess, slack) < tolerance:
-            break
-        chosen = far if excess > slack else near
-        step = (variance[chosen] - 3) / (3 * (variance[chosen] - 1)) if variance[chosen] > 1 else -np.inf
-        if chosen == near:
-            step = max(step, -weights[near] / (1 - weights[near]))  # at most until the point has no weight
-        weights *= 1 - step
-        weights[chosen] = max(0.0, weights[chosen] + step)
-    centre = weights @ corners
-    spread = (corners - centre).T @ (weights[:, None] * (corners - centre))
-    shape = 2 * spread * (1 + tolerance)
-    centre, shape = _least_ellipse(corners, centre, shape)
-    return _ellipse(origin + scale * centre, scale**2 * shape).grown_to_enclose(hull)
+    _, spread, axes = np.linalg.svd(hull - hull.mean(axis=0), full_matrices=False)
+    return _least_ellipse(hull, axes.T * spread / np.sqrt(len(hull)))
 
 
-def _least_ellipse(corners: np.ndarray, centre: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return centre (2,) and shape (2, 2) of the ellipse (p - centre)' shape^-1 (p - centre) <= 1 of least area.
+def enclosing_axis_aligned_ellipse(points: np.ndarray) -> Ellipse:
+    """Return the smallest ellipse around points (N, 2) whose axes are along x and y."""
+    hull = spanning_hull(points)
+    return _least_ellipse(hull, np.diag(np.ptp(hull, axis=0) / 2), axis_aligned=True)
 
-    With A = shape^-1/2 and b = A centre, corners ask for |A p - b| <= 1 and the area is least where log det A is
-    largest, which is convex in (A11, A22, A12, b1, b2).
+
+def _least_ellipse(hull: np.ndarray, scale: np.ndarray, axis_aligned: bool = False) -> Ellipse:
+    """Return the ellipse of least area around hull corners (K, 2); `scale` (2, 2) makes them about as wide as high.
+
+    Scaled corners q ask for |A q - b| <= 1 with A = [[u, w], [w, v]], and the area is least where log det A is largest,
+    which is convex in (u, v, w, b): from any start there is one minimum. With `axis_aligned` w is 0.
     """
-    x, y = corners.T
-    squares, axes = np.linalg.eigh(shape)
-    root = (axes / np.sqrt(squares)) @ axes.T
-    start = np.array([root[0, 0], root[1, 1], root[0, 1], *(root @ centre)])
+    middle = (hull.min(axis=0) + hull.max(axis=0)) / 2
+    x, y = np.linalg.solve(scale, (hull - middle).T)
 
     def residuals(z):
         return z[0] * x + z[2] * y - z[3], z[2] * x + z[1] * y - z[4]
@@ -127,17 +78,19 @@ def _least_ellipse(corners: np.ndarray, centre: np.ndarray, shape: np.ndarray) -
         return -2 * np.stack([first * x, second * y, first * y + second * x, -first, -second], axis=1)
 
     def negative_log(z):
-        determinant = z[0] * z[1] - z[2] ** 2
-        return -np.log(max(determinant, 1e-300)), np.array([-z[1], -z[0], 2 * z[2], 0, 0]) / max(determinant, 1e-300)
+        determinant = max(z[0] * z[1] - z[2] ** 2, 1e-300)
+        return -np.log(determinant), np.array([-z[1], -z[0], 2 * z[2], 0, 0]) / determinant
 
-    z = minimize(
-        negative_log, start, jac=True, constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
-        method="SLSQP", options={"ftol": 1e-12, "maxiter": 100},
+    circle, free = 1 / np.hypot(x, y).max(), (None, None)
+    u, v, w, *b = minimize(
+        negative_log, [circle, circle, 0.0, 0.0, 0.0], jac=True,
+        bounds=[(1e-3, None), (1e-3, None), (0.0, 0.0) if axis_aligned else free, free, free],
+        constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
+        method="SLSQP", options={"ftol": 1e-12, "maxiter": 200},
     ).x  # fmt: skip
-    root = np.array([[z[0], z[2]], [z[2], z[1]]])
-    if not np.isfinite(z).all() or np.linalg.eigvalsh(root)[0] <= 0:
-        return centre, shape
-    return np.linalg.solve(root, z[3:]), np.linalg.inv(root @ root)
+    to_disc = np.array([[u, w], [w, v]]) @ np.linalg.inv(scale)
+    centre, shape = middle + np.linalg.solve(to_disc, b), np.linalg.inv(to_disc.T @ to_disc)
+    return _ellipse(centre, shape).grown_to_enclose(hull)
 
 
 def _ellipse(centre: np.ndarray, shape: np.ndarray) -> Ellipse:
@@ -145,37 +98,6 @@ def _ellipse(centre: np.ndarray, shape: np.ndarray) -> Ellipse:
     squares, axes = np.linalg.eigh(shape)
     angle = float(np.rad2deg(np.arctan2(axes[1, 0], axes[0, 0])))
     return Ellipse(float(centre[0]), float(centre[1]), *(2 * np.sqrt(squares)).tolist(), angle).canonical()
-
-
-def enclosing_axis_aligned_ellipse(points: np.ndarray) -> Ellipse:
-    """Return the smallest ellipse around points (N, 2) whose axes are along x and y.
-
-    In (u, v, p, q) = (1/a, 1/b, cx/a, cy/b) the points ask for (u x - p)^2 + (v y - q)^2 <= 1 and the area is least
-    where log u + log v is largest: a convex problem, so one start finds the only minimum.
-    """
-    hull = spanning_hull(points)
-    origin, half = (hull.min(axis=0) + hull.max(axis=0)) / 2, np.ptp(hull, axis=0) / 2
-    x, y = ((hull - origin) / half).T
-
-    def slack(z):
-        return 1 - (z[0] * x - z[2]) ** 2 - (z[1] * y - z[3]) ** 2
-
-    def slack_gradient(z):
-        first, second = -2 * (z[0] * x - z[2]), -2 * (z[1] * y - z[3])
-        return np.stack([first * x, second * y, -first, -second], axis=1)
-
-    found = minimize(
-        lambda z: -np.log(z[0]) - np.log(z[1]),
-        [0.7, 0.7, 0.0, 0.0],
-        jac=lambda z: np.array([-1 / z[0], -1 / z[1], 0.0, 0.0]),
-        bounds=[(1e-3, None), (1e-3, None), (None, None), (None, None)],
-        constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
-        method="SLSQP",
-        options={"ftol": 1e-12, "maxiter": 200},
-    ).x
-    axes = 2 * half / found[:2]
-    centre = origin + half * found[2:] / found[:2]
-    return Ellipse(*centre.tolist(), *axes.tolist(), 0.0).grown_to_enclose(hull)
 
 
 def algebraic_ellipse(points: np.ndarray) -> Ellipse:

@@ -13,14 +13,10 @@ from numpy.typing import ArrayLike
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.model import Joint, RobotModel, near
 
 Positions = Mapping[str, ArrayLike]
-Motion = tuple[np.ndarray, np.ndarray]
-"""A rigid motion as rotation (..., 3, 3) and translation (..., 3), either with leading dimensions only if needed."""
-IDENTITY: Motion = (np.eye(3), np.zeros(3))
-CHUNK = 8192
-"""Configurations that are worked on together: their arrays stay in the processor's cache."""
 BASES = {"fixed": 0, "mobile": 3, "floating": 6}
 """How a robot's root may move in the world, and with how many degrees of freedom: fixed, on a floor, anywhere."""
 TRANSLATION, TURN, ANGLE = "translation", "unlimited turn", "angle"
@@ -42,18 +38,13 @@ def link_transforms(
     """
     wanted = list(model.order) if links is None else [model.checked_link(link) for link in links]
     values, shape = checked_positions(model, positions or {})
-    count = int(np.prod(shape))
-    if count <= CHUNK:
-        motions = _link_motions(model, values, wanted)
-        return {link: _as_matrices(motions[link], shape) for link in wanted}
-    constant, varying = _split(model, values, shape, count)
-    result = {link: np.empty((count, 4, 4)) for link in wanted}
-    for start in range(0, count, CHUNK):
-        part = slice(start, min(start + CHUNK, count))
-        motions = _link_motions(model, constant | {name: value[part] for name, value in varying.items()}, wanted)
-        for link in wanted:
-            _fill(result[link][part], motions[link])
-    return {link: matrices.reshape(*shape, 4, 4) for link, matrices in result.items()}
+    needed = model.links if links is None else {joint.child for link in wanted for joint in model.chain(link)}
+    frames = {model.root: np.eye(4)}
+    for link in model.order[1:]:
+        if link in needed:
+            joint = model.parent_joints[link]
+            frames[link] = frames[joint.parent] @ joint_transform(joint, _position(model, joint, values))
+    return {link: np.broadcast_to(frames[link], (*shape, 4, 4)) for link in wanted}
 
 
 def link_transform(
@@ -64,66 +55,47 @@ def link_transform(
         return link_transforms(model, positions, [link])[link]
     both = link_transforms(model, positions, {link, relative_to})
     reference = both[relative_to]
-    rotation_t = np.swapaxes(reference[..., :3, :3], -1, -2)
-    result = np.zeros(np.broadcast_shapes(reference.shape, both[link].shape))
-    result[..., :3, :3] = rotation_t @ both[link][..., :3, :3]
-    result[..., :3, 3] = np.einsum("...ij,...j->...i", rotation_t, both[link][..., :3, 3] - reference[..., :3, 3])
-    result[..., 3, 3] = 1.0
-    return result
+    return inverse(reference) @ both[link]
 
 
-def _link_motions(model: RobotModel, values: Mapping[str, np.ndarray], wanted: Iterable[str]) -> dict[str, Motion]:
-    """Return root_from_link of the wanted links and all above them.
-
-    Algorithm 1 of the kinematics notes: in topological order, a link's frame is its parent's frame, times the link's
-    reference transform in it, times the joint's local motion: T_i(q) = T_p(q) * T_i,ref^p,ref * L(q_i).
-    """
-    needed = _with_ancestors(model, wanted)
-    frames = {model.root: IDENTITY}
-    for link in model.order:
-        joint = model.parent_joints.get(link)
-        if joint is None or link not in needed:
-            continue
-        reference = joint.parent_from_joint[:3, :3], joint.parent_from_joint[:3, 3]
-        local = local_motion(joint, _position(model, joint, values))
-        frames[link] = _compose(_compose(frames[joint.parent], reference), local)
-    return frames
-
-
-def local_motion(joint: Joint, position: np.ndarray | None) -> Motion:
-    """Return the motion of the child's frame from where it is at position zero, in that frame. None stands for zero."""
+def joint_transform(joint: Joint, position: np.ndarray | None) -> np.ndarray:
+    """Return `parent_from_child` (..., 4, 4) at a position (None stands for zero): the joint's origin, then its motion."""
     if position is None or joint.variables == 0:
-        return IDENTITY
+        return joint.parent_from_joint
+    return joint.parent_from_joint @ joint_motion(joint, position)
+
+
+def joint_motion(joint: Joint, position: np.ndarray) -> np.ndarray:
+    """Return the motion (..., 4, 4) of the child's frame from where it is at position zero, in that frame."""
+    axis, turn, shift = joint.unit_axis, None, None
     match joint.type:
         case "revolute" | "continuous":
-            return rotation_about(joint.unit_axis, position), np.zeros(3)
+            turn = _about(axis, position)
         case "prismatic":
-            return np.eye(3), position[..., None] * joint.unit_axis
+            shift = position[..., None] * axis
         case "helical":
-            return rotation_about(joint.unit_axis, position), (joint.pitch * position)[..., None] * joint.unit_axis
+            turn, shift = _about(axis, position), (joint.pitch * position)[..., None] * axis
         case "planar":
-            in_plane = plane_directions(joint.unit_axis)
-            return rotation_about(joint.unit_axis, position[..., 2]), position[..., :2] @ in_plane
+            turn, shift = _about(axis, position[..., 2]), position[..., :2] @ plane_directions(axis)
         case "spherical":
-            return _from_roll_pitch_yaw(position), np.zeros(3)
+            turn = _roll_pitch_yaw(position)
         case "floating":
-            return _from_roll_pitch_yaw(position[..., 3:]), position[..., :3]
-    raise InputError(f"joint '{joint.name}': forward kinematics does not know joint type '{joint.type}'")
+            turn, shift = _roll_pitch_yaw(position[..., 3:]), position[..., :3]
+    motion = np.zeros((*(position.shape if joint.variables == 1 else position.shape[:-1]), 4, 4))
+    motion[..., :3, :3] = np.eye(3) if turn is None else turn
+    motion[..., :3, 3] = 0.0 if shift is None else shift
+    motion[..., 3, 3] = 1.0
+    return motion
 
 
-def rotation_about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
-    """Return the rotations (..., 3, 3) about a unit axis (3,) by angles (...), after Rodrigues."""
-    x, y, z = axis
-    cosine, sine = np.cos(angle), np.sin(angle)
-    rest = 1.0 - cosine
-    result = np.empty((*np.shape(angle), 3, 3))
-    result[..., 0, 0] = cosine + x * x * rest
-    result[..., 1, 1] = cosine + y * y * rest
-    result[..., 2, 2] = cosine + z * z * rest
-    result[..., 0, 1], result[..., 1, 0] = x * y * rest - z * sine, x * y * rest + z * sine
-    result[..., 0, 2], result[..., 2, 0] = x * z * rest + y * sine, x * z * rest - y * sine
-    result[..., 1, 2], result[..., 2, 1] = y * z * rest - x * sine, y * z * rest + x * sine
-    return result
+def _about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
+    turns = Rotation.from_rotvec(angle.reshape(-1, 1) * axis).as_matrix()
+    return turns.reshape(*angle.shape, 3, 3)
+
+
+def _roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:
+    turns = Rotation.from_euler("xyz", angles.reshape(-1, 3)).as_matrix()
+    return turns.reshape(*angles.shape[:-1], 3, 3)
 
 
 def plane_directions(normal: np.ndarray) -> np.ndarray:
@@ -171,20 +143,6 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
         raise InputError(f"the joints' positions have shapes that do not fit together: {listed}") from error
 
 
-def _split(
-    model: RobotModel, values: Mapping[str, np.ndarray], shape: tuple[int, ...], count: int
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the positions that all configurations share, and the others with one leading dimension of `count`."""
-    constant, varying = {}, {}
-    for name, value in values.items():
-        tail = value.shape[-1:] if model.joints[name].variables > 1 else ()
-        if value.shape == tail:
-            constant[name] = value
-        else:
-            varying[name] = np.broadcast_to(value, shape + tail).reshape(count, *tail)
-    return constant, varying
-
-
 def _position(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
     """Return a joint's position: its own, or what follows from the joint it mimics (which may mimic another)."""
     multiplier, offset = 1.0, 0.0
@@ -196,47 +154,6 @@ def _position(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray])
     if (multiplier, offset) == (1.0, 0.0):
         return value
     return np.asarray(offset if value is None else multiplier * value + offset)
-
-
-def _with_ancestors(model: RobotModel, links: Iterable[str]) -> set[str]:
-    needed: set[str] = set()
-    for link in links:
-        while link not in needed:
-            needed.add(link)
-            joint = model.parent_joints.get(link)
-            if joint is None:
-                break
-            link = joint.parent
-    return needed
-
-
-def _compose(first: Motion, second: Motion) -> Motion:
-    rotation, translation = first
-    if second is IDENTITY:
-        return first
-    moved = np.matmul(rotation, second[1][..., None])[..., 0]
-    return (_product(rotation, second[0]), moved + translation)
-
-
-def _product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return first if second.ndim == 2 and np.array_equal(second, np.eye(3)) else first @ second
-
-
-def _from_roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:
-    rotation = Rotation.from_euler("xyz", angles.reshape(-1, 3)).as_matrix()
-    return rotation.reshape(*angles.shape[:-1], 3, 3)
-
-
-def _fill(matrices: np.ndarray, motion: Motion) -> None:
-    matrices[..., :3, :3], matrices[..., :3, 3] = motion
-    matrices[..., 3, :] = (0.0, 0.0, 0.0, 1.0)
-
-
-def _as_matrices(motion: Motion, shape: tuple[int, ...]) -> np.ndarray:
-    own = np.broadcast_shapes(motion[0].shape[:-2], motion[1].shape[:-1])
-    matrices = np.empty((*own, 4, 4))
-    _fill(matrices, motion)
-    return np.broadcast_to(matrices, (*shape, 4, 4)) if own != shape else matrices
 
 
 @dataclass(frozen=True)
@@ -386,8 +303,7 @@ def _rates(angles: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return child_from_reference (..., 3, 3) of roll, pitch, yaw (..., 3), and the axes, in the child's frame, that
     their rates turn about."""
     roll, pitch = angles[..., 0], angles[..., 1]
-    flat = Rotation.from_euler("xyz", angles.reshape(-1, 3)).as_matrix()
-    into_child = np.swapaxes(flat, -1, -2).reshape(*angles.shape[:-1], 3, 3)
+    into_child = np.swapaxes(_roll_pitch_yaw(angles), -1, -2)
     zero, one = np.zeros_like(roll), np.ones_like(roll)
     about_x = np.stack([one, zero, zero], axis=-1)
     about_y = np.stack([zero, np.cos(roll), -np.sin(roll)], axis=-1)

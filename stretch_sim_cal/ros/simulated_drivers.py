@@ -16,9 +16,8 @@ from sensor_msgs.msg import JointState, PointCloud2
 from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
-from stretch_sim_cal.geometry.transforms import from_rotation_translation
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import local_motion
+from stretch_sim_cal.robot.kinematics import joint_transform
 from stretch_sim_cal.robot.model import Joint
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
@@ -125,7 +124,7 @@ class RobotState:
 
     def _parent_from_child(self, joint: Joint, positions: Mapping[str, float]) -> np.ndarray:
         position = np.asarray(self._position(joint, positions))
-        return joint.parent_from_joint @ from_rotation_translation(*local_motion(joint, position))
+        return joint_transform(joint, position)
 
     def _position(self, joint: Joint, positions: Mapping[str, float]) -> float:
         if joint.mimic is None:
