@@ -36,13 +36,13 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
-from stretch_sim_cal.simulation import sdf
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
 # What a good alignment leaves behind, one sigma: m and rad.
 ALIGNMENT_STD = np.array([1e-4] * 3 + [np.radians(0.003)] * 3)
-CARPET = Surface(*sdf.box(np.array([3.0, 4.0, 0.016]))).moved(from_xyz_rpy([2.0, 0.0, 0.0]))
+CARPET = Surface(*solids.box(np.array([3.0, 4.0, 0.016]))).moved(from_xyz_rpy([2.0, 0.0, 0.0]))
 # The columns of the table, each with its method.
 METHODS = {"ours": "support", "published": "published", "published code": "published_code"}
 QUANTITIES = (

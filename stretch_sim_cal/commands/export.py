@@ -25,10 +25,9 @@ from stretch_sim_cal.commands.described import (
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
-from stretch_sim_cal.robot.description import load_urdf_text
+from stretch_sim_cal.robot.description import load_urdf_text, parse_xml
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.robot.urdf import parse_xml
 
 EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transform"
 

@@ -11,12 +11,11 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, to_xyz_quaternion, to_xyz_rpy
-from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.description import load_model, mesh_packages
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.robot.urdf import mesh_packages
 
 EXAMPLE = "stretch-sim-cal fk stretch4 --joint lift_joint=0.6 arm_joint=0.2 --frame grasp_center_link"
 OWN_MODEL = "stretch4"

@@ -19,9 +19,8 @@ from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix,
 from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
 from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import load_urdf_text
+from stretch_sim_cal.robot.description import MeshFolders, load_urdf_text, mesh_packages, mesh_path, model_of, parse_xml
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.urdf import MeshFolders, mesh_packages, mesh_path, model_of, parse_xml
 
 TOOL_SITE = "tool_attachment_site_link"
 """The link that tools hang on."""

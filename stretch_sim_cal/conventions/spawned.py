@@ -16,11 +16,10 @@ from stretch_sim_cal.conventions.normal_form import Description, Options, descri
 from stretch_sim_cal.conventions.normalized_files import REPORT_FILE, write
 from stretch_sim_cal.conventions.profile import ERROR
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.robot.description import load_urdf_text
+from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import NO_CONVENTION, DescriptionSource, RobotProfile, load_profile, stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, WITHOUT_TOOL, nominal_description
-from stretch_sim_cal.robot.urdf import parse_urdf
 
 NAME, NOTES = "robot.urdf", "notes.yaml"
 SHOWN = 5  # broken rules that a message names

@@ -1,43 +1,41 @@
-"""Loads a robot description: a URDF or xacro file, URDF text, or an SDF file.
+"""Loads robot descriptions: URDF, xacro and SDF files, and URDF text, strictly and safely.
 
 model = load_model("robot.urdf.xacro", {"tool": "gripper"})
 model = parse_urdf(text_of_robot_description)
 
-Of an SDF the links and joints of one model are read: poses, axes and types, not its shapes. It can say what URDF
-cannot: closed loops, screw and ball joints; without loops it becomes a `RobotModel`. Format: SDFormat 1.5 to 1.12
-(http://sdformat.org/spec), pose semantics included; nested models and `<include>` are not followed. A universal joint is
-read as two revolute ones with a link between them.
+Every fault is one line that names the element. The text may come from anywhere (/robot_description, too): entities and
+DTDs are refused, nothing is evaluated, and no file is opened. Format: the URDF specification
+(http://wiki.ros.org/urdf/XML), with the defaults of its own parser; of SDF see `sdf.py`.
+
+A xacro is a program: it includes files, reads YAML and evaluates Python expressions, and the library's sandbox around
+those is thin. Only ever expand files that the user has chosen; text from the network goes to `parse_urdf`.
 """
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from xml.etree.ElementTree import Element
+from urllib.parse import unquote, urlparse
+from xml.dom import minidom
+from xml.etree.ElementTree import Element, ParseError
+from xml.parsers.expat import ExpatError
 
+import defusedxml.ElementTree
+import defusedxml.minidom
 import numpy as np
+import xacro
+from defusedxml.common import DefusedXmlException
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text
-from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.model import Joint, Limit, Link, RobotModel, near, robot_model
-from stretch_sim_cal.robot.urdf import MeshFolders, expand_xacro, parse_urdf, parse_xml
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, Limit, Link, Mimic, RobotModel, robot_model
+from stretch_sim_cal.robot.sdf import is_sdf, read_sdf_model
 
-WORLD = "world"
-"""The ground, as SDF calls it."""
-TYPES = {
-    "fixed": "fixed",
-    "revolute": "revolute",
-    "continuous": "continuous",
-    "prismatic": "prismatic",
-    "screw": "helical",
-    "ball": "spherical",
-    "universal": "universal",
-    "revolute2": "universal",
-}
-UNLIMITED = 1e16
-"""SDF writes limits that are none as 1e16 or infinite."""
+URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
+PACKAGE_SCHEMES = ("package", "model")
+MeshFolders = Mapping[str, str | os.PathLike]
 
 
 def load_model(
@@ -48,7 +46,7 @@ def load_model(
     """Return the model of a URDF file, a xacro file, an SDF file, or a URDF text (anything that begins with `<`).
 
     `arguments` are those of the xacro; `mesh_folders` maps package names of `package://` meshes to folders. Relative
-    meshes start at the file's folder. Xacro files are programs (see `urdf`): load only your own. Of an SDF the
+    meshes start at the file's folder. Xacro files are programs: load only your own. Of an SDF the
     links and joints of its one model are read, not its shapes.
     Raises `InputError` naming the file and the element.
     """
@@ -59,7 +57,7 @@ def load_model(
     path = Path(source).expanduser()
     text = load_urdf_text(path, arguments)
     if is_sdf(path, text):
-        return parse_sdf_model(text, str(path)).robot_model()
+        return read_sdf_model(path).robot_model()
     return parse_urdf(text, path.resolve().parent, str(path), mesh_folders)
 
 
@@ -79,231 +77,302 @@ def is_xacro(path: Path, text: str) -> bool:
     return path.suffix == ".xacro" or "xmlns:xacro" in text
 
 
-@dataclass(frozen=True)
-class SdfJoint:
-    """A joint as SDF has it: `model_from_joint` (4, 4), `axis` (3,) in the joint's frame, `pitch` in m/rad."""
-
-    name: str
-    type: str
-    parent: str
-    child: str
-    model_from_joint: np.ndarray
-    axis: np.ndarray
-    limit: Limit | None
-    pitch: float
-
-
-@dataclass(frozen=True)
-class SdfModel:
-    """Links with `model_from_link` (4, 4), and joints; `WORLD` as a parent is the ground."""
-
-    name: str
-    links: dict[str, np.ndarray]
-    joints: tuple[SdfJoint, ...]
-    source: str
-
-    def robot_model(self) -> RobotModel:
-        """Return the model as a tree; `WORLD` is its root if a joint hangs on it. Raises `InputError` for loops.
-
-        If a joint is not at its child's frame, a link `<joint>_frame` stands between them.
-        """
-        links = [Link(name) for name in self.links]
-        frames = dict(self.links)
-        if any(joint.parent == WORLD for joint in self.joints):
-            links.insert(0, Link(WORLD))
-            frames[WORLD] = np.eye(4)
-        joints = []
-        for joint in self.joints:
-            parent_from_joint = inverse(frames[joint.parent]) @ joint.model_from_joint
-            joint_from_child = inverse(joint.model_from_joint) @ frames[joint.child]
-            child = joint.child
-            if np.abs(joint_from_child - np.eye(4)).max() > 1e-12:
-                child = f"{joint.name}_frame"
-                links.append(Link(child))
-                joints.append(
-                    Joint(f"{joint.name}_to_link", "fixed", child, joint.child, joint_from_child, np.array([1.0, 0, 0]))
-                )
-            joints.append(
-                Joint(
-                    joint.name,
-                    joint.type,
-                    joint.parent,
-                    child,
-                    parent_from_joint,
-                    joint.axis,
-                    joint.limit,
-                    pitch=joint.pitch,
-                )
-            )
-        return robot_model(self.name, links, joints, self.source)
+def parse_xml(text: str, source: str) -> Element:
+    """Return the root element of an XML text. Raises `InputError` for torn XML, and for any DTD or entity."""
+    try:
+        # As bytes: a declared encoding would make the parser reject a str, or be wrong about it.
+        return defusedxml.ElementTree.fromstring(text.encode("utf-8", "surrogatepass"), forbid_dtd=True)
+    except ParseError as error:
+        raise InputError(f"{source}: is not well-formed XML: {error}") from error
+    except DefusedXmlException as error:
+        raise InputError(f"{source}: holds a DTD or entities, which are refused for safety; remove them") from error
+    except (ValueError, LookupError) as error:
+        raise InputError(f"{source}: its XML cannot be decoded: {error}") from error
 
 
-def is_sdf(path: Path, text: str) -> bool:
-    """Return whether a file is an SDF: by its name, or by its first element."""
-    return path.suffix == ".sdf" or "<sdf" in text[:1000]
+def parse_urdf(
+    text: str,
+    base_directory: str | os.PathLike | None = None,
+    source: str = "<text>",
+    mesh_folders: MeshFolders | None = None,
+) -> RobotModel:
+    """Return the model that a URDF text describes.
+
+    `base_directory` is where relative mesh names start (none: they stay unresolved until a mesh is read);
+    `mesh_folders` says where packages of `package://` names lie, by package name (others are looked for in the ament
+    index and `ROS_PACKAGE_PATH`); `source` is what messages call the text.
+    Raises `InputError` for anything that is not one valid tree.
+    """
+    return model_of(parse_xml(text, source), base_directory, source, mesh_folders)
 
 
-def parse_sdf_model(text: str, source: str = "<text>") -> SdfModel:
-    """Return the one model of an SDF text, in a world or by itself. Raises `InputError` beginning with `source`."""
-    root = parse_xml(text, source)
-    if root.tag != "sdf":
-        raise InputError(f"{source}: its root element is <{root.tag}>, an SDF begins with <sdf>")
-    models = [*root.findall("model"), *root.findall("world/model")]
-    if len(models) != 1:
-        names = ", ".join(model.get("name", "?") for model in models[:5])
-        raise InputError(f"{source}: one model is expected, there {'are ' + names if models else 'is none'}")
-    return _Model(models[0], source).read()
+def model_of(
+    root: Element,
+    base_directory: str | os.PathLike | None = None,
+    source: str = "<text>",
+    mesh_folders: MeshFolders | None = None,
+) -> RobotModel:
+    """Return the model that the root element of a URDF describes; see `parse_urdf`."""
+    if root.tag != "robot":
+        raise InputError(f"{source}: its root element is <{root.tag}>, a URDF begins with <robot>")
+    reader = _Reader(source, Path(base_directory) if base_directory is not None else None, mesh_folders or {})
+    name = reader.attribute(root, "name", "<robot>")
+    links = [reader.link(element) for element in root.findall("link")]
+    joints = [reader.joint(element) for element in root.findall("joint")]
+    return robot_model(name, links, joints, source)
 
 
-class _Model:
-    """Resolves one <model> element."""
+class _Reader:
+    """Turns elements into the model's parts; knows where the text came from."""
 
-    def __init__(self, element: Element, source: str):
-        self.element, self.source = element, source
-        self.name = element.get("name") or ""
-        if not self.name:
-            raise InputError(f"{source}: <model> has no name")
-        for tag in ("include", "model"):
-            if element.find(tag) is not None:
-                raise InputError(f"{source}: model '{self.name}': a nested <{tag}> is not read; expand it first")
-        self.named: dict[str, Element] = {}
-        for child in element:
-            if child.tag in ("link", "joint", "frame"):
-                name = child.get("name") or ""
-                if not name or name in self.named:
-                    raise self.fault(child, "has no name" if not name else f"the name '{name}' is used twice")
-                self.named[name] = child
-        self.resolved: dict[str, np.ndarray] = {"__model__": np.eye(4), WORLD: np.eye(4)}
+    def __init__(self, source: str, base_directory: Path | None, mesh_folders: MeshFolders):
+        self.source = source
+        self.base_directory = base_directory
+        self.mesh_folders = mesh_folders
 
-    def fault(self, element: Element, what: str) -> InputError:
-        return InputError(f"{self.source}: {element.tag} '{element.get('name', '?')}': {what}")
+    def fault(self, where: str, what: str) -> InputError:
+        return InputError(f"{self.source}: {where}: {what}")
 
-    def read(self) -> SdfModel:
-        links = {name: self.pose(name, ()) for name, element in self.named.items() if element.tag == "link"}
-        if not links:
-            raise InputError(f"{self.source}: model '{self.name}' has no links")
-        joints: list[SdfJoint] = []
-        for element in self.element.findall("joint"):
-            joints.extend(self.joint(element, links))
-        return SdfModel(self.name, links, tuple(joints), self.source)
-
-    def pose(self, name: str, asked: tuple[str, ...]) -> np.ndarray:
-        """Return model_from_frame (4, 4) of a link, joint or frame."""
-        if name in self.resolved:
-            return self.resolved[name]
-        if name not in self.named:
-            raise InputError(f"{self.source}: frame '{name}' does not exist{near(name, self.named)}")
-        if name in asked:
-            raise InputError(f"{self.source}: poses go in a circle: {' -> '.join([*asked, name])}")
-        element = self.named[name]
-        default = self.text(element, "child") if element.tag == "joint" else element.get("attached_to", "")
-        pose = element.find("pose")
-        relative_to = pose.get("relative_to", "") if pose is not None else ""
-        parent = self.pose(relative_to or default or "__model__", (*asked, name))
-        self.resolved[name] = parent @ self.read_pose(element, pose)
-        return self.resolved[name]
-
-    def read_pose(self, element: Element, pose: Element | None) -> np.ndarray:
-        if pose is None or not (pose.text or "").strip():
-            return np.eye(4)
-        quaternion = pose.get("rotation_format") == "quat_xyzw"
-        values = self.numbers(element, pose, 7 if quaternion else 6)
-        if quaternion:
-            if not np.linalg.norm(values[3:]) > 1e-9:
-                raise self.fault(element, "the quaternion of its <pose> is zero")
-            return from_xyz_quaternion(values[:3], values[3:])
-        degrees = pose.get("degrees", "false").lower() in ("true", "1")
-        return from_xyz_rpy(values[:3], np.radians(values[3:]) if degrees else values[3:])
-
-    def joint(self, element: Element, links: dict[str, np.ndarray]) -> list[SdfJoint]:
-        name, kind = element.get("name", ""), element.get("type", "")
-        if kind not in TYPES:
-            raise self.fault(element, f"type '{kind}' is not read; there is {', '.join(TYPES)}")
-        parent, child = (self.body(element, role, links) for role in ("parent", "child"))
-        frame = self.pose(name, ())
-        if TYPES[kind] in ("fixed", "spherical"):
-            return [SdfJoint(name, TYPES[kind], parent, child, frame, np.array([0.0, 0.0, 1.0]), None, 0.0)]
-        axis, limit = self.axis(element, "axis", frame)
-        if TYPES[kind] != "universal":
-            actual = "continuous" if TYPES[kind] == "revolute" and limit is None else TYPES[kind]
-            return [SdfJoint(name, actual, parent, child, frame, axis, limit, self.pitch(element, kind))]
-        between = f"{name}_cross"
-        links[between] = frame
-        second, second_limit = self.axis(element, "axis2", frame)
-        kinds = ("revolute" if bounds else "continuous" for bounds in (limit, second_limit))
-        return [
-            SdfJoint(name, next(kinds), parent, between, frame, axis, limit, 0.0),
-            SdfJoint(f"{name}_2", next(kinds), between, child, frame, second, second_limit, 0.0),
-        ]
-
-    def body(self, element: Element, role: str, links: dict[str, np.ndarray]) -> str:
-        """Return the link (or the world) that a joint's parent or child names, perhaps through frames."""
-        name, seen = self.text(element, role), set()
-        while name not in links and (name != WORLD or role == "child"):
-            if name not in self.named or self.named[name].tag != "frame" or name in seen:
-                raise self.fault(element, f"its {role} '{name}' is no link{near(name, links)}")
-            seen.add(name)
-            name = self.named[name].get("attached_to", "")
-        return name
-
-    def axis(self, element: Element, tag: str, model_from_joint: np.ndarray) -> tuple[np.ndarray, Limit | None]:
-        """Return an axis (3,) in the joint's frame, and its limits (None if it has none)."""
-        axis = element.find(tag)
-        if axis is None:
-            raise self.fault(element, f"has no <{tag}>")
-        xyz = axis.find("xyz")
-        direction = np.array([0.0, 0.0, 1.0]) if xyz is None else self.numbers(element, xyz, 3)
-        if not np.linalg.norm(direction) > 1e-9:
-            raise self.fault(element, f"its <{tag}> is zero")
-        expressed_in = xyz.get("expressed_in", "") if xyz is not None else ""
-        if expressed_in:
-            direction = model_from_joint[:3, :3].T @ self.pose(expressed_in, ())[:3, :3] @ direction
-        bounds = axis.find("limit")
-        lower = self.number(element, bounds, "lower", -math.inf)
-        upper = self.number(element, bounds, "upper", math.inf)
-        if abs(lower) >= UNLIMITED or abs(upper) >= UNLIMITED:
-            return direction, None
-        if lower > upper:
-            raise self.fault(element, f"its lower limit {lower:g} is above its upper limit {upper:g}")
-        velocity, effort = (self.number(element, bounds, key, math.inf) for key in ("velocity", "effort"))
-        return direction, Limit(lower, upper, velocity, effort)
-
-    def pitch(self, element: Element, kind: str) -> float:
-        """Return a screw's advance in m/rad, positive for a right-handed thread."""
-        if kind != "screw":
-            return 0.0
-        # Per turn and right-handed in the newer element; rad/m and left-handed in the older one.
-        if element.find("screw_thread_pitch") is None and element.find("thread_pitch") is not None:
-            older = self.number(element, element, "thread_pitch", 1.0)
-            if older == 0:
-                raise self.fault(element, "its <thread_pitch> is 0")
-            return -1.0 / older
-        return self.number(element, element, "screw_thread_pitch", 1.0) / (2 * math.pi)
-
-    def text(self, element: Element, tag: str) -> str:
-        value = (element.findtext(tag) or "").strip()
-        if not value:
-            raise self.fault(element, f"has no <{tag}>")
+    def attribute(self, element: Element, key: str, where: str) -> str:
+        value = element.get(key)
+        if value is None or not value.strip():
+            raise self.fault(where, f"<{element.tag}> has no {key}")
         return value
 
-    def number(self, element: Element, parent: Element | None, tag: str, default: float) -> float:
-        text = parent.findtext(tag) if parent is not None else None
-        if text is None:
+    def number(self, element: Element, key: str, where: str, default: float | None = None) -> float:
+        if default is not None and element.get(key) is None:
             return default
+        text = self.attribute(element, key, where)
         try:
             value = float(text)
         except ValueError as error:
-            raise self.fault(element, f"<{tag}> is '{text.strip()}', a number was expected") from error
-        if math.isnan(value):
-            raise self.fault(element, f"<{tag}> is not a number")
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not a number') from error
+        if not math.isfinite(value):
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not finite')
         return value
 
-    def numbers(self, element: Element, child: Element, count: int) -> np.ndarray:
+    def positive(self, element: Element, key: str, where: str) -> float:
+        value = self.number(element, key, where)
+        if value <= 0:
+            raise self.fault(where, f'{key}="{value:g}" of <{element.tag}> must be greater than 0')
+        return value
+
+    def vector(self, element: Element | None, key: str, where: str, default: tuple[float, float, float]) -> np.ndarray:
+        text = element.get(key) if element is not None else None
+        if text is None:
+            return np.array(default, dtype=float)
         try:
-            values = np.array([float(word) for word in (child.text or "").split()])
-        except ValueError:
-            values = np.empty(0)
-        if len(values) != count or not np.isfinite(values).all():
-            text = (child.text or "").strip()[:60]
-            raise self.fault(element, f"<{child.tag}> is '{text}', {count} finite numbers were expected")
-        return values
+            value = np.array([float(word) for word in text.split()])
+        except ValueError as error:
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not three numbers') from error
+        if value.shape != (3,) or not np.isfinite(value).all():
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not three finite numbers')
+        return value
+
+    def origin(self, element: Element, where: str) -> np.ndarray:
+        origin = element.find("origin")
+        zero = (0.0, 0.0, 0.0)
+        return from_xyz_rpy(self.vector(origin, "xyz", where, zero), self.vector(origin, "rpy", where, zero))
+
+    def link(self, element: Element) -> Link:
+        name = self.attribute(element, "name", "a link")
+        where = f"link '{name}'"
+        inertial = element.find("inertial")
+        return Link(
+            name,
+            tuple(self.geometry(shape, f"{where}, visual") for shape in element.findall("visual")),
+            tuple(self.geometry(shape, f"{where}, collision") for shape in element.findall("collision")),
+            self.inertial(inertial, where) if inertial is not None else None,
+        )
+
+    def inertial(self, element: Element, where: str) -> Inertial:
+        mass = element.find("mass")
+        inertia = element.find("inertia")
+        if mass is None or inertia is None:
+            raise self.fault(where, "<inertial> needs <mass> and <inertia>")
+        value = self.number(mass, "value", where)
+        if value < 0:
+            raise self.fault(where, f"its mass {value:g} is negative")
+        keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+        xx, xy, xz, yy, yz, zz = (self.number(inertia, key, where) for key in keys)
+        return Inertial(value, self.origin(element, where), np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+
+    def geometry(self, element: Element, where: str) -> Geometry:
+        shapes = element.findall("geometry/*")
+        if len(shapes) != 1:
+            raise self.fault(where, f"needs one shape in <geometry>, has {len(shapes)}")
+        shape, origin, name = shapes[0], self.origin(element, where), element.get("name")
+        match shape.tag:
+            case "box":
+                self.attribute(shape, "size", where)
+                size = self.vector(shape, "size", where, (0.0, 0.0, 0.0))
+                if (size <= 0).any():
+                    raise self.fault(where, f'size="{shape.get("size")}" of <box> must be greater than 0')
+                return Geometry("box", origin, size=size, name=name)
+            case "cylinder":
+                radius, length = self.positive(shape, "radius", where), self.positive(shape, "length", where)
+                return Geometry("cylinder", origin, radius=radius, length=length, name=name)
+            case "sphere":
+                return Geometry("sphere", origin, radius=self.positive(shape, "radius", where), name=name)
+            case "mesh":
+                filename = self.attribute(shape, "filename", where)
+                scale = self.vector(shape, "scale", where, (1.0, 1.0, 1.0))
+                if (scale == 0).any():
+                    raise self.fault(where, f'scale="{shape.get("scale")}" of <mesh> must not be 0')
+                path = mesh_path(filename, self.base_directory, self.mesh_folders)
+                return Geometry("mesh", origin, filename=filename, path=path, scale=scale, name=name)
+        raise self.fault(where, f"<{shape.tag}> is no URDF shape; there is box, cylinder, sphere, mesh")
+
+    def joint(self, element: Element) -> Joint:
+        name = self.attribute(element, "name", "a joint")
+        where = f"joint '{name}'"
+        kind = self.attribute(element, "type", where)
+        if kind not in URDF_JOINT_TYPES:
+            raise self.fault(where, f"type '{kind}' is no URDF joint type; there is {', '.join(URDF_JOINT_TYPES)}")
+        ends = []
+        for role in ("parent", "child"):
+            end = element.find(role)
+            if end is None:
+                raise self.fault(where, f"has no <{role}>")
+            ends.append(self.attribute(end, "link", where))
+        axis = self.vector(element.find("axis"), "xyz", where, (1.0, 0.0, 0.0))
+        if kind in ("revolute", "continuous", "prismatic", "planar") and np.linalg.norm(axis) < 1e-9:
+            raise self.fault(where, f"is {kind}, its axis must not be zero")
+        # A fixed joint has nothing to follow; vendors leave the tag if they freeze a hand's joints.
+        mimic = element.find("mimic") if kind != "fixed" else None
+        return Joint(
+            name,
+            kind,
+            *ends,
+            self.origin(element, where),
+            axis,
+            self.limit(element.find("limit"), kind, where),
+            self.mimic(mimic, where) if mimic is not None else None,
+        )
+
+    def limit(self, element: Element | None, kind: str, where: str) -> Limit | None:
+        if element is None:
+            if kind in ("revolute", "prismatic"):
+                raise self.fault(where, f"is {kind} and needs a <limit> with lower, upper, velocity and effort")
+            return None
+        lower, upper = self.number(element, "lower", where, 0.0), self.number(element, "upper", where, 0.0)
+        velocity, effort = self.number(element, "velocity", where), self.number(element, "effort", where)
+        if kind in ("revolute", "prismatic") and lower > upper:
+            raise self.fault(where, f"its lower limit {lower:g} is above its upper limit {upper:g}")
+        if velocity < 0 or effort < 0:
+            raise self.fault(where, f"velocity {velocity:g} and effort {effort:g} of <limit> must not be negative")
+        return Limit(lower, upper, velocity, effort)
+
+    def mimic(self, element: Element, where: str) -> Mimic:
+        return Mimic(
+            self.attribute(element, "joint", where),
+            self.number(element, "multiplier", where, 1.0),
+            self.number(element, "offset", where, 0.0),
+        )
+
+
+def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFolders) -> Path | None:
+    """Return where a mesh name of a URDF points to: `package://`, `file://`, absolute, or relative to the URDF.
+
+    None if its package or the folder that it is relative to is not known. The file need not exist.
+    """
+    url = urlparse(filename)
+    if url.scheme in PACKAGE_SCHEMES:
+        folder = package_folder(url.netloc, mesh_folders)
+        return folder / unquote(url.path).lstrip("/") if folder is not None else None
+    if url.scheme == "file":
+        path = Path(unquote(url.path))
+    elif url.scheme:
+        return None
+    else:
+        path = Path(filename)
+    if path.is_absolute():
+        return path
+    return base_directory / path if base_directory is not None else None
+
+
+def mesh_packages(filenames: Iterable[str]) -> set[str]:
+    """Return the packages that mesh names of a URDF begin with."""
+    urls = map(urlparse, filenames)
+    return {url.netloc for url in urls if url.scheme in PACKAGE_SCHEMES}
+
+
+def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
+    """Return the folder of a package: from `mesh_folders`, else the ament index, else `ROS_PACKAGE_PATH`; or None."""
+    if package in mesh_folders:
+        return Path(mesh_folders[package]).expanduser().absolute()
+    for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep):
+        if prefix and (Path(prefix) / "share" / package).is_dir():
+            return Path(prefix) / "share" / package
+    for folder in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep):
+        if folder and (Path(folder) / package).is_dir():
+            return Path(folder) / package
+    return None
+
+
+def expand_xacro(path: str | Path, arguments: Mapping[str, object] | None = None) -> str:
+    """Return the URDF text of a xacro file on the user's own disk. `arguments` are its `xacro:arg`s.
+
+    DTDs and entities are refused, in included files too. Raises `InputError` with the file and the cause for all that
+    the library cannot expand.
+    """
+    path = Path(path)
+    mappings = {key: _argument_text(value) for key, value in (arguments or {}).items()}
+    try:
+        with _refusing_entities():
+            document = xacro.process_file(str(path), mappings=mappings)
+    except DefusedXmlException as error:
+        place = _current_file(path)
+        raise InputError(f"{place}: holds a DTD or entities, which are refused for safety; remove them") from error
+    except ExpatError as error:
+        raise InputError(f"{_current_file(path)}: is not well-formed XML: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{path}: its macros or includes never end") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:  # The library lets whatever an expression raises pass: it runs the user's own code.
+        place, message = _current_file(path), " ".join(str(error).split())
+        raise InputError(f"{place}: xacro cannot expand it: {type(error).__name__}: {message}") from error
+    return document.documentElement.toxml()
+
+
+def _argument_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, str):
+        return value
+    try:
+        return " ".join(repr(float(number)) for number in value)  # type: ignore[attr-defined]
+    except TypeError:
+        return str(value)
+
+
+def _current_file(path: Path) -> str:
+    return str((xacro.filestack or [path])[-1] or path)
+
+
+@contextlib.contextmanager
+def _refusing_entities():
+    """Let the library read its files, included ones too, through a parser that refuses DTDs and entities.
+
+    It looks `parse` up in its own module on every include and offers no other way in.
+    """
+
+    def parse(source, filename: str | None = None) -> minidom.Document:
+        if isinstance(source, minidom.Document):
+            return source
+        try:
+            text = source if isinstance(source, str) else Path(filename).read_bytes()
+        except OSError as error:
+            xacro.filestack.pop()  # As the library does: the file was not entered.
+            raise xacro.XacroException(f"{filename}: {error.strerror or error}", exc=error) from error
+        return defusedxml.minidom.parseString(text, forbid_dtd=True)
+
+    original = xacro.parse
+    xacro.parse = parse
+    try:
+        yield
+    finally:
+        xacro.parse = original

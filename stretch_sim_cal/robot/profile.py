@@ -19,8 +19,8 @@ import numpy as np
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.robot.description import package_folder
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
-from stretch_sim_cal.robot.urdf import package_folder
 
 FOLDER = "config/robots"
 STRETCH = "stretch4"

@@ -13,11 +13,11 @@ from stretch_sim_cal.conventions.spawned import SpawnedRobot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, from_xyz_rpy, inverse, to_xyz_rpy
+from stretch_sim_cal.robot.description import expand_xacro, parse_urdf, parse_xml
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, vendor_arguments
-from stretch_sim_cal.robot.urdf import expand_xacro, parse_urdf, parse_xml
 
 SIMULATORS = ("embedded", "gazebo")
 TRUE_LIDAR_LINKS = ("lidar_left_true_link", "lidar_right_true_link")

@@ -15,10 +15,10 @@ import numpy as np
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.sdf import Element, Scope, pose_of, read_sdf
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.simulation import sdf
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.optics import Material
-from stretch_sim_cal.simulation.sdf import Element, Scope, pose_of, read_sdf
 
 MESH_SUFFIXES = (".stl", ".obj", ".ply")
 MAX_INCLUDE_DEPTH = 20
@@ -108,7 +108,7 @@ class _WorldReader:
         self.actors: list[Actor] = []
         self._including: list[Path] = [path.resolve()]
         self._num_triangles = 0
-        self._meshes: dict[Path, sdf.Mesh | None] = {}
+        self._meshes: dict[Path, solids.Mesh | None] = {}
 
     def read(self) -> World:
         root = read_sdf(self.path)
@@ -171,7 +171,7 @@ class _WorldReader:
         yaws = np.unwrap(np.arctan2(poses[:, 1, 0], poses[:, 0, 0]))
         loop, delay = script.first("loop"), script.first("delay_start")
         return Actor(
-            actor.name, sdf.person(), times, np.column_stack([poses[:, :3, 3], yaws]), loop is None or loop.flag(),
+            actor.name, solids.person(), times, np.column_stack([poses[:, :3, 3], yaws]), loop is None or loop.flag(),
             0.0 if delay is None else float(delay.numbers(1)[0]),
         )  # fmt: skip
 
@@ -184,7 +184,7 @@ class _WorldReader:
         self.surfaces[name] = surface
         return name
 
-    def _mesh(self, geometry: Element, infinite: bool) -> sdf.Mesh | None:
+    def _mesh(self, geometry: Element, infinite: bool) -> solids.Mesh | None:
         """Return the triangles of a `<geometry>`; None, with a warning, for a shape that is not supported."""
         if not geometry.children:
             raise InputError(f"{geometry.where}: is empty")
@@ -197,17 +197,17 @@ class _WorldReader:
 
         match shape.tag:
             case "box":
-                return sdf.box(shape.required("size").positive(3))
+                return solids.box(shape.required("size").positive(3))
             case "sphere":
-                return sdf.sphere(number("radius"))
+                return solids.sphere(number("radius"))
             case "cylinder":
-                return sdf.cylinder(number("radius"), number("length"))
+                return solids.cylinder(number("radius"), number("length"))
             case "capsule":
-                return sdf.capsule(number("radius"), number("length"))
+                return solids.capsule(number("radius"), number("length"))
             case "cone":
-                return sdf.cone(number("radius"), number("length"))
+                return solids.cone(number("radius"), number("length"))
             case "ellipsoid":
-                return sdf.ellipsoid(shape.required("radii").positive(3))
+                return solids.ellipsoid(shape.required("radii").positive(3))
             case "plane":
                 return self._plane(shape, infinite)
             case "mesh":
@@ -217,17 +217,17 @@ class _WorldReader:
         self._warn(shape, "is a shape that is not supported and is left out")
         return None
 
-    def _plane(self, shape: Element, infinite: bool) -> sdf.Mesh:
+    def _plane(self, shape: Element, infinite: bool) -> solids.Mesh:
         normal = shape.first("normal")
         direction = normal.numbers(3) if normal is not None else np.array([0.0, 0.0, 1.0])
         if np.linalg.norm(direction) < 1e-9:
             raise InputError(f"{shape.where}: its normal has no length")
         size = shape.first("size")
         if infinite or size is None:
-            return sdf.plane(direction, np.full(2, 2 * sdf.PLANE_HALF_SIZE))
-        return sdf.plane(direction, size.positive(2))
+            return solids.plane(direction, np.full(2, 2 * solids.PLANE_HALF_SIZE))
+        return solids.plane(direction, size.positive(2))
 
-    def _mesh_file(self, shape: Element) -> sdf.Mesh | None:
+    def _mesh_file(self, shape: Element) -> solids.Mesh | None:
         uri = shape.required("uri")
         path = self._find(uri.text, uri)
         if path.suffix.lower() not in MESH_SUFFIXES:
@@ -369,7 +369,7 @@ def _version(entry: Element) -> list[int]:
     return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]
 
 
-def _load_mesh(path: Path, uri: Element) -> sdf.Mesh:
+def _load_mesh(path: Path, uri: Element) -> solids.Mesh:
     import trimesh
 
     try:

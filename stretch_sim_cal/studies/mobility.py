@@ -32,9 +32,10 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text, read_yaml
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-from stretch_sim_cal.robot.description import WORLD, SdfModel, is_sdf, load_model, parse_sdf_model
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import BASES, joint_columns, link_transforms
 from stretch_sim_cal.robot.model import VARIABLES, Joint, RobotModel, near
+from stretch_sim_cal.robot.sdf import WORLD, SdfModel, is_sdf, read_sdf_model
 
 KEYS = {"name", "dimension", "base", "links", "ground", "joints"}
 JOINT_KEYS = {"name", "type", "parent", "child", "xyz", "rpy", "axis", "pitch"}
@@ -183,7 +184,7 @@ def load_mechanism(
         return _from_yaml(path, base)
     text = read_text(path)
     if is_sdf(path, text):
-        found = mechanism_of_sdf(parse_sdf_model(text, str(path)))
+        found = mechanism_of_sdf(read_sdf_model(path))
         if base is not None:
             raise InputError(f"{path}: an SDF says itself how its base moves (a joint to the world, or none)")
         return found, "spatial"

@@ -13,7 +13,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.simulation import sdf
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
@@ -22,7 +22,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 def box(size, centre, yaw: float = 0.0) -> Surface:
     """A box in the world."""
-    return Surface(*sdf.box(np.asarray(size, dtype=float))).moved(from_xyz_rpy(centre, [0, 0, yaw]))
+    return Surface(*solids.box(np.asarray(size, dtype=float))).moved(from_xyz_rpy(centre, [0, 0, yaw]))
 
 
 def height_field(

@@ -11,7 +11,7 @@ from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.unit import directions
-from stretch_sim_cal.simulation import sdf
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.optics import Hits, Scene
 
 
@@ -85,11 +85,11 @@ def undergrowth(seed: int, vans_moved: float) -> tuple[np.ndarray, np.ndarray, n
     for number in range(3000):
         box, distance, azimuth = random.uniform(0.1, 0.6, 3), 4 + 10 * random.random(), random.uniform(-np.pi, np.pi)
         place = (distance * np.cos(azimuth), distance * np.sin(azimuth), random.uniform(-2, 4))
-        leaves[str(number)] = Surface(*sdf.box(box)).moved(from_xyz_rpy(place, random.uniform(-2, 2, 3)))
+        leaves[str(number)] = Surface(*solids.box(box)).moved(from_xyz_rpy(place, random.uniform(-2, 2, 3)))
 
     def scan(pose: np.ndarray, moved: float, elevations: np.ndarray, steps: int, noise: float) -> np.ndarray:
         vans = {
-            f"van {x}": Surface(*sdf.box((1.2, 1.0, 1.2))).moved(from_xyz_rpy((x + moved, y + moved / 3, -0.6), (0, 0.1, yaw)))
+            f"van {x}": Surface(*solids.box((1.2, 1.0, 1.2))).moved(from_xyz_rpy((x + moved, y + moved / 3, -0.6), (0, 0.1, yaw)))
             for x, y, yaw in ((4.0, 0.0, 0.3), (0.0, -4.0, 0.5), (-3.3, 2.8, 1.0))
         }  # fmt: skip
         azimuths = np.linspace(-np.pi, np.pi, steps, endpoint=False)

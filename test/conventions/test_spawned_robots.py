@@ -22,9 +22,9 @@ from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.scenario import load_scenario, scenario_from_mapping
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description

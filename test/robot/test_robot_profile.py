@@ -12,9 +12,9 @@ from stretch_sim_cal.cli import main
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording import JOINTS
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile, profile_from_mapping, stretch_profile
 from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
-from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 
 PROFILES = files.share_directory() / "config" / "robots"

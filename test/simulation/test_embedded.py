@@ -14,7 +14,7 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.unit import UnitSpread
-from stretch_sim_cal.simulation import sdf
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 from stretch_sim_cal.simulation.true_robot import PayloadBox
@@ -176,7 +176,7 @@ def test_mixed_pixels_float_between_the_edges_of_things_where_a_sensor_has_them(
 def test_a_person_can_be_put_into_the_world_and_taken_out_again():
     simulator = EmbeddedSimulator(SETUP)
     before = simulator.scan("left", 0)
-    person = Surface(*sdf.cylinder(0.2, 1.7)).moved(from_xyz_rpy((1.3, 0.4, 0.85)))
+    person = Surface(*solids.cylinder(0.2, 1.7)).moved(from_xyz_rpy((1.3, 0.4, 0.85)))
     simulator.add_surface("person", person)
     points, names = seen(simulator)
     on_person = apply(inverse(from_xyz_rpy((0, 0, -0.031))), points[names == "person"])

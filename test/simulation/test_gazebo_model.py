@@ -12,10 +12,10 @@ import trimesh
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.surfaces import link_surfaces
-from stretch_sim_cal.robot.urdf import parse_urdf
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description, gazebo_world
 from stretch_sim_cal.simulation.optics import Hits, Scene

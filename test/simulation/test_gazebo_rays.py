@@ -8,7 +8,7 @@ import pytest
 
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.simulation import sdf
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.gazebo.messages import PackedCloud
 from stretch_sim_cal.simulation.gazebo.rays import BORDER, Grid, cast_rays, grid_for, texel_directions
 from stretch_sim_cal.simulation.lidar import Lidar
@@ -86,7 +86,7 @@ def test_every_ray_of_the_sensor_has_one_that_goes_nearly_there(name, lidar):
 def test_a_renderer_s_ranges_are_exact_along_the_sampled_directions(name):
     sensor = load_sensor(name)
     grid = grid_for(sensor, "gpu")
-    room = Scene({"room": Surface(*sdf.box(np.array([6.0, 7.0, 5.0])))})
+    room = Scene({"room": Surface(*solids.box(np.array([6.0, 7.0, 5.0])))})
     published = grid.published("gpu")
     texels, _ = texel_directions(grid.directions(), grid.face_texels())
     hits = Hits(np.array([0.3, -0.2, 0.1]), texels.reshape(-1, 3), [room])

@@ -9,13 +9,13 @@ from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, load_sensor
 from stretch_sim_cal.sensor.unit import weak_echo
-from stretch_sim_cal.simulation import sdf
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.gazebo.simulator import published
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Hits, Scene
 
 REAL = load_sensor("jt128")
-ROOM = Scene({"room": Surface(*sdf.box(np.array([6.0, 7.0, 5.0])))})
+ROOM = Scene({"room": Surface(*solids.box(np.array([6.0, 7.0, 5.0])))})
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE, HARMONICS, SCALARS, UnitSpread
 from stretch_sim_cal.sensor.unit_file import Unit
-from stretch_sim_cal.simulation import sdf
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar
 from stretch_sim_cal.simulation.optics import Hits, Optics, Scene
 
@@ -54,7 +54,7 @@ def range_error(lidar, distance=4.0, **surface):
 def in_box(lidar, half=3.0):
     """Return the points and rays of a scan in the middle of a cube."""
     rays = lidar.rays(0)
-    room = Scene({"room": Surface(*sdf.box(np.full(3, 2 * half)))})
+    room = Scene({"room": Surface(*solids.box(np.full(3, 2 * half)))})
     origins = np.zeros(3) if rays.origins is None else rays.origins
     hits = Hits(origins, rays.directions, [room])
     points, numbers = lidar.measure(rays, Echoes(hits.distances, hits.incidence_cosines(), 0.5))
@@ -226,8 +226,8 @@ def test_rays_at_an_edge_return_from_between_what_is_before_and_behind_it():
     width = np.radians(2.0)
     lidar = lidar_with(dataclasses.replace(EXACT, beam_divergence=width))
     scene = Scene({
-        "wall": Surface(*sdf.box(np.array([0.1, 8.0, 8.0]))).moved(from_xyz_rpy((3.25, 0.0, 0.0))),
-        "board": Surface(*sdf.box(np.array([0.1, 4.0, 8.0]))).moved(from_xyz_rpy((3.05, -2.0, 0.0))),
+        "wall": Surface(*solids.box(np.array([0.1, 8.0, 8.0]))).moved(from_xyz_rpy((3.25, 0.0, 0.0))),
+        "board": Surface(*solids.box(np.array([0.1, 4.0, 8.0]))).moved(from_xyz_rpy((3.05, -2.0, 0.0))),
     })  # fmt: skip
     optics = Optics({}, 0.5)
     mixed = []

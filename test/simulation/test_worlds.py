@@ -176,7 +176,7 @@ def test_models_that_could_fall_are_noted(world_file):
     "content, mention",
     [
         (model(link('<collision name="c"/>')), "geometry"),
-        (model(link(f'<collision name="c"><pose>1 2 3</pose>{BOX}</collision>')), "6 numbers"),
+        (model(link(f'<collision name="c"><pose>1 2 3</pose>{BOX}</collision>')), "6 finite numbers"),
         (shape("<box><size>1 1 -1</size></box>"), "above 0"),
         (shape("<sphere><radius>nan</radius></sphere>"), "radius"),
         (shape("<sphere/>"), "radius"),

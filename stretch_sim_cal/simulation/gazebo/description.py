@@ -8,8 +8,8 @@ import trimesh
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.description import parse_xml
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.robot.urdf import parse_xml
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for

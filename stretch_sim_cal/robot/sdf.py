@@ -1,0 +1,404 @@
+"""SDF files: elements that know their file and line, poses relative to named frames, and the links and joints of a robot.
+
+Document types and entities are refused, so a file cannot expand into something larger than itself or name another.
+Poses follow SDFormat's semantics (http://sdformat.org/spec, 1.5 to 1.12): `relative_to` and `attached_to` name links,
+frames, joints or models of the same scope, `a::b` reaches into model a, and `placement_frame` says which frame of a model
+its pose places.
+
+Of a robot the links and joints of one model are read: poses, axes and types, not its shapes. An SDF can say what URDF
+cannot: closed loops, screw and ball joints; without loops it becomes a `RobotModel`. Nested models and `<include>` are
+not followed. A universal joint is read as two revolute ones with a link between them.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.parsers import expat
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.model import Joint, Limit, Link, RobotModel, near, robot_model
+
+MAX_BYTES = 20_000_000
+MAX_DEPTH = 100
+
+
+@dataclass
+class Element:
+    """An XML element: its tag, attributes, stripped text, children, and where it stands."""
+
+    tag: str
+    attributes: dict[str, str]
+    file: Path
+    line: int
+    text: str = ""
+    children: list["Element"] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        """File, line and tag, as messages begin."""
+        return f"{self.file}:{self.line}: <{self.tag}>"
+
+    @property
+    def name(self) -> str:
+        """The attribute `name`. Raises `InputError` if it is missing or empty."""
+        name = self.attributes.get("name", "").strip()
+        if not name:
+            raise InputError(f"{self.where}: has no name")
+        return name
+
+    def all(self, tag: str) -> Iterator["Element"]:
+        """Yield the direct children of that tag."""
+        return (child for child in self.children if child.tag == tag)
+
+    def first(self, tag: str) -> "Element | None":
+        """Return the first direct child of that tag, or None."""
+        return next(self.all(tag), None)
+
+    def required(self, tag: str) -> "Element":
+        """Return the first direct child of that tag. Raises `InputError` if there is none."""
+        child = self.first(tag)
+        if child is None:
+            raise InputError(f"{self.where}: has no <{tag}>")
+        return child
+
+    def numbers(self, count: int) -> np.ndarray:
+        """Return the text as `count` finite numbers. Raises `InputError` for anything else."""
+        try:
+            values = np.array([float(word) for word in self.text.split()])
+        except ValueError:
+            values = np.empty(0)
+        if len(values) != count or not np.isfinite(values).all():
+            wanted = "a finite number was" if count == 1 else f"{count} finite numbers were"
+            raise InputError(f"{self.where}: is '{self.text[:60]}', {wanted} expected")
+        return values
+
+    def positive(self, count: int = 1) -> np.ndarray:
+        """Return the text as `count` numbers above zero. Raises `InputError` for anything else."""
+        values = self.numbers(count)
+        if (values <= 0).any():
+            raise InputError(f"{self.where}: is '{self.text[:60]}', it has to be above 0")
+        return values
+
+    def flag(self) -> bool:
+        """Return the text as a truth value. Raises `InputError` for anything else."""
+        if self.text.lower() not in ("true", "false", "1", "0"):
+            raise InputError(f"{self.where}: is '{self.text[:60]}', true or false was expected")
+        return self.text.lower() in ("true", "1")
+
+
+def read_sdf(path: Path, root: str = "sdf") -> Element:
+    """Return the root element, of tag `root`, of a file. Raises `InputError` naming file, line and cause otherwise."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB, that is no SDF file")
+    element = _parse(data, path)
+    if element.tag != root:
+        raise InputError(f"{element.where}: is not the file that was expected, it should begin with <{root}>")
+    return element
+
+
+def pose_of(element: Element | None) -> np.ndarray:
+    """Return the 4x4 transform that a `<pose>` writes down (identity for none or an empty one).
+
+    Raises `InputError` if it is not a pose.
+    """
+    if element is None or not (element.text or element.attributes.get("frame")):
+        return np.eye(4)
+    if element.attributes.get("frame"):
+        raise InputError(f"{element.where}: frame='...' is of SDF before 1.7; write relative_to='...'")
+    notation = element.attributes.get("rotation_format", "euler_rpy")
+    if notation == "quat_xyzw":
+        values = element.numbers(7)
+        if np.linalg.norm(values[3:]) < 1e-9:
+            raise InputError(f"{element.where}: its quaternion has no length")
+        return from_xyz_quaternion(values[:3], values[3:])
+    if notation != "euler_rpy":
+        raise InputError(f"{element.where}: rotation_format '{notation}' is neither euler_rpy nor quat_xyzw")
+    values = element.numbers(6)
+    degrees = element.attributes.get("degrees", "false").lower() in ("true", "1")
+    return from_xyz_rpy(values[:3], np.radians(values[3:]) if degrees else values[3:])
+
+
+def _parse(data: bytes, path: Path) -> Element:
+    """Return the root element of an XML document without document type."""
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    root: list[Element] = []
+    open_elements: list[Element] = []
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = Element(tag, attributes, path, parser.CurrentLineNumber)
+        if len(open_elements) >= MAX_DEPTH:
+            raise InputError(f"{element.where}: is nested more than {MAX_DEPTH} deep")
+        (open_elements[-1].children if open_elements else root).append(element)
+        open_elements.append(element)
+
+    def end(_tag: str) -> None:
+        open_elements[-1].text = open_elements[-1].text.strip()
+        open_elements.pop()
+
+    def characters(text: str) -> None:
+        open_elements[-1].text += text
+
+    def refuse(*_: object) -> None:
+        raise InputError(f"{path}:{parser.CurrentLineNumber}: has a document type or entities; remove them")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = characters
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    parser.ExternalEntityRefHandler = refuse
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise InputError(f"{path}:{error.lineno}: is not valid XML: {expat.ErrorString(error.code)}") from error
+    except (LookupError, ValueError) as error:  # an encoding that is not known, or multi-byte
+        raise InputError(f"{path}: is not valid XML: {error}") from error
+    return root[0]
+
+
+MAX_CHAIN = 100
+ROOTS = {"world": "world", "model": "__model__"}
+
+
+class Scope:
+    """A world or a model, in whose frame links, frames, joints and nested models have poses.
+
+    `elements` are these by name. `element` is its `<world>` or `<model>`; `included` turns an `<include>` into the `<model>` that it stands for,
+    or None.
+    """
+
+    def __init__(self, element: Element, included: Callable[[Element], Element | None]):
+        self.element = element
+        self.root = ROOTS[element.tag]
+        self.models: dict[str, Scope] = {}
+        self.elements: dict[str, Element] = {}
+        self._resolved: dict[str, np.ndarray] = {self.root: np.eye(4)}
+        self._being_resolved: list[str] = []
+        for child in element.children:
+            if child.tag == "include":
+                child = included(child)
+            if child is None or child.tag not in ("link", "frame", "joint", "model"):
+                continue
+            if child.name in self.elements:
+                raise InputError(f"{child.where}: another element of the same scope is named '{child.name}'")
+            self.elements[child.name] = child
+            if child.tag == "model":
+                self.models[child.name] = Scope(child, included)
+
+    def pose(self, name: str, asked_by: Element) -> np.ndarray:
+        """Return scope_from_frame (4, 4) of a frame of this scope. Raises `InputError` for unknown or circular ones."""
+        if name in self._resolved:
+            return self._resolved[name]
+        outer, _, inner = name.partition("::")
+        if inner and outer in self.models:
+            return self.pose(outer, asked_by) @ self.models[outer].pose(inner, asked_by)
+        if name not in self.elements:
+            raise InputError(f"{asked_by.where}: frame '{name}' is not known here{near(name, self.elements)}")
+        if name in self._being_resolved:
+            raise InputError(f"{asked_by.where}: frames go in a circle: {' -> '.join([*self._being_resolved, name])}")
+        if len(self._being_resolved) >= MAX_CHAIN:
+            raise InputError(f"{asked_by.where}: frames depend on each other more than {MAX_CHAIN} deep")
+        self._being_resolved.append(name)
+        self._resolved[name] = self._pose_of_element(self.elements[name])
+        self._being_resolved.pop()
+        return self._resolved[name]
+
+    def _pose_of_element(self, element: Element) -> np.ndarray:
+        """Return scope_from_element (4, 4) of a link, frame, joint or nested model."""
+        transform = self.pose_relative(element, self._default_parent(element))
+        placed = element.attributes.get("placement_frame", "")
+        if element.tag == "model" and placed:
+            transform = transform @ inverse(self.models[element.name].pose(placed, element))
+        return transform
+
+    def pose_relative(self, element: Element, parent: str) -> np.ndarray:
+        """Return scope_from_element (4, 4) by the element's `<pose>`, which is relative to `parent` unless it says."""
+        pose = element.first("pose")
+        given = pose.attributes.get("relative_to", "") if pose is not None else ""
+        return self.pose(given or parent, element) @ pose_of(pose)
+
+    def _default_parent(self, element: Element) -> str:
+        if element.tag == "frame":
+            return element.attributes.get("attached_to", "") or self.root
+        if element.tag == "joint":
+            return element.required("child").text
+        return self.root
+
+
+WORLD = "world"
+"""The ground, as SDF calls it."""
+TYPES = {
+    "fixed": "fixed",
+    "revolute": "revolute",
+    "continuous": "continuous",
+    "prismatic": "prismatic",
+    "screw": "helical",
+    "ball": "spherical",
+    "universal": "universal",
+    "revolute2": "universal",
+}
+UNLIMITED = 1e16
+"""SDF writes limits that are none as 1e16 or infinite."""
+
+
+@dataclass(frozen=True)
+class SdfJoint:
+    """A joint as SDF has it: `model_from_joint` (4, 4), `axis` (3,) in the joint's frame, `pitch` in m/rad."""
+
+    name: str
+    type: str
+    parent: str
+    child: str
+    model_from_joint: np.ndarray
+    axis: np.ndarray
+    limit: Limit | None
+    pitch: float
+
+
+@dataclass(frozen=True)
+class SdfModel:
+    """Links with `model_from_link` (4, 4), and joints; `WORLD` as a parent is the ground."""
+
+    name: str
+    links: dict[str, np.ndarray]
+    joints: tuple[SdfJoint, ...]
+    source: str
+
+    def robot_model(self) -> RobotModel:
+        """Return the model as a tree; `WORLD` is its root if a joint hangs on it. Raises `InputError` for loops.
+
+        If a joint is not at its child's frame, a link `<joint>_frame` stands between them.
+        """
+        links = [Link(name) for name in self.links]
+        frames = dict(self.links)
+        if any(joint.parent == WORLD for joint in self.joints):
+            links.insert(0, Link(WORLD))
+            frames[WORLD] = np.eye(4)
+        joints = []
+        for joint in self.joints:
+            parent_from_joint = inverse(frames[joint.parent]) @ joint.model_from_joint
+            joint_from_child = inverse(joint.model_from_joint) @ frames[joint.child]
+            child = joint.child
+            if np.abs(joint_from_child - np.eye(4)).max() > 1e-12:
+                child = f"{joint.name}_frame"
+                links.append(Link(child))
+                joints.append(
+                    Joint(f"{joint.name}_to_link", "fixed", child, joint.child, joint_from_child, np.array([1.0, 0, 0]))
+                )
+            joints.append(
+                Joint(
+                    joint.name,
+                    joint.type,
+                    joint.parent,
+                    child,
+                    parent_from_joint,
+                    joint.axis,
+                    joint.limit,
+                    pitch=joint.pitch,
+                )
+            )
+        return robot_model(self.name, links, joints, self.source)
+
+
+def is_sdf(path: Path, text: str) -> bool:
+    """Return whether a file is an SDF: by its name, or by its first element."""
+    return path.suffix == ".sdf" or "<sdf" in text[:1000]
+
+
+def read_sdf_model(path: Path) -> SdfModel:
+    """Return the one model of an SDF file, in a world or by itself. Raises `InputError` naming file, line and element."""
+    root = read_sdf(path)
+    models = [*root.all("model"), *(model for world in root.all("world") for model in world.all("model"))]
+    if len(models) != 1:
+        names = ", ".join(model.attributes.get("name", "?") for model in models[:5])
+        raise InputError(f"{path}: one model is expected, there {'are ' + names if models else 'is none'}")
+    for tag in ("include", "model"):
+        if (nested := models[0].first(tag)) is not None:
+            raise InputError(f"{nested.where}: a nested <{tag}> is not read; expand it first")
+    scope = Scope(models[0], lambda include: None)
+    links = {link.name: scope.pose(link.name, link) for link in models[0].all("link")}
+    if not links:
+        raise InputError(f"{models[0].where}: model '{models[0].name}' has no links")
+    joints = [each for joint in models[0].all("joint") for each in _joints(joint, scope, links)]
+    return SdfModel(models[0].name, links, tuple(joints), str(path))
+
+
+def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[SdfJoint]:
+    """Return what a joint is read as; a link between both axes of a universal joint is added to `links`."""
+    kind = joint.attributes.get("type", "")
+    if kind not in TYPES:
+        raise InputError(f"{joint.where}: '{joint.name}': type '{kind}' is not read; there is {', '.join(TYPES)}")
+    parent, child = (_link_of(joint, role, scope, links) for role in ("parent", "child"))
+    frame = scope.pose(joint.name, joint)
+    if TYPES[kind] in ("fixed", "spherical"):
+        return [SdfJoint(joint.name, TYPES[kind], parent, child, frame, np.array([0.0, 0.0, 1.0]), None, 0.0)]
+    axis, limit = _axis(joint.required("axis"), scope, frame)
+    if TYPES[kind] != "universal":
+        actual = "continuous" if TYPES[kind] == "revolute" and limit is None else TYPES[kind]
+        pitch = _pitch(joint) if kind == "screw" else 0.0
+        return [SdfJoint(joint.name, actual, parent, child, frame, axis, limit, pitch)]
+    between = f"{joint.name}_cross"
+    links[between] = frame
+    second, second_limit = _axis(joint.required("axis2"), scope, frame)
+    kinds = ["revolute" if bounds else "continuous" for bounds in (limit, second_limit)]
+    return [
+        SdfJoint(joint.name, kinds[0], parent, between, frame, axis, limit, 0.0),
+        SdfJoint(f"{joint.name}_2", kinds[1], between, child, frame, second, second_limit, 0.0),
+    ]
+
+
+def _link_of(joint: Element, role: str, scope: Scope, links: dict[str, np.ndarray]) -> str:
+    """Return the link (or the world) that a joint's parent or child names, perhaps through frames."""
+    name, seen = joint.required(role).text, set()
+    while name not in links and (name != WORLD or role == "child"):
+        frame = scope.elements.get(name)
+        if frame is None or frame.tag != "frame" or name in seen:
+            raise InputError(f"{joint.where}: '{joint.name}': its {role} '{name}' is no link{near(name, links)}")
+        seen.add(name)
+        name = frame.attributes.get("attached_to", "")
+    return name
+
+
+def _axis(axis: Element, scope: Scope, model_from_joint: np.ndarray) -> tuple[np.ndarray, Limit | None]:
+    """Return an axis (3,) in the joint's frame, and its limits (None if it has none)."""
+    xyz = axis.first("xyz")
+    direction = np.array([0.0, 0.0, 1.0]) if xyz is None else xyz.numbers(3)
+    if not np.linalg.norm(direction) > 1e-9:
+        raise InputError(f"{axis.where}: is zero")
+    if xyz is not None and (expressed_in := xyz.attributes.get("expressed_in")):
+        direction = model_from_joint[:3, :3].T @ scope.pose(expressed_in, xyz)[:3, :3] @ direction
+    bounds = axis.first("limit")
+    lower, upper = _bound(bounds, "lower", -math.inf), _bound(bounds, "upper", math.inf)
+    if abs(lower) >= UNLIMITED or abs(upper) >= UNLIMITED:
+        return direction, None
+    if lower > upper:
+        raise InputError(f"{axis.where}: its lower limit {lower:g} is above its upper limit {upper:g}")
+    return direction, Limit(lower, upper, _bound(bounds, "velocity", math.inf), _bound(bounds, "effort", math.inf))
+
+
+def _bound(limit: Element | None, tag: str, default: float) -> float:
+    child = limit.first(tag) if limit is not None else None
+    if child is None or child.text.lower().lstrip("+-") in ("inf", "infinity"):
+        return default
+    return float(child.numbers(1)[0])
+
+
+def _pitch(screw: Element) -> float:
+    """Return a screw's advance in m/rad, positive for a right-handed thread."""
+    # Per turn and right-handed in the newer element; rad/m and left-handed in the older one.
+    newer, older = screw.first("screw_thread_pitch"), screw.first("thread_pitch")
+    if newer is None and older is not None:
+        pitch = float(older.numbers(1)[0])
+        if pitch == 0:
+            raise InputError(f"{older.where}: is 0")
+        return -1.0 / pitch
+    return (1.0 if newer is None else float(newer.numbers(1)[0])) / (2 * math.pi)

@@ -1,0 +1,131 @@
+"""SDF's shapes as triangles, each in its own frame. Lengths in m.
+
+Boxes and planes are exact. Curved shapes are faceted so that no point of a facet is further than `SURFACE_ERROR` from the
+true surface, on either side of it (facets cut through the surface, so that they are right on average). Cylinders and
+cones keep that up to a radius of 80 m, spheres up to 10 m; larger ones get no more facets. (`trimesh.creation.revolve`
+leaves out facets of less than 1e-8 m2, so that small spheres have holes.)
+"""
+
+import numpy as np
+
+from stretch_sim_cal.robot.surfaces import Surface, joined
+
+SURFACE_ERROR = 5e-5
+MAX_SEGMENTS = 2000
+MAX_SPHERE_SEGMENTS = 1000
+# SDF's collision planes have no end; this one ends beyond what a lidar on the robot can reach.
+PLANE_HALF_SIZE = 100.0
+
+Mesh = tuple[np.ndarray, np.ndarray]  # vertices (V, 3) float, faces (F, 3) int
+
+
+def box(size: np.ndarray) -> Mesh:
+    """Return a box with edges `size` (3,), centred on the origin, normals outward."""
+    corners = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)]) * size
+    quads = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
+    return corners, np.array([t for a, b, c, d in quads for t in ((a, b, c), (a, c, d))])
+
+
+def plane(normal: np.ndarray, size: np.ndarray) -> Mesh:
+    """Return a rectangle with edges `size` (2,) through the origin across `normal` (3,)."""
+    z_axis = normal / np.linalg.norm(normal)
+    helper = np.array([1.0, 0.0, 0.0]) if abs(z_axis[0]) < 0.9 else np.array([0.0, 1.0, 0.0])
+    x_axis = helper - (helper @ z_axis) * z_axis
+    x_axis /= np.linalg.norm(x_axis)
+    y_axis = np.cross(z_axis, x_axis)
+    half_x, half_y = size[0] / 2 * x_axis, size[1] / 2 * y_axis
+    corners = np.array([-half_x - half_y, half_x - half_y, half_x + half_y, half_y - half_x])
+    return corners, np.array([[0, 1, 2], [0, 2, 3]])
+
+
+def cylinder(radius: float, length: float) -> Mesh:
+    """Return a closed cylinder about z, centred on the origin."""
+    return _lathe(np.array([[0, -length / 2], [radius, -length / 2], [radius, length / 2], [0, length / 2]]), radius)
+
+
+def cone(radius: float, length: float) -> Mesh:
+    """Return a closed cone about z, its tip up, centred on the origin as SDF has it."""
+    return _lathe(np.array([[0, -length / 2], [radius, -length / 2], [0, length / 2]]), radius)
+
+
+def sphere(radius: float) -> Mesh:
+    """Return a sphere centred on the origin."""
+    return ellipsoid(np.full(3, radius))
+
+
+def capsule(radius: float, length: float) -> Mesh:
+    """Return a capsule about z, centred on the origin: a cylinder of `length` with half spheres beyond its ends."""
+    arc = np.linspace(-np.pi / 2, np.pi / 2, _sphere_segments(radius) // 2 * 2 + 2)
+    profile = radius * np.stack([np.cos(arc), np.sin(arc)], axis=1)
+    profile[:, 1] += np.sign(arc) * length / 2
+    profile[[0, -1], 0] = 0.0
+    return _lathe(profile, radius)
+
+
+def ellipsoid(radii: np.ndarray) -> Mesh:
+    """Return an ellipsoid with half axes `radii` (3,), centred on the origin."""
+    largest = float(np.max(radii))
+    segments = _sphere_segments(largest)
+    arc = np.linspace(-np.pi / 2, np.pi / 2, segments // 2 + 1)
+    scale = _facet_scale(np.pi / segments)
+    profile = scale * np.stack([np.cos(arc), np.sin(arc)], axis=1)
+    profile[[0, -1], 0] = 0.0
+    vertices, faces = _lathe(profile, largest, segments)
+    return vertices * radii, faces
+
+
+def _lathe(profile: np.ndarray, radius: float, segments: int | None = None) -> Mesh:
+    """Return the surface that a profile (P, 2) of (distance from z, height) sweeps about the z axis."""
+    segments = segments or _segments(radius)
+    angles = 2 * np.pi * np.arange(segments) / segments
+    rings = profile[:, 0] * _facet_scale(np.pi / segments)
+    vertices = np.stack(
+        [
+            rings[:, None] * np.cos(angles),
+            rings[:, None] * np.sin(angles),
+            np.repeat(profile[:, 1:], segments, axis=1),
+        ],
+        axis=-1,
+    ).reshape(-1, 3)
+    index = np.arange(len(vertices)).reshape(len(profile), segments)
+    following = np.roll(index, -1, axis=1)
+    a, b, c, d = index[:-1], following[:-1], following[1:], index[1:]
+    faces = np.concatenate([np.stack([a, b, c], -1).reshape(-1, 3), np.stack([a, c, d], -1).reshape(-1, 3)])
+    # At the axis a quad is a triangle: its other half has no area.
+    corners = vertices[faces]
+    areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
+    return vertices, faces[areas > 0]
+
+
+def _facet_scale(half_angle: float) -> float:
+    """Return the factor on the radius by which facets lie as far outside of a circle at their ends as inside amid."""
+    return 2.0 / (1.0 + np.cos(half_angle))
+
+
+def _segments(radius: float) -> int:
+    """Return how many facets keep a circle of that radius to `SURFACE_ERROR`."""
+    half_angle = np.arccos((radius - SURFACE_ERROR) / (radius + SURFACE_ERROR)) if radius > SURFACE_ERROR else np.pi / 8
+    return int(np.clip(np.ceil(np.pi / half_angle), 8, MAX_SEGMENTS))
+
+
+def _sphere_segments(radius: float) -> int:
+    """Return how many facets around the equator, twice those from pole to pole, keep a sphere to `SURFACE_ERROR`.
+
+    A sphere's facets bend both ways, so each way gets half of the error.
+    """
+    half_angle = np.sqrt(2.0 * SURFACE_ERROR / radius)
+    return int(np.clip(2 * np.ceil(np.pi / half_angle / 2), 16, MAX_SPHERE_SEGMENTS))
+
+
+def person(height: float = 1.75) -> Surface:
+    """Return somebody who stands on z = 0 and faces x: legs, trunk, arms and head as coarse capsules."""
+    import trimesh
+
+    parts = [
+        (0.075, 0.68, (0.05, 0.09, 0.415)), (0.075, 0.68, (-0.05, -0.09, 0.415)), (0.15, 0.32, (0.0, 0.0, 1.16)),
+        (0.045, 0.5, (0.0, 0.22, 1.1)), (0.045, 0.5, (0.0, -0.22, 1.1)), (0.09, 0.06, (0.0, 0.0, 1.63)),
+    ]  # fmt: skip
+    capsules = [trimesh.creation.capsule(length, radius, count=[16, 16]) for radius, length, _ in parts]
+    for mesh, (_, _, place) in zip(capsules, parts, strict=True):
+        mesh.apply_translation(np.array(place) - mesh.bounds.mean(axis=0))
+    return joined(Surface(np.asarray(mesh.vertices) * height / 1.75, np.asarray(mesh.faces)) for mesh in capsules)
