@@ -128,11 +128,6 @@ def _pose(role: str, text: str):
     return from_xyz_rpy(values[:3], values[3:])
 
 
-def _renamed(normal) -> dict[str, str]:
-    names = normal.links | {old: mapping.name for old, mapping in normal.joints.items()}
-    return {old: new for old, new in names.items() if old != new}
-
-
 def _answer(args: argparse.Namespace, normal, remaining, files: list[Path], departure: float) -> dict:
     return {
         "profile": normal.profile,
@@ -140,7 +135,7 @@ def _answer(args: argparse.Namespace, normal, remaining, files: list[Path], depa
         "files": [str(file) for file in files],
         "unchanged": normal.unchanged,
         "largest_departure": departure,
-        "renamed": _renamed(normal),
+        "renamed": dict(normal.renamed),
         "turned": {normal.links[old]: normal.reasons.get(normal.links[old], "") for old in normal.old_from_new},
         "joints": {
             old: {"name": mapping.name, "sign": mapping.sign, "offset": mapping.offset}
@@ -156,14 +151,15 @@ def _lines(normal, departure: float) -> list[str]:
     if normal.unchanged:
         lines.append("nothing had to be changed")
     else:
-        counts = (len(_renamed(normal)), len(normal.old_from_new), len(normal.added))
+        counts = (len(dict(normal.renamed)), len(normal.old_from_new), len(normal.added))
         lines.append("{} names changed, {} frames turned, {} frames added".format(*counts))
-    negated = [mapping.name for mapping in normal.joints.values() if mapping.sign < 0]
-    lines += [f"warning: {name} now counts the other way round: check its motor's polarity" for name in negated]
+    lines += [
+        f"warning: {each.name} now counts the other way round: check its motor's polarity" for each in normal.negated
+    ]
     lines += [f"warning: {name}: {reason}" for name, reason in normal.reasons.items() if reason.endswith("measure it")]
     lines += [
         f"warning: {old} is called {new} now: the name {new.replace('other_', '', 1)} belongs to another"
-        for old, new in _renamed(normal).items()
+        for old, new in normal.renamed
         if OTHER in new and OTHER not in old
     ]
     lines += [f"warning: {each.name}: {each.message}; {each.fix}" for each in normal.remaining if each.level == WARNING]

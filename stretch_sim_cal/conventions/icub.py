@@ -16,7 +16,6 @@ from stretch_sim_cal.conventions.profile import (
     Exemption,
     Finding,
     Profile,
-    Rule,
     angle_deg,
     frames_in,
     has_geometry,
@@ -80,26 +79,12 @@ LINKS: dict[str, tuple[str, str]] = {
     "neck_2": ("neck_roll", "neck_1"),
     "head": ("neck_yaw", "neck_2"),
 }
-
-
 """Each link's parent joint and parent link, with the table's slips put right (see `SLIPS`)."""
-
-
 NECK_LINKS = ("neck_1", "neck_2", "head")
-
-
 """Not in the table of links, so a model that calls them otherwise is not at fault."""
-
-
 SMALL_WITHOUT_MASS = ("[lr]_hip_3", "[lr]_wrist_1", "torso_[12]", "neck_[12]")
-
-
 SMALL_WITHOUT_SHAPE = ("[lr]_hip_3", "[lr]_ankle_2", "[lr]_shoulder_3", "[lr]_elbow_1", "[lr]_wrist_1", "torso_2")
-
-
 """Links of more complex linkages that released models give no mass, or no mesh, of their own (shell patterns)."""
-
-
 AXES: dict[str, tuple[int, int, int]] = {
     "l_hip_pitch": (0, 1, 0), "l_hip_roll": (-1, 0, 0), "l_hip_yaw": (0, 0, 1), "l_knee": (0, 1, 0),
     "l_ankle_pitch": (0, -1, 0), "l_ankle_roll": (-1, 0, 0),
@@ -111,17 +96,9 @@ AXES: dict[str, tuple[int, int, int]] = {
     "r_shoulder_pitch": (0, -1, 0), "r_shoulder_roll": (1, 0, 0), "r_shoulder_yaw": (0, 0, 1), "r_elbow": (0, 1, 0),
     "r_wrist_prosup": (0, 0, 1), "r_wrist_pitch": (-1, 0, 0), "r_wrist_yaw": (0, -1, 0),
 }  # fmt: skip
-
-
 """Axes of revolute joints at the zero configuration, in the root frame, as the table has them. None of the neck's."""
-
-
 ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])
-
-
 """Their axes are only an idea of the direction, the text says."""
-
-
 FRAMES: dict[str, tuple[str, ...]] = {
     "root_frame": (ROOT_LINK,),
     "imu_frame": ("head",),
@@ -133,19 +110,13 @@ FRAMES: dict[str, tuple[str, ...]] = {
     "l_upper_arm_dh_frame": ("l_upper_arm",), "r_upper_arm_dh_frame": ("r_upper_arm",),
     "l_forearm_dh_frame": ("l_forearm",), "r_forearm_dh_frame": ("r_forearm",),
 }  # fmt: skip
-
-
 """Frames, and the links that each may be fixed to; those of the eyes are left out as the text leaves the eyes out."""
-
-
 SKIN_PARTS = {
     "l_foot_dh_frame": "LEFT_FOOT", "r_foot_dh_frame": "RIGHT_FOOT",
     "l_upper_arm_dh_frame": "SKIN_LEFT_UPPER_ARM", "r_upper_arm_dh_frame": "SKIN_RIGHT_UPPER_ARM",
     "l_forearm_dh_frame": "SKIN_LEFT_FOREARM", "r_forearm_dh_frame": "SKIN_RIGHT_FOREARM",
     "l_hand_dh_frame": "SKIN_LEFT_HAND", "r_hand_dh_frame": "SKIN_RIGHT_HAND",
 }  # fmt: skip
-
-
 """Frames of the skin system, and its parts."""
 
 
@@ -377,15 +348,7 @@ def missing_frames(model: RobotModel) -> list[AddedFrame]:
     return added
 
 
-RULES = (
-    Rule("control-board", "The joints of each YARP control board, by name and type.", control_boards),
-    Rule("joint-name", "Moving joints are those of the table.", unknown_joints),
-    Rule("ft-sensor", "Force-torque sensors are fixed joints.", ft_sensors),
-    Rule("links", "Links, their parent joints and parent links.", links),
-    Rule("body", "Links have a mass and a shape.", bodies),
-    Rule("axis", "Axes at zero in the root frame.", axes),
-    Rule("frame", "Frames, DH frames and skin frames.", frames),
-)
+RULES = (control_boards, unknown_joints, ft_sensors, links, bodies, axes, frames)
 
 EXEMPTIONS = (
     Exemption("axis", "torso_roll", "the table says (-1 0 0), released models turn about (1 0 0)", at_least=179.0),

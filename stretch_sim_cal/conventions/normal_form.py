@@ -5,16 +5,17 @@ normalized_files.write(normal, "out")       # proves Rule 0 on what it is about 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from stretch_sim_cal.conventions import icub, profile_named, rep199_normal, stretch_normal
+from stretch_sim_cal.conventions import icub, profile_named, rep199, stretch_normal
 from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix, lint, prefixed_names
 from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
 from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
@@ -78,11 +79,25 @@ class Normal:
     prefix: str = ""
 
     @property
+    def renamed(self) -> list[tuple[str, str]]:
+        """Old and new names of the links and then of the joints that have other names now."""
+        names = [*self.links.items(), *((old, mapping.name) for old, mapping in self.joints.items())]
+        return [(old, new) for old, new in names if old != new]
+
+    @property
+    def negated(self) -> list[JointMapping]:
+        """The joints whose positive direction is the other way round now."""
+        return [mapping for mapping in self.joints.values() if mapping.sign < 0]
+
+    @property
+    def shifted(self) -> list[JointMapping]:
+        """The joints whose zero is elsewhere now."""
+        return [mapping for mapping in self.joints.values() if mapping.offset]
+
+    @property
     def unchanged(self) -> bool:
         """Whether the model was in its normal form already."""
-        renamed = any(old != new for old, new in self.links.items())
-        moved = any(JointMapping(old) != mapping for old, mapping in self.joints.items())
-        return not (renamed or moved or self.old_from_new or self.added)
+        return not (self.renamed or self.negated or self.shifted or self.old_from_new or self.added)
 
 
 def read_description(
@@ -139,10 +154,14 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
     old = work.model()
     base = _base_turning(old, options)
     turn(work.root, old, Turning(base))
-    links, joints = _new_names(work.model(), options)
+    find_names, find_turning, find_missing = _rules(options)
+    links, joints = _new_names(work.model(), options.renames, find_names)
     rename(work.root, links, joints)
 
-    zeros = {joints.get(name, name): _checked_zero(old, name, value) for name, value in options.zeros.items()}
+    for name in options.zeros:
+        if (joint := old.checked_joint(name)).variables != 1:
+            raise InputError(f"--zero {name}: joint '{name}' is {joint.type} and has no zero to move")
+    zeros = {joints.get(name, name): value for name, value in options.zeros.items()}
     model = work.model()
     if zeros:
         turn(work.root, model, Turning(zeros=zeros))
@@ -152,14 +171,14 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
     added: list[AddedFrame] = []
     # What one turn or one frame sets right may show that another has to follow.
     for _ in range(PASSES):
-        turning, why = _turning(model, options)
+        turning, why = find_turning(model)
         if turning.old_from_new or turning.signs:
             turn(work.root, model, turning)
             model = work.model()
         total.follow(turning)
         reasons |= {name: "; ".join(dict.fromkeys([*reasons.get(name, "").split("; "), said])).strip("; ")
                     for name, said in why.items()}  # fmt: skip
-        missing = _missing_frames(model, options if not added else replace(options, poses={}))
+        missing = find_missing(model)
         for frame in missing:
             add_frame(work.root, frame)
         if missing:
@@ -167,6 +186,9 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
         added += missing
         if not (turning.old_from_new or turning.signs or missing):
             break
+    for role in options.poses:
+        if not any(frame.link.endswith(role) for frame in added):
+            raise InputError(f"--{role}: the model has a {role} already, which is left where it is")
     old_names = {links.get(name, name): name for name in old.links}
     return Normal(
         profile.name,
@@ -210,52 +232,35 @@ def _base_turning(model: RobotModel, options: Options) -> dict[str, np.ndarray]:
     return stretch_normal.base_turning(model, roles.get(BASE), roles.get(FOOTPRINT))
 
 
-def _new_names(model: RobotModel, options: Options) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the new names of links and joints that change: the profile's, over which the user's go."""
-    given: list[dict[str, str]] = [{}, {}]
-    for old, new in options.renames.items():
+Names = tuple[dict[str, str], dict[str, str]]
+"""New names of links and of joints, by the old ones, of those that change."""
+
+
+def _rules(options: Options) -> tuple[Callable[[RobotModel], Names], Callable, Callable]:
+    """Return the functions of a profile that find new names, what to turn and why, and missing frames in a model."""
+    if options.profile == "stretch":
+        return stretch_normal.renames, stretch_normal.turning, stretch_normal.missing_frames
+    if options.profile == "icub":
+        return icub.renames, icub.turning, icub.missing_frames
+    return (
+        rep199.renames if options.number_links else lambda model: ({}, {}),
+        partial(rep199.turning, number_links=options.number_links),
+        partial(rep199.missing_frames, poses=options.poses),
+    )
+
+
+def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callable[[RobotModel], Names]) -> Names:
+    """Return the new names: the profile's, over which the user's `renames` go."""
+    given: Names = ({}, {})
+    for old, new in renames.items():
         if old not in model.links and old not in model.joints:
             raise InputError(f"--rename {old}={new}: there is no link or joint '{old}'")
-        if old in model.links:
-            given[0][old] = new
-        else:
-            given[1][old] = new
-    work = model.renamed(*given)
-    of_profile: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    if options.profile == "stretch":
-        of_profile = stretch_normal.renames(work)
-    elif options.profile == "icub":
-        of_profile = icub.renames(work)
-    elif options.number_links:
-        of_profile = rep199_normal.renames(work)
+        given[old not in model.links][old] = new
     result = []
-    for asked, ruled, names in zip(given, of_profile, (model.links, model.joints), strict=True):
+    for asked, ruled, names in zip(given, find_names(model.renamed(*given)), (model.links, model.joints), strict=True):
         final = {name: ruled.get(asked.get(name, name), asked.get(name, name)) for name in names}
         result.append({old: new for old, new in final.items() if old != new})
     return result[0], result[1]
-
-
-def _checked_zero(model: RobotModel, name: str, value: float) -> float:
-    joint = model.checked_joint(name)
-    if joint.variables != 1:
-        raise InputError(f"--zero {name}: joint '{name}' is {joint.type} and has no zero to move")
-    return value
-
-
-def _turning(model: RobotModel, options: Options) -> tuple[Turning, dict[str, str]]:
-    if options.profile == "stretch":
-        return stretch_normal.turning(model)
-    if options.profile == "rep199":
-        return rep199_normal.turning(model, options.number_links)
-    return icub.turning(model)
-
-
-def _missing_frames(model: RobotModel, options: Options) -> list[AddedFrame]:
-    if options.profile == "stretch":
-        return stretch_normal.missing_frames(model)
-    if options.profile == "rep199":
-        return rep199_normal.missing_frames(model, options.poses)
-    return icub.missing_frames(model)
 
 
 def _mapping(name: str, turning: Turning) -> JointMapping:

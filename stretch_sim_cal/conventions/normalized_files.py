@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -21,6 +21,7 @@ from stretch_sim_cal.conventions.profile import ERROR, WARNING
 from stretch_sim_cal.conventions.rewrite import JointMapping, roll_pitch_yaw
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import read_text, write_text, yaml_text
+from stretch_sim_cal.geometry.transforms import from_rotation_translation
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms, position_ranges
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, RobotModel
@@ -53,20 +54,11 @@ def write(normal: Normal, folder: str | os.PathLike, tool: str = "tool") -> tupl
     try:
         for name, text in texts.items():
             write_text(staging / name, text)
-        departure = prove(normal, staging / main)
+        departure = prove_same_mechanism(normal, load_model(staging / main))
         _publish(staging, folder, texts)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return [folder / name for name in texts], departure
-
-
-def prove(normal: Normal, xacro_file: Path) -> float:
-    """Return the largest departure between the old model and what a xacro file expands to. Raises `Refused`."""
-    return prove_same_mechanism(
-        normal.old, load_model(xacro_file), normal.links, normal.joints, root_turned(normal.old_from_new,
-        normal.old.root),
-        normal.old_from_new,
-    )  # fmt: skip
 
 
 def _publish(staging: Path, folder: Path, texts: dict[str, str]) -> None:
@@ -202,47 +194,36 @@ def mapping_text(normal: Normal) -> str:
 
 def report_text(normal: Normal) -> str:
     """Return the report of changes as Markdown."""
-    lines = [f"# {normal.old.name}: changes for the profile {normal.profile}", ""]
-    if normal.unchanged:
-        lines += ["Nothing was changed.", ""]
-    renamed = [(old, new) for old, new in normal.links.items() if old != new]
-    renamed += [(old, mapping.name) for old, mapping in normal.joints.items() if old != mapping.name]
-    lines += _section("Renamed", [f"{old} -> {new}" for old, new in renamed])
     turned = []
     for old, rotation in normal.old_from_new.items():
         degrees = " ".join(f"{value + 0.0:.6g}" for value in np.degrees(roll_pitch_yaw(rotation)))
-        turned.append(
-            f"{normal.links[old]}: by rpy {degrees} deg in its old frame. {normal.reasons.get(normal.links[old], '')}"
-        )
-    lines += _section("Frames turned (shapes, masses and children stay where they were)", turned)
-    lines += _section(
-        "Check the motor's polarity",
-        [
+        name = normal.links[old]
+        turned.append(f"{name}: by rpy {degrees} deg in its old frame. {normal.reasons.get(name, '')}")
+    left = {
+        level: [
+            f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in normal.remaining if each.level == level
+        ]
+        for level in (ERROR, WARNING)
+    }
+    sections = {
+        "Renamed": [f"{old} -> {new}" for old, new in normal.renamed],
+        "Frames turned (shapes, masses and children stay where they were)": turned,
+        "Check the motor's polarity": [
             f"{mapping.name}: positive is now the other way round, limits are swapped and negated"
-            for mapping in normal.joints.values()
-            if mapping.sign < 0
+            for mapping in normal.negated
         ],
-    )
-    lines += _section(
-        "Zeros moved",
-        [
-            f"{mapping.name}: new = {mapping.sign} * old + {mapping.offset!r}"
-            for mapping in normal.joints.values()
-            if mapping.offset
+        "Zeros moved": [
+            f"{mapping.name}: new = {mapping.sign} * old + {mapping.offset!r}" for mapping in normal.shifted
         ],
-    )
-    lines += _section("Frames added", [f"{frame.link} on {frame.parent}. {frame.reason}" for frame in normal.added])
-    left = [finding for finding in normal.remaining if finding.level == ERROR]
-    lines += _section(
-        "Left to be settled by hand", [f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in left]
-    )
-    kept = [finding for finding in normal.remaining if finding.level == WARNING]
-    lines += _section("Warnings left", [f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in kept])
+        "Frames added": [f"{frame.link} on {frame.parent}. {frame.reason}" for frame in normal.added],
+        "Left to be settled by hand": left[ERROR],
+        "Warnings left": left[WARNING],
+    }
+    lines = [f"# {normal.old.name}: changes for the profile {normal.profile}", ""]
+    lines += ["Nothing was changed.", ""] if normal.unchanged else []
+    for title, entries in sections.items():
+        lines += [f"## {title}", "", *(f"- {entry}" for entry in entries), ""] if entries else []
     return "\n".join(lines)
-
-
-def _section(title: str, entries: list[str]) -> list[str]:
-    return [f"## {title}", "", *(f"- {entry}" for entry in entries), ""] if entries else []
 
 
 def tool_in(path: Path) -> str | None:
@@ -251,45 +232,50 @@ def tool_in(path: Path) -> str | None:
     return found.group(1) if found else None
 
 
-def prove_same_mechanism(
-    old: RobotModel,
-    new: RobotModel,
-    links: Mapping[str, str],
-    joints: Mapping[str, JointMapping],
-    old_from_new_root: np.ndarray,
-    old_from_new: Mapping[str, np.ndarray],
-    seed: int = 0,
-) -> float:
-    """Return the largest departure (m, kg, kg m2, or of a rotation's entries) found between two models.
+def prove_same_mechanism(normal: Normal, new: RobotModel, seed: int = 0) -> float:
+    """Return the largest departure (m, kg, kg m2, or of a rotation's entries) of a model from the old one of a normal form.
 
-    `links` and `joints` map every old name; `old_from_new_root` (4, 4) relates the roots, `old_from_new` (3, 3) what
-    turned links' frames are to be (others are not turned). Raises `Refused` naming the first link or joint for which
-    more than `TOLERANCE` is found, or whose shapes, limits or type are not the same.
+    Of the normal form only the names, the joints' signs and offsets, and the rotations of turned frames are used. Raises
+    `Refused` naming the first link or joint that departs by more than `TOLERANCE`, or whose shapes, limits or type are
+    not the same.
     """
-    worst = 0.0
+    old, links, joints, worst = normal.old, normal.links, normal.joints, 0.0
+
+    def hold(what: str, first: np.ndarray, second: np.ndarray) -> None:
+        nonlocal worst
+        departure = float(np.abs(np.asarray(first) - second).max())
+        if not departure <= TOLERANCE:
+            raise Refused(f"{what} would change by {departure:.3g}, and Rule 0 allows nothing; nothing is written")
+        worst = max(worst, departure)
+
     for joint in old.joints.values():
-        worst = max(worst, _compare_joint(old, new, joint, joints))
+        _hold_limits(hold, joint, joints[joint.name], new)
     positions = random_positions(old, np.random.default_rng(seed))
     mapped = {joints[name].name: joints[name].sign * value + joints[name].offset for name, value in positions.items()}
     before, after = link_transforms(old, positions), link_transforms(new, mapped)
+    old_from_new_root = from_rotation_translation(normal.old_from_new.get(old.root, np.eye(3)), np.zeros(3))
     for name, link in old.links.items():
         if links[name] not in new.links:
             raise Refused(f"link '{name}' is lost, nothing is written")
         other = new.links[links[name]]
-        there = old_from_new_root @ after[links[name]]
-        frame = there.copy()
-        frame[..., :3, :3] = frame[..., :3, :3] @ old_from_new.get(name, np.eye(3)).T
-        worst = max(worst, _checked(f"the frame of link '{name}'", _far(before[name], frame)))
+        was, now = before[name], old_from_new_root @ after[links[name]]
+        new_from_old = from_rotation_translation(normal.old_from_new.get(name, np.eye(3)).T, np.zeros(3))
+        hold(f"the frame of link '{name}'", was, now @ new_from_old)
         for kind in ("visuals", "collisions"):
             shapes, others = getattr(link, kind), getattr(other, kind)
             if len(shapes) != len(others):
                 raise Refused(f"link '{name}' had {len(shapes)} {kind}, now {len(others)}; nothing is written")
             for shape, moved in zip(shapes, others, strict=True):
-                worst = max(worst, _compare_shape(name, shape, moved, before[name], there))
+                if _form(shape) != _form(moved):
+                    raise Refused(f"link '{name}': a {shape.kind} has become another shape; nothing is written")
+                hold(f"a shape of link '{name}'", was @ shape.link_from_geometry, now @ moved.link_from_geometry)
         if (link.inertial is None) != (other.inertial is None):
             raise Refused(f"link '{name}' had a mass or has got one; nothing is written")
         if link.inertial is not None and other.inertial is not None:
-            worst = max(worst, _compare_mass(name, link.inertial, other.inertial, before[name], there))
+            centres, tensors = zip(_placed(was, link.inertial), _placed(now, other.inertial), strict=True)
+            hold(f"the mass of link '{name}'", link.inertial.mass, other.inertial.mass)
+            hold(f"the inertia of link '{name}'", *tensors)
+            hold(f"the centre of mass of link '{name}'", *centres)
     return worst
 
 
@@ -304,56 +290,33 @@ def random_positions(model: RobotModel, generator: np.random.Generator) -> dict[
     return positions
 
 
-def _compare_joint(old: RobotModel, new: RobotModel, joint: Joint, joints: Mapping[str, JointMapping]) -> float:
-    mapping = joints[joint.name]
+def _hold_limits(hold: Callable, joint: Joint, mapping: JointMapping, new: RobotModel) -> None:
     other = new.joints.get(mapping.name)
     if other is None or other.type != joint.type:
         raise Refused(f"joint '{joint.name}' ({joint.type}) is lost or of another type; nothing is written")
     if (joint.limit is None) != (other.limit is None):
         raise Refused(f"joint '{joint.name}' lost its limits or has got some; nothing is written")
     if joint.limit is None or other.limit is None:
-        return 0.0
-    ends = sorted(mapping.sign * end + mapping.offset for end in (joint.limit.lower, joint.limit.upper))
-    if joint.type == "continuous" or not joint.variables:
-        ends = [other.limit.lower, other.limit.upper]
-    expected = np.array([*ends, joint.limit.velocity, joint.limit.effort])
-    found = np.array([other.limit.lower, other.limit.upper, other.limit.velocity, other.limit.effort])
-    return _checked(f"the limits of joint '{joint.name}'", float(np.abs(found - expected).max()))
-
-
-def _compare_shape(name: str, shape: Geometry, moved: Geometry, before: np.ndarray, after: np.ndarray) -> float:
-    same = shape.kind == moved.kind and shape.radius == moved.radius and shape.length == moved.length
-    same = same and np.array_equal(shape.size, moved.size) and np.array_equal(shape.scale, moved.scale)
-    if not same or (shape.path or shape.filename) != (moved.path or moved.filename):
-        raise Refused(f"link '{name}': a {shape.kind} has become another shape; nothing is written")
-    return _checked(
-        f"a shape of link '{name}'", _far(before @ shape.link_from_geometry, after @ moved.link_from_geometry)
+        return
+    ends, found = (joint.limit.lower, joint.limit.upper), [other.limit.lower, other.limit.upper]
+    # What is no range of a position has nothing to map.
+    ranged = joint.variables and joint.type != "continuous"
+    expected = sorted(mapping.sign * end + mapping.offset for end in ends) if ranged else found
+    hold(
+        f"the limits of joint '{joint.name}'",
+        [*expected, joint.limit.velocity, joint.limit.effort],
+        [*found, other.limit.velocity, other.limit.effort],
     )
 
 
-def _compare_mass(name: str, body: Inertial, moved: Inertial, before: np.ndarray, after: np.ndarray) -> float:
-    first, second = before @ body.link_from_inertial, after @ moved.link_from_inertial
-    tensors = [
-        frame[..., :3, :3] @ inertial.inertia @ np.swapaxes(frame[..., :3, :3], -1, -2)
-        for frame, inertial in ((first, body), (second, moved))
-    ]
-    _checked(f"the mass of link '{name}'", abs(body.mass - moved.mass))
-    _checked(f"the inertia of link '{name}'", float(np.abs(tensors[0] - tensors[1]).max()))
-    return _checked(f"the centre of mass of link '{name}'", float(np.abs(first[..., :3, 3] - second[..., :3, 3]).max()))
+def _form(shape: Geometry) -> tuple:
+    """Return all of a shape but its place."""
+    arrays = (None if each is None else each.tolist() for each in (shape.size, shape.scale))
+    return (shape.kind, shape.radius, shape.length, *arrays, shape.path or shape.filename)
 
 
-def _far(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.abs(first - second).max())
-
-
-def _checked(what: str, departure: float) -> float:
-    if not departure <= TOLERANCE:
-        raise Refused(f"{what} would change by {departure:.3g}, and Rule 0 allows nothing; nothing is written")
-    return departure
-
-
-def root_turned(old_from_new: Mapping[str, np.ndarray], root: str) -> np.ndarray:
-    """Return old_from_new (4, 4) of the root's frame."""
-    result = np.eye(4)
-    result[:3, :3] = old_from_new.get(root, np.eye(3))
-    return result
+def _placed(frames: np.ndarray, body: Inertial) -> tuple[np.ndarray, np.ndarray]:
+    """Return centre of mass (..., 3) and inertia (..., 3, 3) of a body whose link is at `frames` (..., 4, 4)."""
+    placed = frames @ body.link_from_inertial
+    rotation = placed[..., :3, :3]
+    return placed[..., :3, 3], rotation @ body.inertia @ np.swapaxes(rotation, -1, -2)

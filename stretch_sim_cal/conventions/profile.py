@@ -1,5 +1,5 @@
-"""What a convention is made of: rules that look at a model and give findings, the exceptions listed for it, and the
-measures of frames (in words and angles, at position zero) that rules about orientation use.
+"""A convention: rules that look at a model and yield findings, the exceptions listed for it, and measures of frames (in
+words and angles, at position zero) that rules about orientation use.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,13 +38,8 @@ class Finding:
         return {"rule": self.rule, "level": self.level, "name": self.name, "message": self.message, "fix": self.fix}
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One rule: a short name, its sentence, and a function that yields a finding for each departure from it."""
-
-    name: str
-    sentence: str
-    check: Callable[[RobotModel], Iterable[Finding]] = field(repr=False)
+Rule = Callable[[RobotModel], Iterable[Finding]]
+"""A function, its docstring the rule in one sentence, that yields a finding for each departure from it."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +61,11 @@ class Exemption:
             return False
         if self.up_to is None and self.at_least is None:
             return True
-        if finding.measured is None:
-            return False
-        return (self.at_least is None or finding.measured >= self.at_least) and (
-            self.up_to is None or finding.measured <= self.up_to
+        low, high = (
+            (-np.inf if self.at_least is None else self.at_least),
+            (np.inf if self.up_to is None else self.up_to),
         )
+        return finding.measured is not None and low <= finding.measured <= high
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,7 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     """
     prefix = common_prefix(model, profile.anchor)
     plain = without_prefix(model, prefix)
-    findings = [_excused(finding, profile) for rule in profile.rules for finding in rule.check(plain)]
+    findings = [_excused(finding, profile) for rule in profile.rules for finding in rule(plain)]
     if prefix:
         findings = [each if each.name in model.joints else replace(each, name=prefix + each.name) for each in findings]
         message = f"all names begin with '{prefix}', which messages leave out"
@@ -162,6 +157,15 @@ def turn_deg(rotation: np.ndarray) -> float:
 def across(vector: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """Return the part of `vector` (3,) that is perpendicular to the unit `normal` (3,)."""
     return vector - np.dot(vector, normal) * normal
+
+
+def upright(x: np.ndarray, up: np.ndarray = UP) -> np.ndarray:
+    """Return the rotation (3, 3) whose x axis is the unit vector `x` (3,), with z as near to `up` as that allows."""
+    towards = across(up, x)
+    if np.linalg.norm(towards) < 1e-6:
+        towards = across(-FORWARD, x)  # An arm stretched upwards bends forward with z back.
+    z = towards / np.linalg.norm(towards)
+    return np.column_stack([x, np.cross(z, x), z])
 
 
 def shown(vector: np.ndarray) -> str:

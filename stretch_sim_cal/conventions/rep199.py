@@ -1,10 +1,12 @@
-"""REP 199 (coordinate frames for serial industrial manipulators): its arms, its rules, and the profile.
+"""REP 199 (coordinate frames for serial industrial manipulators): its arms, its rules, the profile, and the normal form.
 
-The text's must and shall give errors, its should gives warnings, its may and its expectations give infos.
+The text's must and shall give errors, its should gives warnings, its may and its expectations give infos. The normal
+form adds `base`, `flange` and `tool0` if they are missing, lets flanges point out and, on request, calls links link_1,
+link_2, ... with upright frames.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +18,7 @@ from stretch_sim_cal.conventions.profile import (
     WARNING,
     Finding,
     Profile,
-    Rule,
+    across,
     angle_deg,
     frames_in,
     has_geometry,
@@ -25,7 +27,11 @@ from stretch_sim_cal.conventions.profile import (
     rigidly_joined,
     shown,
     turn_deg,
-)  # fmt: skip
+    upright,
+)
+from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 VIRTUAL = ("base", "flange", "tool0")
@@ -46,6 +52,8 @@ VENDOR_NAMES = (
     ("Yaskawa Motoman", "base", "Robot"), ("Yaskawa Motoman", "tool0", "Tool"),
 )  # fmt: skip
 """The REP's table: vendor, this REP's name, the vendor's name."""
+TOOL0_FROM_FLANGE = from_xyz_rpy((0.0, 0.0, 0.0), (0.0, np.pi / 2, 0.0))
+"""flange_from_tool0 of most controllers: z out of the flange where flange's x is."""
 _LEFT_HANDED = re.compile(r"left_?handed|(^|_)lhs?(_|$)", re.IGNORECASE)
 _ROS_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_/]*$")
 
@@ -255,7 +263,7 @@ def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fin
             f"{shown(outwards)} (along the last joint's axis)", "turn it so that x+ points away from the last link",
             away,
         )  # fmt: skip
-    elif abs(x @ UP) < 0.5 and angle_deg(z, UP - (UP @ x) * x) > 1.0:
+    elif abs(x @ UP) < 0.5 and angle_deg(z, across(UP, x)) > 1.0:
         yield Finding(
             "flange-rep103", ERROR, name, f"x points forward, but z is {shown(z)} with all joints at zero",
             "turn it about x so that z is up",
@@ -397,16 +405,101 @@ def _plain(name: str) -> str:
 
 
 RULES = (
-    Rule("base_link", "base_link is rigidly attached to the root body.", base_link),
-    Rule("base", "base is the controller's Cartesian frame, fixed, without shapes.", base),
-    Rule("link_n", "link_n in the order of the chain, oriented after REP 103.", link_n),
-    Rule("flange", "flange: fixed, without shapes, x+ away from the last link, REP 103.", flange),
-    Rule("tool0", "tool0: fixed, without shapes, child of flange; tool frames are its siblings.", tool0),
-    Rule("tool-names", "No toolN; names as ROS names them.", tool_names),
-    Rule("eef-flange", "End effectors hang on flange.", tools_on_flange),
-    Rule("prefix", "Several arms have prefixes.", prefixes),
-    Rule("left-handed", "Right-handed frames only.", left_handed),
-    Rule("vendor-names", "The vendors' names are hints.", vendor_names),
-)
+    base_link, base, link_n, flange, tool0, tool_names, tools_on_flange, prefixes, left_handed, vendor_names,
+)  # fmt: skip
 
 REP199 = Profile("rep199", "REP 199 frames of serial industrial manipulators", RULES, anchor="base_link")
+
+
+def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
+    """Return the frames to add to every arm of `model`. `poses` (4, 4) are by role, in the parent's frame.
+
+    Without a pose: `base` is at base_link, `flange` at the last link's origin with x out along its joint's axis, and
+    `tool0` at flange with z out. Raises `InputError` if an arm lacks the link to add to.
+    """
+    added: list[AddedFrame] = []
+    for arm in arms(model):
+        added += _of_arm(model, arm, poses)
+    return added
+
+
+def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
+    added = []
+    lacking = [role for role in VIRTUAL if arm.name(role) not in model.links]
+    if "base" in lacking:
+        start = arm.first(model)
+        if start is None:
+            raise InputError(
+                f"there is no {arm.name('base_link')} to add {arm.name('base')} to; name it with --rename OLD=NEW"
+            )
+        added.append(_frame(arm, "base", start, poses.get("base", np.eye(4)), "base" in poses))
+    if "flange" in lacking:
+        last = arm.last(model)
+        if last is None:
+            raise InputError(
+                f"there is no {arm.name('link_n')} to add {arm.name('flange')} to, and the moving links are no single "
+                "chain; name the last one with --rename OLD=NEW"
+            )
+        pose = poses["flange"] if "flange" in poses else _usual_flange(model, arm, last)
+        added.append(_frame(arm, "flange", last, pose, "flange" in poses))
+    if "tool0" in lacking:
+        added.append(_frame(arm, "tool0", arm.name("flange"), poses.get("tool0", TOOL0_FROM_FLANGE), "tool0" in poses))
+    return added
+
+
+def _frame(arm: Arm, role: str, parent: str, pose: np.ndarray, given: bool) -> AddedFrame:
+    name = arm.name(role)
+    reason = "as given" if given else "no pose was given: check it against the controller's"
+    return AddedFrame(name, f"{parent}-{name}", parent, pose, f"REP 199: {reason}")
+
+
+def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
+    """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up as it can."""
+    chain = [joint for joint in model.chain(last) if moves(joint)]
+    if not chain or chain[-1].child != last:
+        raise InputError(f"{last} does not move, so the direction of {arm.name('flange')} is not known; give --flange")
+    frames = frames_in(model, arm.first(model) or model.root)
+    axis = frames[last][:3, :3] @ chain[-1].unit_axis
+    out = way_out(frames[last][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
+    rotation = frames[last][:3, :3].T @ upright(axis if out is None else out)
+    return from_rotation_translation(rotation, np.zeros(3))
+
+
+def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
+    """Return new names of links, so that the moving links of each arm are link_1, link_2, ... from its base_link on.
+
+    An arm whose links are numbered already in their order stays as it is. A link that was called like one of these
+    without being it is called `other_`. Joints keep their names.
+    """
+    links: dict[str, str] = {}
+    for arm in arms(model):
+        start, tip = arm.first(model), arm.tip(model) or arm.last(model)
+        if start is not None and tip is not None and any(link_n_of(model, arm, start, tip)):
+            links |= {
+                joint.child: arm.name(f"link_{number}") for number, joint in enumerate(moving(model, start, tip), 1)
+            }
+    given = set(links.values())
+    links |= {link: OTHER + link for link in model.links if link in given and link not in links}
+    return {old: new for old, new in links.items() if old != new}, {}
+
+
+def turning(model: RobotModel, number_links: bool) -> tuple[Turning, dict[str, str]]:
+    """Return what to turn, and why: flanges that break the rule and, if asked for, the numbered links of every arm."""
+    result, reasons = Turning(), {}
+    for arm in arms(model):
+        start, flange = arm.first(model), arm.name("flange")
+        frames = frames_in(model, start or model.root)
+        wanted = {}
+        if number_links and start is not None:
+            wanted = {
+                link: (np.eye(3), "REP 103: x forward, z up with all joints at zero")
+                for link in arm.numbered(model)
+                if turn_deg(frames[link][:3, :3]) > PARALLEL_DEG and model.parent_joints[link].variables <= 1
+            }
+        if flange in model.links and any(flange_axes(model, flange, start)):
+            x = flange_way_out(model, flange, start)
+            wanted[flange] = (upright(x), "REP 199: x+ away from the last link, z up")
+        for link, (rotation, why) in wanted.items():
+            result.old_from_new[link] = frames[link][:3, :3].T @ rotation
+            reasons[link] = why
+    return result, reasons

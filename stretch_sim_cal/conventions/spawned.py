@@ -12,7 +12,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from stretch_sim_cal import files, validate
-from stretch_sim_cal.conventions.normal_form import Description, Options, description, normalized, read_description
+from stretch_sim_cal.conventions.normal_form import (
+    Description,
+    Normal,
+    Options,
+    description,
+    normalized,
+    read_description,
+)
 from stretch_sim_cal.conventions.normalized_files import REPORT_FILE, write
 from stretch_sim_cal.conventions.profile import ERROR
 from stretch_sim_cal.errors import InputError, Refused
@@ -141,22 +148,19 @@ def _make(profile: RobotProfile, given: Description, tool: Description | None, f
     files.write_yaml(folder / NOTES, {"notes": _notes(profile, normal, departure, folder)})
 
 
-def _notes(profile: RobotProfile, normal, departure: float, folder: Path) -> list[str]:
+def _notes(profile: RobotProfile, normal: Normal, departure: float, folder: Path) -> list[str]:
     kept = f"convention: {profile.convention} is kept"
     if normal.unchanged:
         return [f"{kept}; nothing had to be changed"]
-    joints = {old: each for old, each in normal.joints.items()}
-    renamed = [f"{old} -> {new}" for old, new in normal.links.items() if old != new]
-    renamed += [f"{old} -> {each.name}" for old, each in joints.items() if old != each.name]
-    turned = [normal.links[old] for old in normal.old_from_new]
-    negated = [each.name for each in joints.values() if each.sign < 0]
-    moved = [each.name for each in joints.values() if each.offset]
     notes = [
         f"{kept} by the normal form ({folder / REPORT_FILE}); no shape, mass or frame moved by more than {departure:.1e}"
     ]
     for what, names in (
-        ("renamed", renamed), ("frames turned", turned), ("joints that count the other way round", negated),
-        ("joints with other zeros", moved), ("frames added", [each.link for each in normal.added]),
+        ("renamed", [f"{old} -> {new}" for old, new in normal.renamed]),
+        ("frames turned", [normal.links[old] for old in normal.old_from_new]),
+        ("joints that count the other way round", [each.name for each in normal.negated]),
+        ("joints with other zeros", [each.name for each in normal.shifted]),
+        ("frames added", [each.link for each in normal.added]),
     ):  # fmt: skip
         if names:
             notes.append(f"{what}: {', '.join(names)}")

@@ -17,7 +17,6 @@ from stretch_sim_cal.conventions.profile import (
     Exemption,
     Finding,
     Profile,
-    Rule,
     across,
     angle_deg,
     frames_in,
@@ -422,19 +421,8 @@ def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndar
 
 
 RULES = (
-    Rule("base-link", "All frames are given in base_link.", base_link),
-    Rule("rule-1", "Primary links, and the wrist's and wheels' zero positions, have base_link's orientation.",
-         identity_alignment),
-    Rule("rule-2", "arm_l0 hangs on the lift, arm_l4 holds the wrist, the others between in order.", arm_order),
-    Rule("rule-3", "Axes of motion are positive unit vectors along primary axes.", positive_axes),
-    Rule("rule-4-base", "Sensor base frames: x forward, z to the sensor's top.", sensor_bases),
-    Rule("rule-4-optical", "Optical frames: z out, x right, y down; one for every sensor.", optical_frames),
-    Rule("rule-4-lidar", "Lidars: z out, y to the head's centre, x up.", lidars),
-    Rule("rule-5-center", "Grippers have a virtual grasp centre parallel to the wrist.", grasp_center),
-    Rule("rule-5-tips", "Fingertips: x normal to the surface, inwards.", fingertips),
-    Rule("rule-6", "Wheels turn about z towards the base's centre, roll along x, are numbered counter-clockwise.",
-         wheels),
-    Rule("rule-7", "Links end in _link, joints in _joint.", suffixes),
+    base_link, identity_alignment, arm_order, positive_axes, sensor_bases, optical_frames, lidars, grasp_center,
+    fingertips, wheels, suffixes,
 )  # fmt: skip
 
 EXEMPTIONS = (

@@ -13,6 +13,7 @@ from stretch_sim_cal.conventions.profile import (
     angle_deg,
     has_geometry,
     turn_deg,
+    upright,
 )
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
@@ -130,9 +131,7 @@ def sensor_upright(link: str, forward: np.ndarray) -> np.ndarray:
 
     Normally z is as much up as `forward` allows; of the head's cameras z points sideways.
     """
-    towards = across(SIDEWAYS_CAMERAS.get(link, UP), forward)
-    z = towards / np.linalg.norm(towards)
-    return np.column_stack([forward, np.cross(z, forward), z])
+    return upright(forward, SIDEWAYS_CAMERAS.get(link, UP))
 
 
 OPTICAL_FROM_SENSOR = np.array([[0.0, -1.0, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0.0]])

@@ -13,7 +13,6 @@ import numpy as np
 from stretch_sim_cal.conventions import stretch_names as names
 from stretch_sim_cal.conventions.profile import (
     ERROR,
-    FORWARD,
     LEFT,
     PRIMARY,
     UP,
@@ -25,6 +24,7 @@ from stretch_sim_cal.conventions.profile import (
     nearest_primary,
     rigid_root,
     turn_deg,
+    upright,
 )
 from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
 from stretch_sim_cal.conventions.stretch import EXEMPTIONS, LIDAR_DEG, STRETCH, axis_of_motion, inwards
@@ -352,18 +352,9 @@ def _grasp(
                        + 0.1 * angle_deg((now @ quarter)[:, 2], UP))  # fmt: skip
             relabelled = now @ best
             if angle_deg(relabelled[:, 0], way) > INCLINED_DEG:
-                relabelled = _facing(way)
+                relabelled = upright(way)
             wanted[link] = (relabelled, "Rule 5: x inwards; check that it is normal to the fingertip's surface")
     return wanted
-
-
-def _facing(way: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) with x along a unit `way` (3,) and z as much up as that allows."""
-    up = across(UP, way)
-    if np.linalg.norm(up) < 1e-6:
-        up = across(-FORWARD, way)
-    z = up / np.linalg.norm(up)
-    return np.column_stack([way, np.cross(z, way), z])
 
 
 def missing_frames(model: RobotModel) -> list[AddedFrame]:
@@ -404,7 +395,7 @@ def _missing_grasp(model: RobotModel) -> list[AddedFrame]:
         stem = link.removesuffix("_link").replace("finger", "fingertip")
         direction = inwards(model, link, center, root_from_base @ rotation)
         way = (-LEFT if "left" in stem else LEFT) if direction is None else rotation @ direction
-        pose = inverse(frames[link]) @ from_rotation_translation(_facing(way), frames[center][:3, 3])
+        pose = inverse(frames[link]) @ from_rotation_translation(upright(way), frames[center][:3, 3])
         added.append(AddedFrame(
             f"{stem}_link", f"{stem}_joint", link, pose,
             "Rule 5: at the grasp centre while the finger is at zero; move it to the fingertip's surface",

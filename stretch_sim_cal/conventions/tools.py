@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from stretch_sim_cal.conventions import profile_named
 from stretch_sim_cal.conventions.normal_form import Description, Normal, Options, attached, description, normalized
-from stretch_sim_cal.conventions.normalized_files import prove_same_mechanism, root_turned, text_of, tool_elements
+from stretch_sim_cal.conventions.normalized_files import prove_same_mechanism, text_of, tool_elements
 from stretch_sim_cal.conventions.profile import Finding, lint
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
@@ -54,12 +54,9 @@ def write_tool(tool: NormalTool, file: Path) -> float:
     with the one that is written. Raises `Refused`, with nothing written, where it is not the same mechanism."""
     root = Element("robot", name=file.stem)
     root.extend(each for each in tool_elements(tool.normal) if each.get("name") != CONNECTION)
-    text, normal = text_of(root), tool.normal
+    text = text_of(root)
     again = attached(carrier(), Description(ElementTree.fromstring(text), str(file)))
-    departure = prove_same_mechanism(
-        normal.old, again.model(), normal.links, normal.joints, root_turned(normal.old_from_new, normal.old.root),
-        normal.old_from_new,
-    )  # fmt: skip
+    departure = prove_same_mechanism(tool.normal, again.model())
     if file.exists():
         raise InputError(f"{file}: is there already; name another folder with --out")
     write_text(file, text)
