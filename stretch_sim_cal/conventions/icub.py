@@ -1,6 +1,6 @@
 """The iCub model naming conventions: their tables as data, the rules, and the normal form.
 
-Where the document does not fit itself, docs/conventions.md says how it is read. The normal form takes names from the
+docs/conventions.md says how contradictions of the document are read. The normal form takes names from the
 tables, negates axes that point opposite to them, and adds the standard frames.
 """
 

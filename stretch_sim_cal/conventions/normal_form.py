@@ -47,7 +47,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may say: the profile, new names of links and joints, new zeros of joints (old name: old position),
+    """The user's options: the profile, new names of links and joints, new zeros of joints (old name: old position),
     a tool to attach, and for REP 199 the poses (4, 4) of `base`, `flange` and `tool0` in their parents and whether the
     links of an arm are to be called link_1, link_2, ... with upright frames (`number_links`)."""
 
@@ -127,7 +127,7 @@ def description(
 
 
 def normalized(given: Description, options: Options) -> Normal:
-    """Return a description in its profile's normal form. What no rule can settle is left, and told in `remaining`.
+    """Return a description in its profile's normal form. Departures that no rule settles are listed in `remaining`.
 
     A prefix that all names have is kept. Raises `InputError` for options that name nothing, names that would clash, and
     a tool that cannot be attached.
@@ -270,7 +270,7 @@ def _mapping(name: str, turning: Turning) -> JointMapping:
 
 
 def attached(robot: Description, tool: Description) -> Description:
-    """Return a robot with a tool on its place for tools. Raises `InputError` where it cannot be attached."""
+    """Return a robot with a tool on its place for tools. Raises `InputError` if it cannot be attached."""
     result = Description(deepcopy(robot.root), f"{robot.source} with {tool.source}")
     _attach_tool(result, tool)
     return result

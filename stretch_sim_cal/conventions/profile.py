@@ -185,7 +185,7 @@ def moves(joint: Joint) -> bool:
 
 def rigidly_joined(model: RobotModel, first: str, second: str) -> bool:
     """Return whether only fixed joints lie between two links."""
-    return rigid_root(model, first) == rigid_root(model, second)
+    return not any(moves(joint) for joint in model.between(first, second))
 
 
 def rigid_root(model: RobotModel, link: str) -> str:

@@ -273,7 +273,7 @@ def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fin
 def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarray | None:
     """Return the direction (3,) in `start` that a flange's x axis is to have; None if the last joint does not turn.
 
-    Where nothing tells the sign of the last joint's axis, it is that of the flange's present x axis.
+    If nothing determines the sign of the last joint's axis, that of the flange's present x axis is taken.
     """
     chain = [joint for joint in model.chain(name) if moves(joint)]
     if not chain or chain[-1].type not in ("revolute", "continuous"):

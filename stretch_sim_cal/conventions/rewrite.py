@@ -16,7 +16,7 @@ from stretch_sim_cal.robot.kinematics import joint_motion
 from stretch_sim_cal.robot.model import RobotModel
 
 OTHER = "other_"
-"""What is put before a name that belongs to another link or joint."""
+"""Prefix of a name that belongs to another link or joint."""
 EPSILON = 1e-12
 """Numbers this near to a rounder one are that one: rounding of products of rotations."""
 
@@ -43,8 +43,8 @@ class AddedFrame:
 
 @dataclass
 class Turning:
-    """What is to be turned: `old_from_new` rotations (3, 3) of links, `signs` of joints (-1: the axis is negated), and
-    `zeros`, the old positions that become a joint's new zero. What is not named stays."""
+    """Changes of frames: `old_from_new` rotations (3, 3) of links, `signs` of joints (-1: the axis is negated), and
+    `zeros`, the old positions that become a joint's new zero. Others stay."""
 
     old_from_new: dict[str, np.ndarray] = field(default_factory=dict)
     signs: dict[str, int] = field(default_factory=dict)

@@ -73,7 +73,7 @@ def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobo
     """Return the robot that the keys robot, description and tool of a mapping name, None if there is none of them, and the
     keys, with paths that hold from any folder.
 
-    Paths start at the folder of the file `source` where they exist there. Raises `InputError` naming the key.
+    Paths start at the folder of the file `source` if they exist there. Raises `InputError` naming the key.
     """
     given = {key: validate.text(str(data[key]), f"{where}: {key}") for key in ROBOT_KEYS if data.get(key) is not None}
     if not given:
@@ -92,7 +92,7 @@ def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobo
 def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
     """Return the robot of a profile, normalized and checked.
 
-    Raises `InputError` naming the profile's key that does not fit the description, and `Refused` where the normal form
+    Raises `InputError` naming the profile's key that does not fit the description, and `Refused` if the normal form
     still breaks rules of the convention.
     """
     given, tool = _given(profile)

@@ -58,7 +58,7 @@ QUARTERS = tuple(
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
     """Return the new names of links and of joints, those only that change.
 
-    What a role names, no other keeps: a link or joint that was called so without playing the role is called `other_`.
+    A link or joint that has the name of a role without playing it is renamed to `other_`.
     """
     links: dict[str, str] = {}
     joints: dict[str, str] = {}
@@ -189,7 +189,7 @@ def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> 
 def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
     """Return what to turn, and why, by link or joint. `model` has its new names.
 
-    Raises nothing: what no rule can settle is left for the linter to say.
+    Raises nothing: the linter reports what no rule settles.
     """
     result, reasons = Turning(), {}
     if names.BASE not in model.links:

@@ -1,7 +1,7 @@
-"""A tool by itself, judged and normalized by the Stretch's convention as it hangs on the wrist: Rule 5 (grasp centre,
+"""A tool by itself, checked and normalized by the Stretch's convention as it hangs on the wrist: Rule 5 (grasp centre,
 fingers, their tips) and what the others say of a tool's names and frames.
 
-It is attached to the vendor's Stretch without a tool; what that robot does by itself is not of the tool.
+It is attached to the vendor's Stretch without a tool; that robot's own findings are left out.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ def carrier() -> Description:
 
 
 def tool_findings(tool: Description) -> list[Finding]:
-    """Return the findings that a tool adds to the robot that carries it. Raises `InputError` where it cannot be attached."""
+    """Return the findings that a tool adds to the robot that carries it. Raises `InputError` if it cannot be attached."""
     convention = profile_named("stretch")
     robot = carrier()
     own = {(each.rule, each.name) for each in lint(robot.model(), convention)}
@@ -43,7 +43,7 @@ def tool_findings(tool: Description) -> list[Finding]:
 
 
 def normal_tool(tool: Description, options: Options) -> NormalTool:
-    """Return a tool's normal form. Raises `InputError` where it cannot be attached, or an option names nothing."""
+    """Return a tool's normal form. Raises `InputError` if it cannot be attached, or an option names nothing."""
     own = {(each.rule, each.name) for each in lint(carrier().model(), profile_named("stretch"))}
     normal = normalized(attached(carrier(), tool), options)
     return NormalTool(normal, [e for e in normal.remaining if (e.rule, e.name) not in own and e.name != CONNECTION])
@@ -51,7 +51,7 @@ def normal_tool(tool: Description, options: Options) -> NormalTool:
 
 def write_tool(tool: NormalTool, file: Path) -> float:
     """Write a tool's URDF, and return the largest departure (Rule 0) found between the robot with the tool as it was and
-    with the one that is written. Raises `Refused`, with nothing written, where it is not the same mechanism."""
+    with the one that is written. Raises `Refused`, with nothing written, if it is not the same mechanism."""
     root = Element("robot", name=file.stem)
     root.extend(each for each in tool_elements(tool.normal) if each.get("name") != CONNECTION)
     text = text_of(root)

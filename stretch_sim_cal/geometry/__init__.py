@@ -1,1 +1,1 @@
-"""Rigid transforms, planes, voxels and 2-D shapes: pure arrays, no robot and no ROS."""
+"""Rigid transforms, planes, sets of points and 2-D shapes: pure arrays, no robot and no ROS."""

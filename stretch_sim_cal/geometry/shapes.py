@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+import shapely
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import convex_hull, polygon_area
@@ -335,7 +336,7 @@ class TaperedCapsule(Shape):
     def canonical(self) -> "TaperedCapsule":
         """Return this same capsule with the end nearer to the origin first.
 
-        Where one disc holds the other both ends become the larger: published readers look only at the first then.
+        If one disc holds the other both ends become the larger: published readers look only at the first then.
         """
         if self.is_circle:
             larger = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
@@ -435,17 +436,10 @@ class ConvexPolygon(Shape):
         return cls(vertices)
 
     def signed_distance(self, points):
-        points = np.asarray(points, dtype=float)
-        corners = self.corners
-        edges = np.roll(corners, -1, axis=0) - corners
-        squared = np.full(len(points), np.inf)
-        inside = np.full(len(points), len(corners) > 2)
-        for corner, edge in zip(corners, edges, strict=True):
-            offset = points - corner
-            inside &= edge[0] * offset[:, 1] - edge[1] * offset[:, 0] >= 0
-            t = np.clip(offset @ edge / max(edge @ edge, 1e-300), 0.0, 1.0)
-            squared = np.minimum(squared, ((offset - t[:, None] * edge) ** 2).sum(axis=1))
-        return np.where(inside, -1, 1) * np.sqrt(squared)
+        hull = shapely.convex_hull(shapely.MultiPoint(self.vertices))
+        edge = hull.exterior if hull.geom_type == "Polygon" else hull
+        points = shapely.points(np.asarray(points, dtype=float))
+        return np.where(shapely.contains(hull, points), -1, 1) * shapely.distance(edge, points)
 
     def support(self, directions):
         return (directions @ np.asarray(self.vertices).T).max(axis=1)
@@ -455,10 +449,8 @@ class ConvexPolygon(Shape):
         corners = self.corners
         if not count:
             return corners
-        closed = np.vstack([corners, corners[:1]])
-        along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(closed, axis=0), axis=1))])
-        at = np.arange(count) * (along[-1] / count)
-        return np.stack([np.interp(at, along, closed[:, axis]) for axis in (0, 1)], axis=1)
+        ring = shapely.LinearRing(corners)
+        return shapely.get_coordinates(shapely.line_interpolate_point(ring, np.arange(count) * (ring.length / count)))
 
     def covers(self, x, y):
         inside = np.ones(len(x), dtype=bool)

@@ -118,9 +118,9 @@ class Sample:
     """One arm pose: joint values in m and rad, and the points seen in it.
 
     `commanded` and `actual` hold the values of the planned joints (`arm` is the whole extension of a Stretch); `joints` those of every joint
-    by its name in the description where they were recorded, else it is empty. `points` (N, 3+) float32 in
-    base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left and 1 for the right one, where
-    that is known: where the raw clouds hold the same returns, the left ones first.
+    by its name in the description if they were recorded, else it is empty. `points` (N, 3+) float32 in
+    base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left and 1 for the right one, if
+    that is known: if the raw clouds hold the same returns, the left ones first.
     """
 
     id: int
@@ -138,7 +138,7 @@ class Sample:
 
     @cached_property
     def left(self) -> np.ndarray | None:
-        """The left lidar's raw returns (N, 3+) float32 in its own frame, where they were kept; read when asked for."""
+        """The left lidar's raw returns (N, 3+) float32 in its own frame, if they were kept; read when asked for."""
         return self._raw("left")
 
     @cached_property
@@ -153,9 +153,9 @@ class Sample:
 
 
 def read_sample(directory: Path, entry: dict, warnings: list[str]) -> Sample:
-    """Return the sample of an entry of the metadata, and add to `warnings` what is odd about it.
+    """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it.
 
-    Raises `InputError` naming the sample where its file is missing, torn, no cloud, or disagrees with the entry.
+    Raises `InputError` naming the sample if its file is missing, torn, no cloud, or disagrees with the entry.
     """
     path = directory / entry["file"]
     where = f"sample {entry['id']} ({path})"
@@ -207,7 +207,7 @@ def checked_cloud(cloud, where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples of a folder, the description they were recorded with, and what is odd about them."""
+    """All samples of a folder, the description they were recorded with, and warnings about them."""
 
     directory: Path
     samples: list[Sample]
@@ -223,7 +223,7 @@ class Dataset:
 def read_dataset(directory: str | Path) -> Dataset:
     """Return the whole dataset in a folder, points that are not finite left out with a warning.
 
-    Raises `InputError` naming the sample where a file is missing, torn or no cloud, or where the metadata is wrong
+    Raises `InputError` naming the sample if a file is missing, torn or no cloud, or if the metadata is wrong
     or disagrees with the files.
     """
     directory = Path(directory)

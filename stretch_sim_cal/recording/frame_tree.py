@@ -1,4 +1,4 @@
-"""The tree of frames that /tf, /tf_static or a description speak of, and what is odd about the frame of a cloud.
+"""The tree of frames of /tf, /tf_static or a description, and checks of the frame of a cloud.
 
 The latest transform of each frame is kept and no history: every chain the calibration asks for is rigid (both lidars
 sit on the head, which is fixed to the base), so there is nothing to interpolate in time.
@@ -30,7 +30,7 @@ def _other_names() -> dict[str, str]:
 def complaint_about_frame(
     side: str, topic: str, frame: str, expected: Mapping[str, str], options: Mapping[str, str]
 ) -> str:
-    """Return what is odd about the frame that clouds of a lidar come in, or "".
+    """Return a warning about the frame in which clouds of a lidar come, or "".
 
     `expected` holds the frames by side, `options` what the user calls the two "topics" and the "frame" of this side.
     Raises `InputError` if it is the other lidar's.
@@ -51,7 +51,7 @@ def complaint_about_frame(
 
 
 class FrameTree:
-    """Frames by name, each with its parent and `parent_from_child`. `source` says in messages where they come from."""
+    """Frames by name, each with its parent and `parent_from_child`. `source` names their origin in messages."""
 
     def __init__(self, source: str = "TF"):
         self.source = source
@@ -60,14 +60,14 @@ class FrameTree:
     @property
     def frames(self) -> list[str]:
         """The names of all frames, sorted."""
-        return sorted(set(self._edges) | {parent for parent, _ in self._edges.values()})
+        return sorted(self._names())
 
     def parent(self, frame: str) -> str | None:
         """Return the parent of a frame, None for a root or an unknown one."""
         return self._edges[frame][0] if frame in self._edges else None
 
     def connect(self, parent: str, child: str, parent_from_child: np.ndarray) -> str | None:
-        """Hang `child` below `parent`; return its former parent where that was another one."""
+        """Hang `child` below `parent`; return its former parent if that was another one."""
         parent, child = parent.lstrip("/"), child.lstrip("/")
         former = self.parent(child)
         self._edges[child] = (parent, parent_from_child)

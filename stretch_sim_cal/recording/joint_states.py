@@ -54,7 +54,7 @@ class SeenPose:
 
 @dataclass
 class _Stretch:
-    """The stretch that goes on: where each joint stood at its beginning, and the sum of what was said since it settled."""
+    """The current stretch of time: the sums of the positions since it settled."""
 
     begin: int
     end: int
@@ -124,7 +124,7 @@ def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile
 
 def _unusable(recording: "Recording", fault: str) -> InputError:
     return InputError(
-        f"{recording.path}: stamps on {JOINT_STATES} {fault}: it cannot be told which clouds were scanned in which pose; record "
+        f"{recording.path}: stamps on {JOINT_STATES} {fault}: clouds cannot be assigned to poses; record "
         "the robot's own messages, once"
     )
 

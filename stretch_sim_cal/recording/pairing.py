@@ -32,7 +32,7 @@ class Pair(NamedTuple, Generic[Payload]):
 
 @dataclass
 class PairingCounts:
-    """What became of the items so far, and the smallest gap (ns) among those that found no partner."""
+    """Counts of the items so far, and the smallest gap (ns) among those that found no partner."""
 
     received: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
     unpaired: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))

@@ -97,7 +97,7 @@ class Recording:
             raise
 
     def require(self, topic: str, message_type: str) -> None:
-        """Raise `InputError` that says what there is where the recording has no such topic of this type."""
+        """Raise `InputError` that lists what there is if the recording has no such topic of this type."""
         topics = self.topics
         if topic not in topics:
             alike = sorted(name for name, kind in topics.items() if kind == message_type)
@@ -122,7 +122,7 @@ _UNLIMITED = QosTime(sec=2147483647, nsec=4294967295)
 class RecordingWriter:
     """Writes one rosbag2 folder; a context whose `directory` appears when it ends, complete, also after an exception.
 
-    Until then the recording grows in a hidden folder beside it, which stays behind only where the process is killed.
+    Until then the recording grows in a hidden folder beside it, which stays behind only if the process is killed.
     Raises `InputError` if `directory` exists already, its parent cannot be written, or `storage` is not known.
     """
 

@@ -1,4 +1,4 @@
-"""What the nodes take from topics, taken from a recording: frames, the description, and pairs of clouds. Needs no ROS."""
+"""Frames, the description, joints and pairs of clouds from the topics of a recording. Needs no ROS."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ JOINT_MESSAGES = 20  # several nodes may share the topic, each with joints of it
 
 @dataclass(frozen=True)
 class RecordedFrames:
-    """First guesses (4x4): base_from_left, right_to_left and footprint_from_base; `source` says where they come from."""
+    """First guesses (4x4): base_from_left, right_to_left and footprint_from_base; `source` names their origin."""
 
     base_from_left: np.ndarray
     right_to_left: np.ndarray
@@ -59,7 +59,7 @@ def recorded_frames(
         except InputError:  # older descriptions begin at base_link
             return found
     raise InputError(
-        f"{recording.path}: says nowhere where the lidars are; give the robot's URDF with --model"
+        f"{recording.path}: holds no poses of the lidars; give the robot's URDF with --model"
         + (f" ({'; '.join(problems)})" if problems else "")
     )
 
@@ -104,7 +104,7 @@ def _trees(recording: "Recording", description: str | None) -> Iterator[FrameTre
 def recorded_signatures(
     recording: "Recording", topics: dict[str, str], scans: int, candidates: Sequence[Sensor]
 ) -> dict[str, Signature | InputError]:
-    """Return what the first scans of each lidar say of sensor and driver, or why they say nothing.
+    """Return the signature of sensor and driver in the first scans of each lidar, or why there is none.
 
     Raises `InputError` if a topic is missing.
     """
@@ -127,7 +127,7 @@ def recorded_signatures(
 
 
 def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
-    """Return a line for each thing that both lidars' points say of sensor and driver, with what to do."""
+    """Return a line for each finding about sensor and driver in both lidars' points, with the remedy."""
     lines = []
     for side in SIDES:
         seen = found[side]

@@ -1,1 +1,1 @@
-"""The robot description and its kinematics: tree, forward kinematics, mobility, workspace."""
+"""Robot descriptions and profiles, forward kinematics, surfaces and self-collision."""

@@ -1,4 +1,4 @@
-"""Whether a robot, in a configuration, comes closer to itself or to the floor than a margin."""
+"""Checks whether a robot comes closer to itself or to the floor than a margin."""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations
@@ -13,7 +13,7 @@ from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.surfaces import Surface, link_surfaces
 
 FLOOR = "floor"
-"""What the floor is called in a colliding pair."""
+"""Name of the floor in a colliding pair."""
 SAMPLES = 24
 """Configurations in which a pair must be too close every time to be taken as close by design."""
 
@@ -24,10 +24,10 @@ class SelfCollision:
     Pairs that are close by design are left out: links that do not move against each other or are connected by one
     joint, parts of one telescope (only parallel prismatic joints between them), fingers that close (each on one joint
     of the same body, and too close at position zero), pairs that are too close in every one of some random
-    configurations within the joints' limits, pairs that are too close at `rest`, if given, and pairs between which none
-    but joints of `still` move: those that stay where they are. Links that none but these move are not held against the floor either.
-    `floor` (m) is the height of a horizontal floor in the root's frame; links that cannot leave it (the base, its
-    wheels) are not held against it.
+    configurations within the joints' limits, pairs that are too close at `rest`, if given, and pairs between which only
+    joints of `still` move, which keep their positions. `floor` (m) is the height of a horizontal floor in the root's
+    frame; links that cannot leave it (the base, its wheels), or that only joints of `still` move, are not checked
+    against it.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class SelfCollision:
         return set(self._close(self._frames(positions)[0], _as_array(pairs)))
 
     def _moving_joints_between(self, a: int, b: int) -> list[Joint]:
-        return [joint for joint in _joints_between(self.model, self.links[a], self.links[b]) if joint.variables]
+        return [joint for joint in self.model.between(self.links[a], self.links[b]) if joint.variables]
 
     def _is_chain(self, a: int, b: int) -> bool:
         """Return whether all moving joints between two links lie above one of them, the other being further up."""
@@ -186,13 +186,6 @@ def random_configurations(model: RobotModel, count: int, seed: int) -> list[dict
     generator = np.random.default_rng(seed)
     ranges = position_ranges(model)
     return [{name: generator.uniform(*bounds) for name, bounds in ranges.items()} for _ in range(count)]
-
-
-def _joints_between(model: RobotModel, a: str, b: str) -> list[Joint]:
-    """Return the joints on the way from link to link, without those that both hang on."""
-    above_a, above_b = model.chain(a), model.chain(b)
-    shared = {joint.name for joint in above_a} & {joint.name for joint in above_b}
-    return [joint for joint in (*above_a, *above_b) if joint.name not in shared]
 
 
 def _as_array(pairs: Iterable[tuple[int, int]]) -> np.ndarray:

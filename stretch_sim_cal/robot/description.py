@@ -123,7 +123,7 @@ def model_of(
 
 
 class _Reader:
-    """Turns elements into the model's parts; knows where the text came from."""
+    """Turns elements into the model's parts; `source` is the text's name in messages."""
 
     def __init__(self, source: str, base_directory: Path | None, mesh_folders: MeshFolders):
         self.source = source
@@ -272,7 +272,7 @@ class _Reader:
 
 
 def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFolders) -> Path | None:
-    """Return where a mesh name of a URDF points to: `package://`, `file://`, absolute, or relative to the URDF.
+    """Return the path of a mesh name of a URDF: `package://`, `file://`, absolute, or relative to the URDF.
 
     None if its package or the folder that it is relative to is not known. The file need not exist.
     """

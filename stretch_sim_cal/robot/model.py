@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,12 @@ class RobotModel:
             joint = self.parent_joints.get(joint.parent)
         return joints[::-1]
 
+    def between(self, first: str, second: str) -> list[Joint]:
+        """Return the joints on the way from link to link, without those that both hang on."""
+        above = self.chain(first), self.chain(second)
+        shared = {joint.name for joint in above[0]} & {joint.name for joint in above[1]}
+        return [joint for chain in above for joint in chain if joint.name not in shared]
+
     def renamed(self, links: Mapping[str, str], joints: Mapping[str, str]) -> "RobotModel":
         """Return the same robot with other names of links and joints (old to new; what is not named stays).
 
@@ -211,7 +218,7 @@ def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], sourc
                 "a URDF describes a tree, each link may have one parent"
             )
         parent_joints[joint.child] = joint
-    order = _topological_order(by_link, by_joint, parent_joints, source)
+    order = _topological_order(by_link, parent_joints, source)
     _check_mimics(by_joint, source)
     return RobotModel(name, order[0], by_link, by_joint, order, parent_joints)
 
@@ -225,32 +232,20 @@ def _by_name(items, kind: str, source: str) -> dict:
     return result
 
 
-def _topological_order(links: dict, joints: dict, parent_joints: dict, source: str) -> tuple[str, ...]:
+def _topological_order(links: dict[str, Link], parent_joints: dict[str, Joint], source: str) -> tuple[str, ...]:
     roots = [link for link in links if link not in parent_joints]
     if len(roots) > 1:
         raise InputError(
             f"{source}: the links form {len(roots)} trees, with the roots {', '.join(roots[:5])}"
             f"{', ...' if len(roots) > 5 else ''}; connect them with joints to one"
         )
-    children: dict[str, list[str]] = {link: [] for link in links}
-    for joint in joints.values():
-        children[joint.parent].append(joint.child)
-    order = list(roots)
-    for link in order:
-        order.extend(children[link])
-    if len(order) < len(links):
-        reached = set(order)
-        # Every link that is not reached has a parent, so walking upwards from any of them ends in the loop.
-        link = next(name for name in links if name not in reached)
-        walked: list[str] = []
-        while link not in walked:
-            walked.append(link)
-            link = parent_joints[link].parent
-        loop = walked[walked.index(link) :][::-1]
-        raise InputError(
-            f"{source}: the joints form a loop: {' -> '.join([*loop[:6], loop[0]])}; a URDF describes a tree"
-        )
-    return tuple(order)
+    sorter = TopologicalSorter({link: [] if link in roots else [parent_joints[link].parent] for link in links})
+    try:
+        return tuple(sorter.static_order())
+    except CycleError as error:
+        loop = error.args[1]  # its first link is its last one, too
+        shown = [*loop[: min(6, len(loop) - 1)], loop[0]]
+        raise InputError(f"{source}: the joints form a loop: {' -> '.join(shown)}; a URDF describes a tree") from error
 
 
 def _check_mimics(joints: dict[str, Joint], source: str) -> None:

@@ -1,8 +1,7 @@
 """Robot profiles (`config/robots/*.yaml`): all that is particular to one robot, so that nothing else knows it by name.
 
     profile = load_profile("stretch4")              # a name in config/robots/, or a path
-    model = parse_urdf(profile.description_text())
-    profile.check(model)
+    profile.check(model)                            # raises `InputError` if it does not fit the description
 
 Names of links and joints in a profile are those of the description as it is spawned: after it was normalized, if the
 profile names a convention. A commanded joint may stand for several joints of the description that are tied together.
@@ -49,7 +48,7 @@ TOPIC_KEYS = {"trajectory", "stop"}
 
 @dataclass(frozen=True)
 class DescriptionSource:
-    """Where the description comes from: a `file` (URDF or xacro) with its xacro `arguments` and the folders of its
+    """Source of the description: a `file` (URDF or xacro) with its xacro `arguments` and the folders of its
     `packages`, or the `vendor`'s own. `tool` is one of the vendor's tools by name, or the URDF of a tool to attach."""
 
     file: Path | None = None
@@ -92,7 +91,7 @@ class CommandedJoint:
     joints the description has. With the tie "sum" they share the value evenly (telescoping segments), with "equal" each
     has it (fingers). `linear` joints move in m. `planned` ones are those of arm poses. `limits` are narrower than the
     description's; `speed` (m/s or rad/s) is the reduced one for collections. `step` (m, rad): how closely the union over
-    its values is taken, where a body shape does not follow it.
+    its values is taken if a body shape does not follow it.
     """
 
     name: str
@@ -104,6 +103,10 @@ class CommandedJoint:
     limits: tuple[float, float] | None = None
     speed: float | None = None
     step: float = 0.05
+
+    def of_parts(self, values: Sequence[float | np.ndarray]) -> float | np.ndarray:
+        """Return the joint's value from those of its parts: their sum, or their mean if each has the whole."""
+        return sum(values) if self.tie == "sum" else sum(values) / len(values)
 
 
 Pose = dict[str, float]
@@ -174,7 +177,7 @@ class RobotProfile:
 
     @property
     def node_defaults(self) -> dict[str, str]:
-        """What nodes and commands take for frames, topics and sensor if they are told no other."""
+        """Default frames, topics and sensor of nodes and commands."""
         return {
             "base_link_frame": self.base_frame, "footprint_frame": self.footprint_frame, "sensor": self.sensor,
             **{f"{side}_lidar_frame": lidar.frame for side, lidar in self.lidars.items()},
@@ -229,8 +232,7 @@ class RobotProfile:
         result = {name: value for name, value in positions.items() if name not in tied}
         for joint, parts in ties.items():
             if all(part in positions for part in parts):
-                total = sum(positions[part] for part in parts)
-                result[joint.command] = total if joint.tie == "sum" else total / len(parts)
+                result[joint.command] = joint.of_parts([positions[part] for part in parts])
         return result
 
     def commanded_limits(self, model: RobotModel) -> dict[str, Limit]:
@@ -263,7 +265,7 @@ class RobotProfile:
     def still_joints(self, model: RobotModel) -> set[str]:
         """Return the description's joints that no planned pose moves."""
         moved = set(self.joint_positions(model, dict.fromkeys(self.commands.values(), 0.0)))
-        return {name for name, joint in model.joints.items() if joint.variables and joint.mimic is None} - moved
+        return {joint.name for joint in model.moving_joints()} - moved
 
     def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
         """Return the values (m, rad) of the planned joints, by their names in a dataset, that positions by the
@@ -279,8 +281,7 @@ class RobotProfile:
                     result[joint.name] = positions[name]
             for parts in joint.parts:
                 if joint.command not in positions and all(part in positions for part in parts):
-                    total = sum(positions[part] for part in parts)
-                    result[joint.name] = total if joint.tie == "sum" else total / len(parts)
+                    result[joint.name] = joint.of_parts([positions[part] for part in parts])
                     break
         return result
 
@@ -289,20 +290,10 @@ class RobotProfile:
         """Return the description's joints that a commanded joint stands for, none if it has no ties in this description."""
         return next((parts for parts in joint.parts if all(part in model.joints for part in parts)), ())
 
-    def description_text(self) -> str:
-        """Return the description's URDF text as the source has it: not normalized. Raises `InputError`."""
-        if self.description.vendor is not None:
-            from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, nominal_description
-
-            return nominal_description(self.description.tool or DEFAULT_TOOL)
-        from stretch_sim_cal.robot.description import load_urdf_text
-
-        return load_urdf_text(self.description.file, self.description.arguments)
-
     def check(self, model: RobotModel) -> None:
         """Raise `InputError` naming the key if the profile does not fit the description `model`.
 
-        Frames and joints that the model has not, joints without limits, poses beyond limits, a lidar inside the body, and
+        Frames and joints that the model lacks, joints without limits, poses beyond limits, a lidar inside the body, and
         meshes that are not there.
         """
         from stretch_sim_cal.robot.surfaces import enclosing_link
@@ -365,7 +356,7 @@ def load_profile(name: str | Path) -> RobotProfile:
 
 
 def stretch_profile() -> RobotProfile:
-    """Return the profile that stands where none is named: the Stretch 4's."""
+    """Return the default profile, the Stretch 4's."""
     return load_profile(STRETCH)
 
 

@@ -1,6 +1,6 @@
 """The vendor's own description of the Stretch 4, from its Python package, with its tools and those of the user beside it.
 
-What else is particular to the robot is in its profile, config/robots/stretch4.yaml.
+All else that is particular to the robot is in its profile, config/robots/stretch4.yaml.
 """
 
 import functools

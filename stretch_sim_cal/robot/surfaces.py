@@ -2,7 +2,7 @@
 
 Curved primitives become polyhedra: a cylinder has `CYLINDER_SECTIONS` sides, a sphere is an icosahedron subdivided
 `SPHERE_SUBDIVISIONS` times (1280 triangles). Their vertices lie on the true surface, so a face is inside it by at most
-0.13 % of a cylinder's radius and 0.6 % of a sphere's. trimesh takes a third of a second to import: only where it is used.
+0.13 % of a cylinder's radius and 0.6 % of a sphere's. trimesh takes a third of a second to import and is imported only when it is used.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
@@ -142,7 +140,8 @@ def housed_lidars(model: RobotModel, profile: RobotProfile | None = None) -> lis
     shell = profile.housing_link
     if shell is None or shell not in model.links or not model.links[shell].visuals:
         return []
-    return [link for link in profile.lidar_links(model) if shell in _fixed_ancestors(model, link)]
+    lidars = profile.lidar_links(model)
+    return [link for link in lidars if all(joint.type == "fixed" for joint in model.between(shell, link))]
 
 
 def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:
@@ -164,21 +163,12 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
     return found
 
 
-def _fixed_ancestors(model: RobotModel, link: str) -> list[str]:
-    ancestors = []
-    joint = model.parent_joint(link)
-    while joint is not None and joint.type == "fixed":
-        ancestors.append(joint.parent)
-        joint = model.parent_joint(joint.parent)
-    return ancestors
-
-
 def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> tuple[Surface, dict[str, Surface]]:
     """Return a shell's visual shape without the lidars' housings, and the housings, in the frame of the shell's link.
 
     A housing is made of the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis.
-    The shell around it is closed by a lid that runs through the housing, under its dome; whatever of the other
-    parts is inside the housing cannot be seen from outside, so it goes, too. The collar around the dome stays: it
+    The shell around it is closed by a lid that runs through the housing, under its dome; parts of others inside the housing cannot
+    be seen from outside and are removed, too. The collar around the dome stays: it
     hides what is lower than about 7 deg over the lidar's x-y plane.
     """
     link = profile.housing_link
@@ -205,16 +195,11 @@ def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) ->
 
 def _connected_parts(surface: Surface) -> list[np.ndarray]:
     """Return the faces' indices of each part of a surface whose triangles share vertices."""
-    # Vertices of an STL are not shared, so they are merged by position first.
-    merged = np.zeros(len(surface.vertices), dtype=np.int64)
-    for column in np.round(surface.vertices, 7).T:  # far quicker than unique rows
-        values, index = np.unique(column, return_inverse=True)
-        merged = np.unique(merged * len(values) + index, return_inverse=True)[1]
-    faces = merged[surface.faces]
-    edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]]])
-    count = merged.max() + 1
-    graph = coo_array((np.ones(len(edges), dtype=bool), edges.T), shape=(count, count))
-    labels = connected_components(graph, directed=False)[1][faces[:, 0]]
+    import trimesh
+
+    mesh = trimesh.Trimesh(surface.vertices, surface.faces, process=False)
+    mesh.merge_vertices(digits_vertex=7)  # those of an STL are not shared
+    labels = trimesh.graph.connected_component_labels(mesh.edges, node_count=len(mesh.vertices))[mesh.faces[:, 0]]
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 

@@ -25,8 +25,7 @@ from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publishers, RobotState
 from stretch_sim_cal.simulation.faults import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
-from stretch_sim_cal.simulation.joints import Joints
-from stretch_sim_cal.simulation.trajectory import (
+from stretch_sim_cal.simulation.joints import (
     GOAL_TOLERANCE_VIOLATED,
     INVALID_GOAL,
     PATH_TOLERANCE_VIOLATED,
@@ -34,6 +33,7 @@ from stretch_sim_cal.simulation.trajectory import (
     Arrival,
     Following,
     GoalRefused,
+    Joints,
     Waypoint,
     read_waypoints,
 )

@@ -1,9 +1,9 @@
 """A simulated lidar: which rays a spinning multi-channel lidar sends out in a scan, and what its driver publishes of
 their hits.
 
-Everything that a sensor file says is simulated: the tables, a unit's own errors (`sensor.unit`), noise, quantisation,
+All entries of a sensor file are simulated: the tables, a unit's own errors (`sensor.unit`), noise, quantisation,
 lost and late returns, mixed pixels of a beam of some width, blooming, dual returns, a spin that is not locked to the mount
-and drifts, a clock phase per device, and what the driver corrects and how it publishes misses and times. What is not:
+and drifts, a clock phase per device, and what the driver corrects and how it publishes misses and times. Not simulated:
 motion within a scan, crosstalk between the lidars, sunlight.
 """
 
@@ -51,7 +51,7 @@ class Rays:
 
 @dataclass(frozen=True)
 class Echoes:
-    """What comes back along N rays: true `distances` (N,) in m from where the rays begin (inf for nothing), absolute
+    """Echoes along N rays: true `distances` (N,) in m from where the rays begin (inf for nothing), absolute
     `cosines` (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector.
     """
 

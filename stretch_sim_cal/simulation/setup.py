@@ -1,4 +1,4 @@
-"""What is simulated: world, sensor, seed, and the errors that only the simulator knows, as a scenario writes them."""
+"""The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows, as a scenario writes them."""
 
 import dataclasses
 import math
@@ -85,7 +85,7 @@ class SimulationSetup:
     driver: Mapping[str, bool] = field(default_factory=dict)
     robot: SpawnedRobot | None = None
     robot_keys: Mapping[str, str] = field(default_factory=dict)
-    """What `from_mapping` was told of the robot."""
+    """The keys of the robot that `from_mapping` read."""
     lidar_geometry: str | None = None
 
     @property
@@ -134,7 +134,7 @@ class SimulationSetup:
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
         """Return the setup that the `simulation:` mapping of a scenario writes down; absent keys are defaults.
 
-        Relative paths of world and sensor start at the folder of the file `source` where they exist there.
+        Relative paths of world and sensor start at the folder of the file `source` if they exist there.
         Raises `InputError` naming `source` and the key.
         """
         where = f"{source}: simulation"

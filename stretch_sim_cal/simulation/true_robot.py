@@ -21,11 +21,10 @@ from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, vendor_arguments
 
 SIMULATORS = ("embedded", "gazebo")
 TRUE_LIDAR_LINKS = ("lidar_left_true_link", "lidar_right_true_link")
-"""Where the lidars really are, left first; the profile's frames are where the robot believes they are."""
+"""Links at the true poses of the lidars, left first; the profile's frames are at the nominal ones."""
 FLOOR_LINK = "floor_link"
 GAZEBO_EFFORT = 1000.0
 """N or Nm for joints that the description gives none: enough for the heaviest, and the controllers' gains set the pace."""
-LEVEL = 1e-12  # m and of a rotation's entries: nearer to straight above the floor than any number in a URDF
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: Rob
 
 
 def _for_gazebo(text: str, profile: RobotProfile) -> str:
-    """Return the description with what Gazebo cannot live with put right.
+    """Return the description with corrections that Gazebo needs.
 
     Joints whose effort limit is 0 never move in its physics, the collision box of a link that holds the lidars encloses
     them, links that are the lidars themselves are all that these would see, and a controller of a joint that this tool
@@ -152,7 +151,7 @@ def _for_gazebo(text: str, profile: RobotProfile) -> str:
 
 
 def true_lidar_links() -> dict[str, str]:
-    """Return the links where the lidars really are, by side."""
+    """Return the links at the true poses of the lidars, by side."""
     return dict(zip(SIDES, TRUE_LIDAR_LINKS, strict=True))
 
 

@@ -20,7 +20,6 @@ It is read from a URDF or xacro, an SDF, or a small YAML that lists links and jo
 counted. Joints with more than one degree of freedom take `rpy` as well; `pitch` (m/rad) is of helical joints.
 """
 
-import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text, read_yaml
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
@@ -101,7 +101,6 @@ def mechanism(
             raise InputError(f"{source}: two {kind}s are called '{twice}'; names must differ")
     if ground not in bodies:
         raise InputError(f"{source}: its ground '{ground}' is no link{near(ground, bodies)}")
-    neighbours: dict[str, set[str]] = {body: set() for body in bodies}
     for connection in connections:
         if connection.type not in VARIABLES:
             raise InputError(
@@ -109,26 +108,21 @@ def mechanism(
                 f"{', '.join(VARIABLES)}"
             )
         for body in (connection.parent, connection.child):
-            if body not in neighbours:
+            if body not in bodies:
                 raise InputError(
                     f"{source}: joint '{connection.name}': link '{body}' does not exist{near(body, bodies)}"
                 )
         if connection.parent == connection.child:
             raise InputError(f"{source}: joint '{connection.name}' connects link '{connection.child}' to itself")
-        neighbours[connection.parent].add(connection.child)
-        neighbours[connection.child].add(connection.parent)
-    reached, waiting = {ground}, [ground]
-    while waiting:
-        for body in neighbours[waiting.pop()] - reached:
-            reached.add(body)
-            waiting.append(body)
+    found = Mechanism(name, bodies, ground, connections)
+    reached = {ground, *_spanning_tree(found)[0]}
     lost = [body for body in bodies if body not in reached]
     if lost:
         raise InputError(
             f"{source}: no joint connects link '{lost[0]}' to the ground '{ground}'"
             f"{f' ({len(lost)} such links)' if len(lost) > 1 else ''}; give it one, or a floating base"
         )
-    return Mechanism(name, bodies, ground, connections)
+    return found
 
 
 def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
@@ -210,8 +204,7 @@ def is_tree_file(path: Path) -> bool:
 
 
 def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
-    data = read_yaml(path)
-    _check_keys(data, KEYS, str(path))
+    data = validate.mapping(read_yaml(path), KEYS, str(path))
     links = data.get("links")
     if not isinstance(links, list) or not links or not all(isinstance(link, str) for link in links):
         raise InputError(f"{path}: links: a list of names was expected")
@@ -228,45 +221,23 @@ def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
 
 
 def _connection(data: Any, where: str) -> Connection:
-    if not isinstance(data, dict):
-        raise InputError(f"{where}: a mapping with name, type, parent, child was expected")
-    _check_keys(data, JOINT_KEYS, where)
-    for key in ("name", "type", "parent", "child"):
-        if not isinstance(data.get(key), str):
-            raise InputError(f"{where}: {key}: a name was expected")
-    axis = _numbers(data, "axis", where)
-    xyz, rpy = _numbers(data, "xyz", where), _numbers(data, "rpy", where)
+    data = validate.mapping(data, JOINT_KEYS, where)
+    name, kind, parent, child = (
+        validate.text(data.get(k), f"{where}: {k}") for k in ("name", "type", "parent", "child")
+    )
+    xyz, rpy, axis = (
+        None if data.get(key) is None else np.array(validate.numbers(data[key], 3, f"{where}: {key}"))
+        for key in ("xyz", "rpy", "axis")
+    )
     if axis is not None and np.linalg.norm(axis) < 1e-9:
         raise InputError(f"{where}: axis: must not be zero")
-    pitch = data.get("pitch", 0.0)
-    if isinstance(pitch, bool) or not isinstance(pitch, int | float) or not math.isfinite(pitch):
-        raise InputError(f"{where}: pitch: a number was expected")
-    known = xyz is not None and (axis is not None or data["type"] in ("fixed", "spherical", "floating"))
-    frame = from_xyz_rpy(xyz, (0.0, 0.0, 0.0) if rpy is None else rpy) if known else None
-    if known and axis is None:
-        axis = np.array([0.0, 0.0, 1.0])
-    elif known:
-        axis = frame[:3, :3].T @ axis  # The file gives it in the ground's frame.
-    names = (data[key] for key in ("name", "type", "parent", "child"))
-    return Connection(*names, frame, axis if known else None, float(pitch))
-
-
-def _numbers(data: Mapping[str, Any], key: str, where: str) -> np.ndarray | None:
-    if data.get(key) is None:
-        return None
-    try:
-        values = np.array(data[key], dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: {key}: three numbers were expected") from error
-    if values.shape != (3,) or not np.isfinite(values).all():
-        raise InputError(f"{where}: {key}: three finite numbers were expected")
-    return values
-
-
-def _check_keys(data: Mapping[str, Any], known: set[str], where: str) -> None:
-    unknown = sorted(str(key) for key in data if key not in known)
-    if unknown:
-        raise InputError(f"{where}: '{unknown[0]}' is not known; there is {', '.join(sorted(known))}")
+    pitch = validate.number(data.get("pitch", 0.0), f"{where}: pitch")
+    if xyz is None or axis is None and kind not in ("fixed", "spherical", "floating"):
+        return Connection(name, kind, parent, child, pitch=pitch)
+    frame = from_xyz_rpy(xyz, (0.0, 0.0, 0.0) if rpy is None else rpy)
+    # The file gives the axis in the ground's frame.
+    axis = np.array([0.0, 0.0, 1.0]) if axis is None else frame[:3, :3].T @ axis
+    return Connection(name, kind, parent, child, frame, axis, pitch)
 
 
 @dataclass(frozen=True)
@@ -381,8 +352,6 @@ def _base_in_plane(mechanism: Mechanism) -> Mechanism:
 
 
 Motions = list[tuple[str, np.ndarray]]
-
-
 """Directions (3,) of joints, with their names."""
 
 

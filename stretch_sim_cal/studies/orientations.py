@@ -171,10 +171,10 @@ class _Approach:
         return Rotation.from_matrix(self._frames(configurations)[..., :3, :3])
 
     def freedom(self, configurations: np.ndarray) -> int | None:
-        """Return in how many ways the orientation can change while the origin stays, where it can in most.
+        """Return in how many ways the orientation can change while the origin stays: the most over the configurations.
 
-        Where the origin itself cannot move in as many ways as usual, the first derivatives promise too much: there it
-        cannot be told, and None is returned if all of `configurations` are so.
+        In singular configurations, in which the origin itself cannot move in as many ways as usual, the first
+        derivatives promise too much; None is returned if all of `configurations` are singular.
         """
         usual = self._lower + np.random.default_rng(0).random((200, len(self._range))) * self._range
         columns = self._columns(usual)[:, :3]

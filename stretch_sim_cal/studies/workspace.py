@@ -38,10 +38,10 @@ ATTEMPTS = 5
 """Configurations that are tried for a cell before it counts as out of reach without a collision."""
 FLAT = 1e-6
 ROUNDING = 1e-12
-"""What a point on a hull's facet may lie beyond it (m)."""
+"""Tolerance (m) of a point on a hull's facet."""
 MAX_CELLS = 10**7
 STRIDES = np.array([1, 2**20, 2**40])
-"""What makes one number of a cell's indices, each of them below 2**19."""
+"""Factors that make one number of a cell's indices, each of them below 2**19."""
 DIRECTIONS = 1000
 """Directions in which the farthest points are kept."""
 FACETS = 128
@@ -141,7 +141,7 @@ class Grid:
     def content(self, hull: "Hull") -> tuple[float, float]:
         """Return the least and the greatest length, area or volume that the taken cells and the hull allow.
 
-        What is reached lies within the hull and in the taken cells. A taken cell is reached wholly unless it touches
+        The reached set lies within the hull and in the taken cells. A taken cell is reached wholly unless it touches
         one whose centre is in the hull and that is not taken: there the edge of what is reached may pass through it.
         So holes and gaps that are narrower than a cell are not seen.
         """
@@ -254,7 +254,7 @@ def _widest(hull: ConvexHull) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a frame can reach, in the frame `relative_to` (m).
+    """The set that a frame can reach, in the frame `relative_to` (m).
 
     `points` (N, 3), one per cell of size `resolution` and the outermost ones, and the configurations (N, V) of
     `variables` that reach them. `dimension` is 3 for a body, 2 for a surface, 1 for a curve, 0 for a point: the rank of
@@ -360,7 +360,7 @@ def _rank(
     model: RobotModel, fixed: Positions, variables: list[Variable], configurations: np.ndarray, link: str,
     relative_to: str,
 ) -> int:  # fmt: skip
-    """Return in how many independent directions the frame's origin can move, where it can in most."""
+    """Return in how many independent directions the frame's origin can move: the most over the configurations."""
     if not variables:
         return 0
     some = configurations[:: max(1, len(configurations) // 200)]
@@ -372,7 +372,7 @@ def _rank(
 
 
 class _Search:
-    """What sampling has found so far: a point and its configuration for each cell, and the outermost ones."""
+    """The result of sampling so far: a point and its configuration for each cell, and the outermost ones."""
 
     def __init__(self, variables, reach, free, resolution, progress):
         self.lower = np.array([variable.lower for variable in variables])
@@ -464,11 +464,8 @@ class _Search:
 
 def moving_variables(model: RobotModel, link: str, relative_to: str, fixed: Positions) -> list[Variable]:
     """Return the axes of the configuration space that move one frame in the other, but for the fixed joints."""
-    above = [{joint.name for joint in model.chain(frame)} for frame in (model.checked_link(link), relative_to)]
-    between = above[0] ^ above[1]
     leading = set()
-    for name in between:
-        joint = model.joints[name]
+    for joint in model.between(model.checked_link(link), relative_to):
         while joint.mimic is not None and joint.name not in fixed:
             joint = model.joints[joint.mimic.joint]
         leading.add(joint.name)

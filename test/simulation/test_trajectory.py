@@ -8,13 +8,13 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.simulation.faults import Faults
-from stretch_sim_cal.simulation.joints import Joints
-from stretch_sim_cal.simulation.trajectory import (
+from stretch_sim_cal.simulation.joints import (
     INVALID_GOAL,
     INVALID_JOINTS,
     Arrival,
     Following,
     GoalRefused,
+    Joints,
     read_waypoints,
 )
 
