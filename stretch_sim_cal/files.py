@@ -1,5 +1,7 @@
 """Reading and writing files so that nothing is half written, nothing unsafe is loaded, and errors name the file."""
 
+import copy
+import functools
 import math
 import os
 import tempfile
@@ -64,7 +66,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """Return the mapping in a YAML file, read with the safe loader. Raises `InputError` for anything else."""
     text = read_text(path)
     try:
-        data = yaml.safe_load(text)
+        data = copy.deepcopy(_parsed(text))  # whoever reads may change it
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
@@ -76,6 +78,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if _expanded_size(data, {}) > LARGEST_YAML:
         raise InputError(f"{path}: its aliases (*name) expand to more than {LARGEST_YAML:,} values, or to themselves")
     return data
+
+
+@functools.lru_cache(maxsize=16)  # a sensor's tables are read once per unit, and take a tenth of a second
+def _parsed(text: str) -> Any:
+    return yaml.safe_load(text)
 
 
 def _expanded_size(value: Any, known: dict[int, float]) -> float:
