@@ -41,7 +41,7 @@ from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSet
 from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 DRAWN_PAIRS = 3
-PAYLOAD = PayloadBox("link_gripper_slider", (0.12, 0.08, 0.2), (0.0, 0.0, -0.12))
+PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0.0, -0.1))  # in the gripper
 
 
 class SimulatedCase:
