@@ -25,12 +25,12 @@ import effects
 import numpy as np
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.published import published_capsule
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.commands.fit_body_shape import main as fit_body_shape_model
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder

@@ -25,10 +25,10 @@ from error_plot import Quantity, plot_errors
 from tqdm import tqdm
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.floor.result import FloorResult
-from stretch_sim_cal.calibration.floor.support_method import FloorSettings
 from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.planes import Plane, floor_error
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse

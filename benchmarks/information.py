@@ -22,7 +22,6 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.consistency import Views
-from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.mounts import system
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
 from stretch_sim_cal.calibration.mounts.system import Coupled, Units
@@ -37,7 +36,8 @@ from stretch_sim_cal.calibration.problem import (
     State,
     Unknowns,
 )
-from stretch_sim_cal.calibration.room import FloorView, RoomBlock, room_block
+from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, room_block
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model
@@ -102,7 +102,9 @@ class Problem:
         )  # fmt: skip
         self.lidars = self._lidars(frames)
         noise = Noise(np.full(2, simulator.sensor.range_noise), 3e-4)
-        nearby = FloorView(lambda points: (np.linalg.norm(points[:, :2], axis=1) < 3.5).astype(float), UNEVENNESS, 0.02)
+        nearby = FloorTrust(
+            lambda points: (np.linalg.norm(points[:, :2], axis=1) < 3.5).astype(float), UNEVENNESS, 0.02
+        )
         without_floor = replace(self.state, floor=None)
         self.room = self._of(room_block(self.lidars, without_floor, noise, 0.0, 2), self.lidars)
         with_floor = room_block(self.lidars, self.state, noise, 0.0, 2, nearby)

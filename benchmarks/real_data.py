@@ -29,10 +29,11 @@ import small_gicp
 from rigs import Rig, rigs
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
-from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.published import PublishedAlignment, PublishedCodeFloor
 from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.transforms import apply, error, inverse, log
 

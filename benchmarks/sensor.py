@@ -19,8 +19,8 @@ import numpy as np
 from tqdm import tqdm
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.identification import Identification, Standing, identify
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.signature import Observer

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.observations import path_beside
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.calibration.watch import ANGLE, LENGTH, Look, Watch, vectors_of
 from stretch_sim_cal.campaign.rooms import Room, write_room

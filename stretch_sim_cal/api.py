@@ -19,15 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.finding import Finding as CodedFinding
 from stretch_sim_cal.calibration.findings import error_in_units
-from stretch_sim_cal.calibration.floor.result import FloorResult, FloorSettings
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.observations import path_beside
-from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers, floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse

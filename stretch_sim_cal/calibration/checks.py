@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.settings import FAR_FROM_MODEL, FAR_FROM_MODEL_ROTATION
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
     FOOTPRINT,
@@ -16,6 +15,7 @@ from stretch_sim_cal.calibration.calibration_file import (
 )
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
+from stretch_sim_cal.calibration.settings import FAR_FROM_MODEL, FAR_FROM_MODEL_ROTATION
 from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.robust import weighted_quantile
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import are_returns, coordinates
@@ -42,7 +43,7 @@ MAX_LEFT_OUT = 0.2
 SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
 
 
-class Grid:
+class DirectionGrid:
     """Cells of directions in rows of about equal elevation; `elevations` (R,) in rad are the rows'."""
 
     def __init__(self, elevations: np.ndarray, by_ring: bool):
@@ -53,7 +54,7 @@ class Grid:
         self.num_cells = int(self._row_cells.sum())
 
     @classmethod
-    def by_elevation(cls) -> "Grid":
+    def by_elevation(cls) -> "DirectionGrid":
         """Return the grid for clouds whose channels are not known: narrow rows of equal height."""
         rows = round(np.pi / ROW_HEIGHT)
         return cls((np.arange(rows) + 0.5) * ROW_HEIGHT - np.pi / 2, by_ring=False)
@@ -104,7 +105,7 @@ class DirectionCells:
 
     def __init__(self, sensor: Sensor | None = None):
         self._sensor = sensor
-        self.grid: Grid | None = None
+        self.grid: DirectionGrid | None = None
         self._blocks: list[np.ndarray] = []
         self._frames_in_last = 0
         self._block_length = 1
@@ -117,7 +118,9 @@ class DirectionCells:
         points, ring = cloud.points, cloud.ring
         if self.grid is None:
             by_ring = self._sensor is not None and ring is not None
-            self.grid = Grid(self._sensor.elevations, by_ring=True) if by_ring else Grid.by_elevation()
+            self.grid = (
+                DirectionGrid(self._sensor.elevations, by_ring=True) if by_ring else DirectionGrid.by_elevation()
+            )
             if by_ring:
                 _check_table(self._sensor, cloud)
             self._usual = np.full(self.grid.num_cells, np.nan)
@@ -201,7 +204,7 @@ class DirectionCells:
         several things: they are left out as a whole.
         """
         if self.grid is None:
-            self.grid = Grid(np.zeros(1), by_ring=False)
+            self.grid = DirectionGrid(np.zeros(1), by_ring=False)
             self._usual = np.full(self.grid.num_cells, np.nan)
         blocks = self._blocks or [np.zeros((_NUM_SUMS, self.grid.num_cells))]
         occupied = np.flatnonzero(np.any([_trusted(block) for block in blocks], axis=0))
@@ -210,7 +213,7 @@ class DirectionCells:
         counts = np.where(trusted, moments[0], 0.0)
         block_points = np.moveaxis(moments[1:4] / np.maximum(moments[0], 1.0), 0, -1)
         ranges = np.where(counts > 0, np.linalg.norm(block_points, axis=-1), np.nan)
-        usual = weighted_median(np.nan_to_num(ranges), counts)
+        usual = weighted_quantile(np.nan_to_num(ranges), counts, 0.5)
         foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > JUMP + RELATIVE_JUMP * usual[:, None]
         kept = np.where(foreign | ~trusted, 0.0, moments[:_LEFT_OUT])
         total = kept.sum(axis=-1)
@@ -252,14 +255,6 @@ def _check_table(sensor: Sensor, cloud: "Cloud") -> None:
 def _matrices(sums: np.ndarray) -> np.ndarray:
     """Return symmetric matrices (M, 3, 3) from their entries (6, M): xx xy xz yy yz zz."""
     return np.moveaxis(sums[[0, 1, 2, 1, 3, 4, 2, 4, 5]], 0, -1).reshape(-1, 3, 3)
-
-
-def weighted_median(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the lower weighted median (M,) of each row of `values` (M, B) under `weights` (M, B), not all zero."""
-    order = np.argsort(values, axis=1, kind="stable")
-    cumulative = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1)
-    middle = np.argmax(cumulative >= 0.5 * cumulative[:, -1:], axis=1)
-    return values[np.arange(len(values)), order[np.arange(len(values)), middle]]
 
 
 class FrameIntake:

@@ -16,9 +16,9 @@ from dataclasses import replace
 import numpy as np
 import small_gicp
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.consistency import Consistency, Views
 from stretch_sim_cal.calibration.search import plane_hypotheses
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import adjoint, apply, check_rigid, error, exp, inverse, log

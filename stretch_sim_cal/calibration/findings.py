@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
-from stretch_sim_cal.calibration.floor.fit import FloorFit, Step, direction_in_words
-from stretch_sim_cal.calibration.floor.rays import Motion as FloorMotion
-from stretch_sim_cal.calibration.floor.result import FloorSettings, Support
+from stretch_sim_cal.calibration.floor.cells import FloorMotion
+from stretch_sim_cal.calibration.floor.fit import FloorFit
+from stretch_sim_cal.calibration.floor.steps import Step, direction_in_words
 from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.mounts.result import (
     FARTHEST,
@@ -38,8 +37,9 @@ from stretch_sim_cal.calibration.mounts.result import (
 )
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import BEYOND_PRIOR
-from stretch_sim_cal.calibration.results import Direction
+from stretch_sim_cal.calibration.results import Direction, Support
 from stretch_sim_cal.calibration.room import RoomBlock
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
@@ -343,9 +343,9 @@ def judge_support(
 
 def judge_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> None:
     """How does the floor differ from a plane, and what of that do the lidars' ranges explain?"""
-    if fit.step_in_floor is not None:
-        judge_step(findings, fit.step_in_floor)
-    xx, xy, yy = fit.bend
+    if fit.step is not None:
+        judge_step(findings, fit.step)
+    xx, xy, yy = fit.curvature
     radius = settings.flatness_radius
     bent = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * radius**2 / 2
     sentence = f"bends by {bent * 1e3:.1f} mm within {radius:g} m of the robot"

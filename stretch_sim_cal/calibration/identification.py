@@ -19,7 +19,6 @@ from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.alignment.planes import FIRST_NOISE, FIXED, PASSES
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cloud, DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment
 from stretch_sim_cal.calibration.consistency import Views
@@ -27,7 +26,9 @@ from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wro
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, remeasured
 from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solution, Solver, State, Unknowns
-from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, tukey_fit
+from stretch_sim_cal.calibration.robust import tukey_fit
+from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, without_body
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, exp

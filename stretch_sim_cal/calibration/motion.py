@@ -10,7 +10,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.patches import Fits, Members, Patches
-from stretch_sim_cal.calibration.room import tukey_fit
+from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.surfaces import Surface
 
 MIN_CELLS = 200

@@ -16,10 +16,9 @@ import small_gicp
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import checked_points
-from stretch_sim_cal.calibration.floor.result import FloorResult
-from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint, footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull

@@ -1,10 +1,11 @@
-"""What a calibration method answers: the estimate, how sure it is, and whether it may be used."""
+"""Results of alignment and floor: the estimate, its covariance, its support, and whether it may be used."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
+from stretch_sim_cal.geometry.planes import Plane
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,68 @@ class AlignmentResult:
     def known(self) -> Observations:
         """What later stages may take for known: the observations, or the transform by its covariance."""
         return self.observations or Observations.of_transform(self.right_to_left, self.covariance)
+
+
+@dataclass(frozen=True)
+class ResidualMap:
+    """Mean height over the fitted floor, on square cells of the floor around the robot.
+
+    `edges` (n + 1,) are the cells' borders in m, the same along x and y of the description's base_footprint; `heights`
+    (n, n) in m and `counts` (n, n) are indexed [x, y], NaN if no ray went there; `used` (n, n) marks the floor that was
+    fitted.
+    """
+
+    edges: np.ndarray
+    heights: np.ndarray
+    counts: np.ndarray
+    used: np.ndarray
+
+
+@dataclass(frozen=True)
+class Support:
+    """How much of the floor around the robot supports the plane.
+
+    `area` (m2); `sectors` (12,) the area in sectors of 30 deg, the first centred ahead (base_footprint x), turning to
+    the left; `reach` (12,) how far out (m) each is supported; `gap` (rad) the widest angle around the robot without
+    support and `gap_bearing` (rad) its middle; `level_share` (0 to 1) the part of the floor around the robot that lies
+    on the plane; `unevenness` (m) the standard deviation of the supporting floor's own shape, noise removed.
+    """
+
+    area: float
+    sectors: np.ndarray
+    reach: np.ndarray
+    gap: float
+    gap_bearing: float
+    level_share: float
+    unevenness: float
+
+
+@dataclass(frozen=True)
+class FloorResult:
+    """The floor in base_link, and base_footprint on it.
+
+    `footprint_from_base` (4, 4) maps base_link into base_footprint; `plane` is the floor in base_link with
+    `normal . p + offset = 0`, its normal up, so `offset` is the height of base_link's origin over the floor.
+    `covariance` (3, 3) is over (height at base_link's origin along the normal in m, tilt about base x, tilt about base
+    y in rad), true minus estimate; a tilt a turns the normal n to n + a x n. `rmse` (m) is the root mean square
+    distance of the fitted returns to the plane; `by_units` says how it depends on the lidars' own errors. A result with `refusals` must not be written.
+    """
+
+    footprint_from_base: np.ndarray
+    plane: Plane
+    covariance: np.ndarray
+    rmse: float
+    num_frames: int
+    num_inliers: int
+    method: str
+    residual_map: ResidualMap | None = None
+    support: Support | None = None
+    warnings: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    diagnostics: dict[str, float] = field(default_factory=dict)
+    by_units: FloorByUnits | None = field(default=None, repr=False)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the data supports the result."""
+        return not self.refusals

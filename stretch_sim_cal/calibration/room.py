@@ -40,13 +40,12 @@ from stretch_sim_cal.calibration.problem import (
     Unknowns,
     floor_rows,
 )
+from stretch_sim_cal.calibration.robust import TUKEY, tukey_fit, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
 from stretch_sim_cal.sensor.unit import LEAST_COSINE
 
-# Tukey's biweight: 95 % efficient under normal noise.
-TUKEY = 4.685
 _MAX_MISFIT = 4.0
 # Patches whose normal is not known this well (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
@@ -61,7 +60,7 @@ HARDLY_DETERMINED = 1e8
 
 
 @dataclass(frozen=True)
-class FloorView:
+class FloorTrust:
     """Which patches are of the floor: `trust(points)` gives their weights (N,), 0 to 1, at points (N, 3) in base_link;
     `unevenness` (m) is the standard deviation of their heights about the floor, `gate` (m) how far they may be from it."""
 
@@ -251,7 +250,7 @@ def scale_of(blocks: Sequence[RoomBlock]) -> float:
 
 
 def room_block(
-    lidars: tuple[Lidar, Lidar], state: State, noise: Noise, slack: float, grids: int, floor: FloorView | None = None
+    lidars: tuple[Lidar, Lidar], state: State, noise: Noise, slack: float, grids: int, floor: FloorTrust | None = None
 ) -> RoomBlock:
     """Return the patches of the room at a state.
 
@@ -270,7 +269,7 @@ def room_block(
 
 
 def remeasured_block(
-    lidars: tuple[Lidar, Lidar], state: State, before: RoomBlock, floor: FloorView | None
+    lidars: tuple[Lidar, Lidar], state: State, before: RoomBlock, floor: FloorTrust | None
 ) -> RoomBlock:
     """Return the same patches and members at another state close by."""
     surface = in_base(lidars, state)
@@ -301,7 +300,7 @@ def _measured(lidars, state, surface, noise, grids, flat, members, slack, floor)
     return RoomBlock(**block, **_floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, floor))
 
 
-def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, floor: FloorView | None) -> dict:
+def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, floor: FloorTrust | None) -> dict:
     """Return which patches are of the floor, and weigh those that one lidar alone sees (in place)."""
     nothing = np.zeros(0)
     if floor is None:
@@ -321,8 +320,7 @@ def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, 
     where = _places(patches, spots[chosen], chosen)
     residuals = state.floor.distance(where) - state.rises(where) + at_spot
     width = TUKEY * np.sqrt(floor.unevenness**2 + fits.covariances[chosen, 0, 0] + slack**2)
-    ratio = residuals / width
-    weights = np.where(np.abs(ratio) < 1.0, (1.0 - ratio**2) ** 2, 0.0) * trust[chosen]
+    weights = tukey_weights(residuals / width) * trust[chosen]
     kept = weights > 0
     return {
         "floor_patches": chosen[kept], "floor_weights": weights[kept],
@@ -396,39 +394,6 @@ def _flat(fits: Fits) -> np.ndarray:
     return (fits.counts >= MIN_CELLS) & (fits.misfits / freedom < 1.0 + _MAX_MISFIT * np.sqrt(2.0 / freedom))
 
 
-@dataclass(frozen=True)
-class TukeyFit:
-    """A robust fit: `twist` (6,), the residuals in standard deviations `normalised` (G,), their `weights` (G,) from 0
-    (outlier) to 1, and `scale`: how many times larger than expected the residuals are, at least 1."""
-
-    twist: np.ndarray
-    normalised: np.ndarray
-    weights: np.ndarray
-    scale: float
-
-
-def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
-    """Return the twist that brings `values + jacobian @ twist` to zero (Tukey's weights, their width from the median).
-
-    Directions that the jacobian (G, 6) says nothing about are left alone.
-    """
-    deviations = np.sqrt(variances)
-    twist = np.zeros(6)
-    for _ in range(30):
-        normalised = (values + jacobian @ twist) / deviations
-        width = TUKEY * max(1.0, 1.4826 * float(np.median(np.abs(normalised)))) if len(values) else TUKEY
-        weights = np.where(np.abs(normalised) < width, (1.0 - (normalised / width) ** 2) ** 2, 0.0)
-        weighted = jacobian * (weights / variances)[:, None]
-        update = solve_semidefinite(weighted.T @ jacobian, -weighted.T @ (values + jacobian @ twist))
-        twist = twist + update
-        if np.abs(update).max() < 1e-8:
-            break
-    normalised = (values + jacobian @ twist) / deviations
-    kept = weights > 0
-    misfit = float(np.sum(normalised[kept] ** 2)) / max(np.count_nonzero(kept) - 6.0, 1.0)
-    return TukeyFit(twist, normalised, weights, max(1.0, float(np.sqrt(misfit))))
-
-
 def information_by_chance(gaps: Gaps, weights: np.ndarray) -> np.ndarray:
     """Return how much information (6, 6) about the twist may come from nothing but the normals' noise.
 
@@ -438,11 +403,3 @@ def information_by_chance(gaps: Gaps, weights: np.ndarray) -> np.ndarray:
     per_gap = weights / gaps.variances
     tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
     return _CHANCE_MARGIN * np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
-
-
-def solve_semidefinite(matrix: np.ndarray, right_side: np.ndarray) -> np.ndarray:
-    """Solve a symmetric positive semi-definite system; directions a millionfold weaker than the rest get zero."""
-    scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
-    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
-    inverse = np.where(values > 1e-6 * values[-1], 1.0 / np.maximum(values, 1e-300), 0.0)
-    return vectors @ (inverse * (vectors.T @ (right_side / scale))) / scale

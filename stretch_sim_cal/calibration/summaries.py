@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.result import FloorResult
-from stretch_sim_cal.calibration.results import AlignmentResult, Direction
+from stretch_sim_cal.calibration.results import AlignmentResult, Direction, FloorResult
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
 

@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-from stretch_sim_cal.calibration.floor.result import FloorResult, FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
-from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room

@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration import summaries
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.clouds import given_clouds
-from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import (
     ALIGNMENT_METHODS_HELP,
     DEFAULT_ALIGNMENT_METHOD,
@@ -27,6 +25,7 @@ from stretch_sim_cal.calibration.methods import (
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose, with_floor, with_mounts
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused

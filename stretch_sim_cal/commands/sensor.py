@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.identification import MIN_FRAMES, Standing, identify
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration import calibration_file
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import DEFAULT_ALIGNMENT_METHOD, alignment_method
 from stretch_sim_cal.calibration.observations import path_beside
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.cloud_pairs import CloudPairs

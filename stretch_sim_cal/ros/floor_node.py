@@ -8,10 +8,10 @@ import numpy as np
 from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import given_clouds
-from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import DEFAULT_FLOOR_METHOD, floor_method, floor_method_names
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import known_alignment, path_beside
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.summaries import floor_lines, floor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error

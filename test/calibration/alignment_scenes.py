@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup

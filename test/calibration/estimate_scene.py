@@ -6,8 +6,9 @@ from functools import lru_cache
 import numpy as np
 from scipy.stats import chi2, norm
 
-from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE

@@ -6,7 +6,9 @@ from functools import cache
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.support_method import FloorResult, FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.floor.support_method import SupportFloor
+from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf

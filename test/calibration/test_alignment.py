@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from alignment_scenes import align, errors, frames_of, gazebo_recording, normalised_error, off_by
 
-from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.sensor.sensor import load_sensor

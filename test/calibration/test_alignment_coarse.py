@@ -6,7 +6,8 @@ import trimesh
 from alignment_scenes import SimulatedScene, align, errors
 from test_alignment_refusals import refusals_in
 
-from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.surfaces import Surface

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration import methods
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import Described, problems
 from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, Grid
 from stretch_sim_cal.calibration.findings import model_warnings
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solver, State, Unknowns
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor

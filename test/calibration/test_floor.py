@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from floor_scenes import Scene, box, height_field, scene_of, solved
 
-from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.unit import UnitSpread
@@ -108,7 +109,7 @@ def test_where_the_floor_bends_the_plane_touches_it_at_the_robot():
     scene = Scene(things=[bowl], without=("floor", "ground"))
     result = scene.solve()
     scene.assert_found(result, millimetres=0.3, degrees=0.02)
-    assert result.diagnostics["bend"] > 0.0005
+    assert result.diagnostics["curvature"] > 0.0005
 
 
 @pytest.mark.parametrize("world", ["furnished_room", "tables"])

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from floor_scenes import Scene, box, height_field, scene_of, solved
 
-from stretch_sim_cal.calibration.floor.support_method import FloorSettings, SupportFloor
+from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 

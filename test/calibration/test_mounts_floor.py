@@ -8,7 +8,6 @@ import pytest
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
-from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.mounts.file import (
     MOUNTS,
     left_pose,
@@ -18,6 +17,7 @@ from stretch_sim_cal.calibration.mounts.file import (
     with_mounts,
 )
 from stretch_sim_cal.calibration.mounts.result import MountsResult
+from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base

@@ -7,13 +7,13 @@ import pytest
 from alignment_scenes import align, frames_of
 from floor_scenes import Scene
 
-from stretch_sim_cal.calibration.alignment.planes import AlignmentSettings, PlaneAlignment
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
-from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT, NormalEquations, State, Unknowns, first_units
 from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS, room_block
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy

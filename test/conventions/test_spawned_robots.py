@@ -10,11 +10,10 @@ import yaml
 from random_robots import scrambled
 
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
-from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.fit_body_shape import main as fit
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot

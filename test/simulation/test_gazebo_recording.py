@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
-from stretch_sim_cal.calibration.floor.result import FloorSettings
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.robot.description import parse_urdf

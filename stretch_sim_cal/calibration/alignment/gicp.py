@@ -8,12 +8,12 @@ small_gicp, JOSS 2024. Frames beyond the first `MAX_POOLED_FRAMES` are counted, 
 import numpy as np
 import small_gicp
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import FrameIntake
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import model_warnings
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, check_rigid
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.settings import AlignmentSettings
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance
 from stretch_sim_cal.calibration.consistency import Views
@@ -43,11 +42,10 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
-
-__all__ = ["AlignmentSettings", "PlaneAlignment"]
 
 # How far (m) the two lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
 # how many shifted grids of patches they are cut: what a grid's borders do to the result is different in each.

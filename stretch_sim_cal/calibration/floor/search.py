@@ -1,28 +1,39 @@
-"""Finding the floor among all that is level: a first plane from the surface nearest to where the robot stands.
+"""A first plane for the floor, found among all that is level.
 
-The search never asks what returns most points (a table may), but what continues the ground under the wheels: near the
-description's base_footprint, within the height and tilt by which the mounting may differ from it, near the robot before
-far away.
+`search_floor` does not take the surface with most returns (a table may have them), but the one that continues the ground
+under the wheels: near the description's base_footprint, within the height and tilt by which the mounting may differ from it,
+and near the robot rather than far away.
 
-From both lidars' rays to the floor that they show: searched, refined, and summed up about.
+`robust_initialisation` then finds the plane that the better part of the floor lies on most exactly, which no carpet, step or
+second level can pull: weighted least trimmed squares over patches (P. Rousseeuw and K. Van Driessen, "Computing LTS regression
+for large data sets", 2006). Floor near the robot counts more.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.fit import FloorFit, fit_floor
-from stretch_sim_cal.calibration.floor.rays import CellSums, FloorRays, FloorView, Grid, Noise, stepped
-from stretch_sim_cal.calibration.floor.result import FloorSettings
+from stretch_sim_cal.calibration.robust import weighted_quantile
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, fit_plane
 
 TILE = 0.15  # m; large enough for a robust height, small enough to lie on one surface
 MIN_POINTS_PER_TILE = 5
-HYPOTHESES = 800
-SUPPORT_DISTANCE = 0.012  # m; a tile this near to a hypothesis speaks for it
-NEARNESS = 0.9  # m; tiles count by exp(-r^2 / 2 NEARNESS^2): what is near the wheels decides
 MIN_TILES = 12
+HYPOTHESES = 800
+SUPPORT_DISTANCE = 0.012  # m; a tile this near to a hypothesis supports it
+NEARNESS = 0.9  # m; tiles count by exp(-r^2 / 2 NEARNESS^2): those near the wheels decide
+HALF_INTERQUARTILE = 0.674  # of normal noise, over its standard deviation
+
+# Least trimmed squares.
+AGREEING_SHARE = 0.45  # of the floor's weight that has to agree: a second level cannot outvote it
+LTS_HYPOTHESES = 300
+REFINED = 12
+CONCENTRATIONS = 12
+QUANTILE_OF_NORMAL = 0.5978  # of |z|, at that share
+LTS_NEARNESS = 0.6  # m; patches within it count as much as twice all the others together, if all are seen
+FAR_WEIGHT = 0.03
+LEAST_SCALE = 0.0003  # m; closer agreement is not sought
 
 
 @dataclass(frozen=True)
@@ -37,14 +48,10 @@ class Tiles:
     def __len__(self) -> int:
         return len(self.noise)
 
-    def chosen(self, keep: np.ndarray) -> "Tiles":
-        """Return the tiles for which `keep` (T,) is true."""
-        return Tiles(self.centres[keep], self.noise[keep], self.thickness[keep])
 
-
-def tiles_of(points: np.ndarray, settings: FloorSettings) -> Tiles:
-    """Return the tiles of measured points (N, 3) that lie where the floor may be."""
-    points = points[np.isfinite(points).all(axis=1)]
+def level_tiles(points: np.ndarray, settings: FloorSettings) -> Tiles:
+    """Return the tiles of measured points (N, 3) that lie near the nominal floor, and on one surface each: no walls, feet of
+    furniture or steps within them."""
     distances = np.linalg.norm(points[:, :2], axis=1)
     allowed = settings.search_height + distances * np.tan(settings.search_tilt) + 0.03
     points = points[(np.abs(points[:, 2]) < allowed) & (distances < settings.radius)]
@@ -61,28 +68,20 @@ def tiles_of(points: np.ndarray, settings: FloorSettings) -> Tiles:
     lower, median, upper = (heights[(starts + (counts * share).astype(int))[enough]] for share in (0.25, 0.5, 0.75))
     centres = np.add.reduceat(points[:, :2], starts, axis=0)[enough] / counts[enough, None]
     thickness = (upper - lower) / 2
-    # The median of n values scatters by 1.253 sigma / sqrt(n), and half the interquartile range is 0.674 sigma.
-    noise = 1.253 * np.maximum(thickness, 1e-3) / 0.674 / np.sqrt(counts[enough])
-    return Tiles(np.column_stack([centres, median]), noise, thickness)
-
-
-def level_tiles(tiles: Tiles) -> Tiles:
-    """Return the tiles that lie on one surface: no walls, feet of furniture or steps within them."""
-    if not len(tiles):
-        return tiles
-    usual = np.median(tiles.thickness)
-    return tiles.chosen(tiles.thickness < max(2.0 * usual, 0.003))
+    # The median of n values scatters by 1.253 sigma / sqrt(n).
+    noise = 1.253 * np.maximum(thickness, 1e-3) / HALF_INTERQUARTILE / np.sqrt(counts[enough])
+    level = thickness < max(2.0 * np.median(thickness), 0.003)
+    return Tiles(np.column_stack([centres, median])[level], noise[level], thickness[level])
 
 
 def range_noise(tiles: Tiles, lidar_height: float) -> float:
-    """Return the standard deviation of ranges that the tiles' thickness shows, for lidars so high over the robot
-    (m)."""
+    """Return the standard deviation (m) of ranges by the tiles' thickness, for lidars at this height (m) over the floor."""
     reach = np.hypot(np.linalg.norm(tiles.centres[:, :2], axis=1), lidar_height)
-    return float(np.median(tiles.thickness / 0.674 * reach / lidar_height))
+    return float(np.median(tiles.thickness / HALF_INTERQUARTILE * reach / lidar_height))
 
 
 def search_floor(tiles: Tiles, settings: FloorSettings) -> Plane | None:
-    """Return the plane that most of the level surface near the robot lies on, or None where there is none to be found.
+    """Return the plane that most of the level surface near the robot lies on, or None if there is none.
 
     Planes through random triples of tiles (the same ones in every run) are compared by the tiles that lie on them, then
     fitted again to those.
@@ -118,7 +117,7 @@ def _hypotheses(tiles: Tiles, weights: np.ndarray, settings: FloorSettings) -> t
     a, b, c = (tiles.centres[triples[:, k]] for k in range(3))
     normals = np.cross(b - a, c - a)
     lengths = np.linalg.norm(normals, axis=1)
-    wide = lengths > 0.05  # m2, twice the triangle's area: thin triangles tell nothing of tilt
+    wide = lengths > 0.05  # m2, twice the triangle's area: thin triangles do not determine a tilt
     normals, a = normals[wide] / lengths[wide, None], a[wide]
     normals *= np.where(normals[:, 2] < 0, -1.0, 1.0)[:, None]
     offsets = -np.einsum("ij,ij->i", normals, a)
@@ -127,84 +126,53 @@ def _hypotheses(tiles: Tiles, weights: np.ndarray, settings: FloorSettings) -> t
     return normals[possible], offsets[possible]
 
 
-# Errors of the first plane (m) that must pass the gate.
-FIRST_ERROR = 0.006
-LEAST_NOISE = 0.0005
-WIDE_HEIGHT, WIDE_TILT = 0.5, float(np.deg2rad(10.0))
+def robust_initialisation(
+    heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, distances: np.ndarray
+) -> tuple[np.ndarray, float] | None:
+    """Return the increment (3,) to the plane that most patches agree on, and their scatter about it beyond noise (m).
 
-Rays = tuple[FloorRays, FloorRays]  # left, right
-
-
-class FoundFloor:
-    """A floor (in the description's base_footprint) and the sums of both lidars' rays about it.
-
-    `sums` are the left and the right lidar's, `tiles` the level pieces of surface seen in the search.
+    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are those of the patches over the assumed floor (`cells.mean_heights`),
+    `distances` (P,) theirs from the robot. None if no three patches span a plane.
     """
-
-    def __init__(self, floor: Plane, tiles: Tiles, noise: Noise, views: Sequence[FloorView], settings: FloorSettings):
-        self._grid = Grid(settings.radius, settings.cell_size, settings.cells_per_patch)
-        self.floor, self.tiles, self.noise, self._views = floor, tiles, noise, views
-        self.sums = self._empty_sums()
-
-    def _empty_sums(self) -> tuple[CellSums, CellSums]:
-        return CellSums(self._grid, self.floor, self.noise), CellSums(self._grid, self.floor, self.noise)
-
-    def add(self, rays: Rays) -> None:
-        """Add rays to the sums."""
-        for sums, view, own in zip(self.sums, self._views, rays, strict=True):
-            sums.add(own.aims, view.against(own, self.floor))
-
-    def own_floor(self, rays: Rays, watched: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the normal equations (3, 3) and (3,) of the step to the floor that some rays show by themselves, in the
-        cells of the masks `watched` (cells,), one per lidar."""
-        parts = [
-            sums.add(own.aims, view.against(own, self.floor), mask)
-            for sums, view, own, mask in zip(self._empty_sums(), self._views, rays, watched, strict=True)
-        ]
-        return sum(information for information, _ in parts), sum(pull for _, pull in parts)
-
-    def fit(self, refine: bool = True) -> FloorFit | None:
-        """Fit the floor to the sums."""
-        return fit_floor(*self.sums, refine)
-
-    def shown_noise(self, fit: FloorFit) -> float:
-        """Return the standard deviation of ranges (m) that the rays of the fitted cells show."""
-        squares = sum(float(sums.range_squares[used].sum()) for sums, used in zip(self.sums, fit.used, strict=True))
-        means = sum(float(sums.means[used].sum()) for sums, used in zip(self.sums, fit.used, strict=True))
-        return max(float(np.sqrt(squares / means)), LEAST_NOISE)
-
-
-def find_floor(rays: Rays, views: Sequence[FloorView], settings: FloorSettings) -> FoundFloor | None:
-    """Search the floor in the rays, refine it twice, and sum up the rays about it.
-
-    None where there is no floor within the search limits.
-    """
-    tiles = level_tiles(tiles_of(_measured(rays, views), settings))
-    floor = search_floor(tiles, settings)
-    if floor is None:
+    weights = np.maximum(np.exp(-(distances**2) / (2 * LTS_NEARNESS**2)), FAR_WEIGHT)
+    scale = np.hypot(noise, LEAST_SCALE)
+    candidates = _through_triples(heights, slopes, weights)
+    if not len(candidates):
         return None
-    returns = float(np.median(np.concatenate([own.counts for own in rays])))
-    along_ray = max(range_noise(tiles, views[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
-    for across_surface in (FIRST_ERROR, settings.surface_noise):
-        # The first sums are about a plane that is millimetres off: only the second ones show the noise.
-        found = FoundFloor(floor, tiles, Noise(along_ray, across_surface), views, settings)
-        found.add(rays)
-        fit = found.fit(refine=False)
-        if fit is None:
-            return None
-        floor = stepped(floor, fit.step)
-    found = FoundFloor(floor, tiles, Noise(found.shown_noise(fit), settings.surface_noise), views, settings)
-    found.add(rays)
-    return found
+    scores, _ = _trimmed_squares(np.abs(heights + candidates @ slopes.T) / scale, weights)
+    increments = candidates[np.argsort(scores, kind="stable")[:REFINED]]
+    for _ in range(CONCENTRATIONS):
+        ratios = np.abs(heights + increments @ slopes.T) / scale
+        agreeing = ratios <= _trimmed_squares(ratios, weights)[1][:, None]
+        increments = _least_squares(heights, slopes, agreeing * weights / scale**2, increments)
+    best = increments[np.argmin(_trimmed_squares(np.abs(heights + increments @ slopes.T) / scale, weights)[0])]
+    residuals = np.abs(heights + slopes @ best)
+    spread = weighted_quantile(residuals[None], weights, AGREEING_SHARE)[0] / QUANTILE_OF_NORMAL
+    usual_noise = weighted_quantile(noise[None], weights, 0.5)[0]
+    return best, float(np.sqrt(max(spread**2 - usual_noise**2, 0.0)))
 
 
-def nearest_level_surface(rays: Rays, views: Sequence[FloorView], settings: FloorSettings) -> Plane | None:
-    """Return the level surface around the robot within much wider limits, to say what there is instead of a floor."""
-    wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
-    return search_floor(level_tiles(tiles_of(_measured(rays, views), wider)), wider)
+def _through_triples(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return increments (H, 3) to planes through three patches each, the same random ones in every run."""
+    rng = np.random.default_rng(0)
+    chances = np.sqrt(weights)  # a compromise: heavy patches, and patches that span the floor
+    triples = rng.choice(len(heights), size=(LTS_HYPOTHESES, 3), p=chances / chances.sum())
+    systems = slopes[triples]
+    spanning = np.abs(np.linalg.det(systems)) > 0.2  # m2, twice the triangle's area
+    return np.linalg.solve(systems[spanning], -heights[triples][spanning][:, :, None])[:, :, 0]
 
 
-def _measured(rays: Rays, views: Sequence[FloorView]) -> np.ndarray:
-    """Return the measured points (N, 3) of both lidars' rays in the description's base_footprint."""
-    nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-    return np.concatenate([view.against(part, nominal).measured for view, part in zip(views, rays, strict=True)])
+def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the trimmed sums of squares (H,) of residuals over their noise (H, P), and the limits (H,) of the trimming."""
+    limits = weighted_quantile(ratios, weights, AGREEING_SHARE)
+    return np.where(ratios <= limits[:, None], ratios**2, 0.0) @ weights, limits
+
+
+def _least_squares(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Return the increment (H, 3) for each row of weights (H, P); the row of `otherwise` if the weights do not determine it."""
+    normal = np.einsum("hp,pi,pj->hij", weights, slopes, slopes, optimize=True)
+    determined = np.linalg.cond(normal) < 1e8
+    increments = otherwise.copy()
+    right = -(weights[determined] * heights) @ slopes
+    increments[determined] = np.linalg.solve(normal[determined], right[:, :, None])[:, :, 0]
+    return increments

@@ -1,10 +1,8 @@
 """The floor that the robot stands on, from both lidars: `SupportFloor` is the method "support", the default.
 
-It assumes that the scene stands still, that the left lidar is where the description says, and that the floor near the
-robot is a plane within the search limits of the description's base_footprint. It checks the last of these and refuses
-where it does not hold.
-
-What the fitted floor rests on: how much floor, on which sides, and how much of it lies on the plane.
+It assumes that the scene stands still, that the left lidar is where the description says, and that the floor near the robot
+is a plane within the search limits of the description's base_footprint. It checks the last of these and refuses if it does
+not hold.
 """
 
 from dataclasses import replace
@@ -23,18 +21,16 @@ from stretch_sim_cal.calibration.findings import (
     judge_support,
     unit_warnings,
 )
-from stretch_sim_cal.calibration.floor.fit import LIKELY_BEND, FloorFit, direction_in_words
-from stretch_sim_cal.calibration.floor.rays import CellSums, FrameFloors, Grid, Motion, step_slopes, stepped
-from stretch_sim_cal.calibration.floor.rays import FloorView as LidarView
-from stretch_sim_cal.calibration.floor.result import FloorResult, FloorSettings, ResidualMap, Support
-from stretch_sim_cal.calibration.floor.search import (
+from stretch_sim_cal.calibration.floor.cells import FloorMotion, floor_motion, height_slopes, incremented
+from stretch_sim_cal.calibration.floor.fit import (
+    LIKELY_CURVATURE,
     FoundFloor,
-    Rays,
-    Tiles,
     find_floor,
     nearest_level_surface,
-    within_search,
 )
+from stretch_sim_cal.calibration.floor.rays import LidarView, Rays
+from stretch_sim_cal.calibration.floor.search import within_search
+from stretch_sim_cal.calibration.floor.support import flatness, residual_map, support_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.calibration.problem import (
@@ -49,110 +45,13 @@ from stretch_sim_cal.calibration.problem import (
     first_units,
     sensor_numbers,
 )
-from stretch_sim_cal.calibration.room import FloorView, RoomBlock, remeasured_block, room_block
-from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
+from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
+from stretch_sim_cal.calibration.settings import FloorSettings
+from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
-
-SECTORS = 12
-TRUSTED = 0.3  # patches with this weight or more support the plane
-LEAST_TOLERANCE = 0.001  # m; steps lower than this are not held against a floor
-MIN_RAYS = 20  # in a patch, for it to count as support
-
-
-def support_of(fit: FloorFit, left: CellSums, right: CellSums, level_share: float) -> Support:
-    """Return how much floor supports the fit, in sectors around the robot."""
-    grid = left.grid
-    patch, count = grid.patch_of_cells(), grid.patches_per_side**2
-    used = fit.used[0] | fit.used[1]
-    seen = left.hits + right.hits + left.blocked + right.blocked > 0
-    rays = np.bincount(patch, left.hits * fit.used[0] + right.hits * fit.used[1], minlength=count)
-    share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
-    supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
-    areas = np.where(supporting, share, 0.0) * (grid.cell_size * grid.cells_per_patch) ** 2
-
-    centres = grid.patch_centres()
-    bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
-    sector = np.round(bearings / (2 * np.pi / SECTORS)).astype(int) % SECTORS
-    reach = np.zeros(SECTORS)
-    np.maximum.at(reach, sector[supporting], distances[supporting])
-    gap, middle = _widest_gap(bearings[supporting])
-    return Support(
-        area=float(areas.sum()),
-        sectors=np.bincount(sector, areas, minlength=SECTORS),
-        reach=reach,
-        gap=gap,
-        gap_bearing=middle,
-        level_share=level_share,
-        unevenness=fit.unevenness,
-    )
-
-
-def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
-    """Return the widest angle (rad) between neighbouring bearings and the bearing of its middle."""
-    if not len(bearings):
-        return 2 * np.pi, 0.0
-    ordered = np.sort(bearings)
-    gaps = np.diff(np.r_[ordered, ordered[0] + 2 * np.pi])
-    widest = int(np.argmax(gaps))
-    return float(gaps[widest]), float(np.angle(np.exp(1j * (ordered[widest] + gaps[widest] / 2))))
-
-
-def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
-    """Return which part of the floor around the robot lies on the plane, and in words where it leaves it most.
-
-    A tile lies on the plane where noise and the floor's own unevenness (m) explain its height. Only level tiles within
-    the search height count: what is higher or lower is furniture or stairs, not floor.
-    """
-    distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
-    heights = floor.distance(tiles.centres)
-    around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
-    if not around.any():
-        return 0.0, ""
-    explained = np.maximum(3.5 * np.hypot(tiles.noise, unevenness), LEAST_TOLERANCE)
-    off = around & (np.abs(heights) > np.minimum(explained, settings.flatness + 3 * tiles.noise))
-    share = 1.0 - np.count_nonzero(off) / np.count_nonzero(around)
-    return share, _worst_place(tiles.centres[off], heights[off])
-
-
-def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
-    """Return in words where tiles off the plane lie farthest off, looking at half-metre pieces of several tiles."""
-    pieces = np.floor(centres[:, :2] / 0.5).astype(int)
-    worst, place = 0.0, ""
-    for piece in np.unique(pieces, axis=0):
-        inside = np.all(pieces == piece, axis=1)
-        height = float(np.median(heights[inside]))
-        if np.count_nonzero(inside) >= 3 and abs(height) > abs(worst):
-            x, y = centres[inside, :2].mean(axis=0)
-            worst = height
-            side = "higher" if height > 0 else "lower"
-            where = direction_in_words(np.arctan2(y, x))
-            place = f"{abs(height) * 1e3:.0f} mm {side} than the plane {np.hypot(x, y):.1f} m {where}"
-    return place
-
-
-def residual_map(fit: FloorFit, left: CellSums, right: CellSums, cells: int = 2) -> ResidualMap:
-    """Return mean heights over the fitted floor on squares of `cells` x `cells` cells, both lidars together."""
-    grid: Grid = left.grid
-    side = grid.cells_per_side // cells
-
-    def squares(values: np.ndarray) -> np.ndarray:
-        shaped = values.reshape(grid.cells_per_side, grid.cells_per_side)[: side * cells, : side * cells]
-        return shaped.reshape(side, cells, side, cells).sum(axis=(1, 3))
-
-    weight = squares(left.information[:, 0, 0] + right.information[:, 0, 0])
-    deviation = squares(sum(sums.information[:, 0] @ fit.step - sums.pull[:, 0] for sums in (left, right)))
-    trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
-    return ResidualMap(
-        edges=np.arange(side + 1) * cells * grid.cell_size - grid.half_width,
-        heights=np.where(weight > 0, deviation / np.where(weight > 0, weight, 1.0), np.nan),
-        counts=squares(left.hits + right.hits),
-        used=squares((fit.used[0] | fit.used[1]) & trusted) > 0,
-    )
-
-
-__all__ = ["FloorResult", "FloorSettings", "ResidualMap", "Support", "SupportFloor"]
 
 FIXED = np.zeros((6, 6))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
@@ -170,7 +69,7 @@ class SupportFloor:
 
     `base_from_left` (4, 4) is the left lidar's pose in base_link (the description's), `right_to_left` (4, 4) the
     alignment, `nominal_footprint_from_base` (4, 4) where the description has base_footprint.
-    Raises `InputError` where one of them is not a rigid transform.
+    Raises `InputError` if one of them is not a rigid transform.
     """
 
     name = "support"
@@ -198,7 +97,7 @@ class SupportFloor:
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Add one pair of clouds, each in its own lidar's frame: points (N, 3), or structured arrays (N,) with x, y, z and
-        perhaps ring and intensity; what is not finite is ignored.
+        perhaps ring and intensity; returns that are not finite are ignored.
 
         A cloud that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no clouds.
         """
@@ -209,7 +108,7 @@ class SupportFloor:
     def solve(self) -> FloorResult:
         """Return the floor, with refusals where the data does not support it.
 
-        Raises `InputError` where no scan was added.
+        Raises `InputError` if no scan was added.
         """
         if not self._intake.num_given:
             raise InputError("floor: no scans were given; record at least one pair")
@@ -217,10 +116,10 @@ class SupportFloor:
         unknowns, known = Unknowns(tuple(lidar.model for lidar in lidars)), self.settings.units
         state = State(self._poses, first_units(unknowns.models, known), Plane(np.array([0.0, 0.0, 1.0]), 0.0))
         lidars = self._worth_keeping(lidars, state)
-        if not self._alignment.fits(
-            unknowns.models
-        ):  # of lidars with other channels: their errors are not those of these
-            self._alignment = self._alignment.of_the_transform()
+        if not self._alignment.fits(unknowns.models):
+            self._alignment = (
+                self._alignment.of_the_transform()
+            )  # the errors of lidars with other channels are not theirs
         solver = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None))
         noise = FIRST_NOISE
         room = replace(state, floor=None)
@@ -231,31 +130,31 @@ class SupportFloor:
             room, noise = solver.decided(unknowns.moved(room, solution.change), solution), block.noise
         state = replace(room, floor=state.floor)
         for slack, grids in FLOOR_PASSES:
-            found, fit = self._found(lidars, state)
-            if fit is None:
+            found = self._found(lidars, state)
+            if found is None:
                 return self._refused(lidars, state)
-            state = replace(state, floor=stepped(found.floor, fit.step), curvature=fit.bend)
-            solver.priors = replace(solver.priors, curvature=LIKELY_BEND if np.any(fit.bend) else 0.0)
-            block = room_block(lidars, state, noise, slack, grids, self._floor_view(found, fit))
+            state = replace(state, floor=incremented(found.floor, found.fit.increment), curvature=found.fit.curvature)
+            solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(found.fit.curvature) else 0.0)
+            block = room_block(lidars, state, noise, slack, grids, self._trust(found))
             solution = solver.solve(self._equations(block, state, unknowns, lidars), state)
             state, noise = unknowns.moved(state, solution.change), block.noise
-        # What is judged is the floor as it looks with the errors taken out that were found with it.
-        found, fit = self._found(lidars, state)
-        if fit is None:
+        # The checks look at the floor with the errors taken out that were found with it.
+        found = self._found(lidars, state)
+        if found is None:
             return self._refused(lidars, state)
-        both = self._disagreement(remeasured_block(lidars, state, block, self._floor_view(found, fit)), state, aligned)
-        return self._result(lidars, unknowns, state, solution, found, fit, both)
+        both = self._disagreement(remeasured_block(lidars, state, block, self._trust(found)), state, aligned)
+        return self._result(lidars, unknowns, state, solution, found, both)
 
     def _equations(
         self, block: RoomBlock, state: State, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]
     ) -> NormalEquations:
-        """Return what the alignment knows and what the patches say; those of the room only if the alignment did not see one."""
+        """Return the equations of the alignment and of the patches: those of the floor alone if the alignment saw a room."""
         equations = self._alignment.equations_at(state, unknowns)
         (block.only_floor() if self._alignment.knows_units else block).add_to(equations, unknowns, lidars)
         return equations
 
     def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
-        """Return the lidars with what both see of the room, but for the robot, and what either sees near the floor."""
+        """Return the lidars with the cells of the room that both see, without the robot's, and those near the floor."""
         surfaces = [
             without_body(lidar.surface, pose, self.settings)
             for lidar, pose in zip(lidars, state.base_from_lidar, strict=True)
@@ -276,15 +175,14 @@ class SupportFloor:
             view.rays(surface.points, surface.counts) for view, surface in zip(views, surfaces, strict=True)
         )
 
-    def _found(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[FoundFloor | None, FloorFit | None]:
-        """Return the floor that both lidars' corrected rays show, and the fit to it; None if there is none."""
+    def _found(self, lidars: tuple[Lidar, Lidar], state: State) -> FoundFloor | None:
+        """Return the floor that both lidars' corrected rays show; None if there is none."""
         views, rays = self._views(lidars, state)
-        found = find_floor(rays, views, self.settings)
-        return found, found.fit() if found else None
+        return find_floor(rays, views, self.settings)
 
-    def _floor_view(self, found: FoundFloor, fit: FloorFit) -> FloorView:
-        """Return which patches the estimate is to take for floor: where the fit trusts it."""
-        grid = found.sums[0].grid
+    def _trust(self, found: FoundFloor) -> FloorTrust:
+        """Return which patches the estimate takes for floor, as far as the fit trusts them."""
+        grid, fit = found.sums[0].grid, found.fit
 
         def trust(points: np.ndarray) -> np.ndarray:
             places = points[:, :2]
@@ -292,30 +190,31 @@ class SupportFloor:
             trusted = fit.patch_weights[grid.patch_of_cells()[grid.cells_of(places)]]
             return np.where(inside, trusted, 0.0)
 
-        return FloorView(trust, fit.unevenness, FLOOR_GATE)
+        return FloorTrust(trust, fit.unevenness, FLOOR_GATE)
 
-    def _motion(self, lidars: tuple[Lidar, Lidar], state: State, found: FoundFloor, fit: FloorFit) -> Motion | None:
+    def _motion(self, lidars: tuple[Lidar, Lidar], state: State, found: FoundFloor) -> FloorMotion | None:
         """Return whether the floor is another one in some of the blocks of time."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
-        views = [LidarView(pose, self.settings.radius) for pose in state.base_from_lidar]
-        floors = FrameFloors()
-        for block in range(max(surface.block_counts.shape[1] for surface in surfaces)):
-            rays = tuple(view.rays(*_block(surface, block)) for view, surface in zip(views, surfaces, strict=True))
-            floors.add(*found.own_floor(rays, fit.used))
-        return floors.motion()
+        blocks = max(surface.block_counts.shape[1] for surface in surfaces)
+        information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
+        for surface, sums, used in zip(surfaces, found.sums, found.fit.used, strict=True):
+            for block in range(surface.block_counts.shape[1]):
+                rays = sums.view.rays(surface.block_points[:, block], surface.block_counts[:, block])
+                own = sums.equations_of(rays, used)
+                information[block] += own[0]
+                gradient[block] += own[1]
+        return floor_motion(information, gradient)
 
     def _result(
         self, lidars: tuple[Lidar, Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        found: FoundFloor, fit: FloorFit, both: Disagreement | None,
+        found: FoundFloor, both: Disagreement | None,
     ) -> FloorResult:  # fmt: skip
-        left, right = found.sums
-        floor, numbers = state.floor, sensor_numbers(unknowns, state, solution)
+        fit, floor, numbers = found.fit, state.floor, sensor_numbers(unknowns, state, solution)
         plane = floor.moved(inverse(self._footprint_from_base))
-        covariance = _covariance_in_base(
-            solution.covariance[FLOOR, FLOOR] + fit.systematic, floor, self._footprint_from_base
-        )
+        to_base = _change_to_base(floor, self._footprint_from_base)
+        covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
         level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
-        support = support_of(fit, left, right, level_share)
+        support = support_of(found, level_share)
         findings = Findings(self._general_warnings())
         judge_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
@@ -325,7 +224,7 @@ class SupportFloor:
             )  # fmt: skip
         judge_shape(findings, fit, self.settings)
         judge_disagreement(findings, both, self.settings)
-        judge_motion(findings, self._motion(lidars, state, found, fit), self._intake.num_frames, self.settings)
+        judge_motion(findings, self._motion(lidars, state, found), self._intake.num_frames, self.settings)
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         return FloorResult(
@@ -336,36 +235,36 @@ class SupportFloor:
             num_frames=self._intake.num_frames,
             num_inliers=int(hits),
             method=self.name,
-            residual_map=residual_map(fit, left, right),
+            residual_map=residual_map(fit, *found.sums),
             support=support,
             warnings=findings.warnings + unit_warnings(numbers, self.settings.sensor),
             refusals=findings.refusals,
             diagnostics={
                 "range_noise": found.noise.along_ray,
                 "unevenness": fit.unevenness,
-                "bend": float(np.linalg.norm(fit.bend)),
+                "curvature": float(np.linalg.norm(fit.curvature)),
                 "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)),
             }
             | numbers,
-            by_units=FloorByUnits.of(solution, unknowns, state, _change_to_base(floor, self._footprint_from_base)),
+            by_units=FloorByUnits.of(solution, unknowns, state, to_base),
         )
 
     def _disagreement(self, block: RoomBlock, state: State, aligned: np.ndarray) -> Disagreement | None:
-        """Return by how much the right lidar's floor is off the left one's under the alignment that was given, which has the
-        covariance (6, 6) `aligned`; None if they do not see enough of the same floor."""
+        """Return by how much the right lidar's floor is off the left one's under the given alignment, which has the covariance
+        (6, 6) `aligned`; None if they do not see enough of the same floor."""
         seen = block.floor_gap()
         if seen is None:
             return None
-        # What the estimate moved the right lidar by, it had seen off.
+        # The estimate has moved the right lidar by what it was off.
         moved = state.floor.moved(self._poses[1] @ inverse(state.base_from_lidar[1]))
         tilt = np.cross(state.floor.normal, moved.normal)
-        step, covariance = seen
+        increment, covariance = seen
         # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
         by_pose = np.zeros((3, 6))
         by_pose[0, 2], by_pose[1, 3], by_pose[2, 4] = 1.0, -1.0, -1.0
-        step = step + [moved.offset - state.floor.offset, *tilt[:2]]
-        return Disagreement(step, covariance + by_pose @ aligned @ by_pose.T)
+        increment = increment + [moved.offset - state.floor.offset, *tilt[:2]]
+        return Disagreement(increment, covariance + by_pose @ aligned @ by_pose.T)
 
     def _general_warnings(self) -> list[Finding]:
         found = [
@@ -409,23 +308,10 @@ def _in_words(surface: Plane | None) -> str:
     return f" (the nearest level surface is {abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg)"
 
 
-def _block(surface: Surface, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean points (M, 3) and the counts (M,) of one block of time."""
-    if block >= surface.block_counts.shape[1]:
-        return np.zeros((0, 3)), np.zeros(0)
-    return surface.block_points[:, block], surface.block_counts[:, block]
-
-
-def _covariance_in_base(covariance: np.ndarray, floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
-    """Return the covariance over (height, tilt about x, tilt about y) at base_link's origin and about its axes."""
-    change = _change_to_base(floor, footprint_from_base)
-    return change @ covariance @ change.T
-
-
 def _change_to_base(floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
     """Return how (height, tilt about x, tilt about y) at base_link's origin and about its axes change (3, 3) with those in
     the description's base_footprint."""
     change = np.zeros((3, 3))
-    change[0] = -step_slopes(footprint_from_base[None, :3, 3], floor)[0]
+    change[0] = -height_slopes(footprint_from_base[None, :3, 3], floor)[0]
     change[1:, 1:] = footprint_from_base[:2, :2].T
     return change

@@ -23,9 +23,9 @@ from stretch_sim_cal.calibration.calibration_file import (
     SEEN_COVARIANCE,
     CalibrationFile,
 )
-from stretch_sim_cal.calibration.floor.result import FloorResult
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, scalars_of
+from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base

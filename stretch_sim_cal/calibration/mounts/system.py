@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
-from stretch_sim_cal.calibration.clouds import Grid
+from stretch_sim_cal.calibration.clouds import DirectionGrid
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, Matches, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.observations import Observations
@@ -185,7 +185,7 @@ class Units:
         if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
             self.model = sensor.error_model()
         else:
-            self._grid = Grid.by_elevation()
+            self._grid = DirectionGrid.by_elevation()
             rows = np.unique(np.concatenate([self._row(cloud[:, :3]) for cloud in clouds]))
             self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
             self._channel[rows] = np.arange(len(rows))

@@ -1,0 +1,109 @@
+"""The floor that supports a fit: how much of it, on which sides, how much of what is around lies on the plane, and a map."""
+
+import numpy as np
+
+from stretch_sim_cal.calibration.floor.cells import CellSums
+from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor
+from stretch_sim_cal.calibration.floor.search import Tiles
+from stretch_sim_cal.calibration.floor.steps import direction_in_words
+from stretch_sim_cal.calibration.results import ResidualMap, Support
+from stretch_sim_cal.calibration.settings import FloorSettings
+from stretch_sim_cal.geometry.planes import Plane
+
+SECTORS = 12
+TRUSTED = 0.3  # patches with this weight or more support the plane
+MIN_RAYS = 20  # in a patch that supports it
+LEAST_TOLERANCE = 0.001  # m; steps lower than this do not count against a floor
+PIECE = 0.5  # m; the worst place is named by pieces of this size
+
+
+def support_of(found: FoundFloor, level_share: float) -> Support:
+    """Return how much floor supports the fit, in sectors around the robot; `level_share` is that of `flatness`."""
+    (left, right), fit = found.sums, found.fit
+    grid = left.grid
+    patch, count = grid.patch_of_cells(), grid.num_patches
+    used = fit.used[0] | fit.used[1]
+    seen = left.hits + right.hits + left.blocked + right.blocked > 0
+    rays = np.bincount(patch, left.hits * fit.used[0] + right.hits * fit.used[1], minlength=count)
+    share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
+    supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
+    areas = np.where(supporting, share, 0.0) * (grid.cell_size * grid.cells_per_patch) ** 2
+
+    centres = grid.patch_centres()
+    bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
+    sector = np.round(bearings / (2 * np.pi / SECTORS)).astype(int) % SECTORS
+    reach = np.zeros(SECTORS)
+    np.maximum.at(reach, sector[supporting], distances[supporting])
+    gap, middle = _widest_gap(bearings[supporting])
+    return Support(
+        area=float(areas.sum()),
+        sectors=np.bincount(sector, areas, minlength=SECTORS),
+        reach=reach,
+        gap=gap,
+        gap_bearing=middle,
+        level_share=level_share,
+        unevenness=fit.unevenness,
+    )
+
+
+def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
+    """Return the widest angle (rad) between neighbouring bearings and the bearing of its middle."""
+    if not len(bearings):
+        return 2 * np.pi, 0.0
+    ordered = np.sort(bearings)
+    gaps = np.diff(np.r_[ordered, ordered[0] + 2 * np.pi])
+    widest = int(np.argmax(gaps))
+    return float(gaps[widest]), float(np.angle(np.exp(1j * (ordered[widest] + gaps[widest] / 2))))
+
+
+def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
+    """Return the share of the floor around the robot that lies on the plane, and in words the place farthest off it.
+
+    A tile lies on the plane if noise and the floor's own unevenness (m) explain its height. Only level tiles within the
+    search height count: higher or lower ones are furniture or stairs, not floor.
+    """
+    distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
+    heights = floor.distance(tiles.centres)
+    around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
+    if not around.any():
+        return 0.0, ""
+    explained = np.maximum(3.5 * np.hypot(tiles.noise, unevenness), LEAST_TOLERANCE)
+    off = around & (np.abs(heights) > np.minimum(explained, settings.flatness + 3 * tiles.noise))
+    share = 1.0 - np.count_nonzero(off) / np.count_nonzero(around)
+    return share, _worst_place(tiles.centres[off], heights[off])
+
+
+def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
+    """Return in words the piece of floor with three tiles or more whose median height is farthest off the plane."""
+    pieces = np.floor(centres[:, :2] / PIECE).astype(int)
+    worst, place = 0.0, ""
+    for piece in np.unique(pieces, axis=0):
+        inside = np.all(pieces == piece, axis=1)
+        height = float(np.median(heights[inside]))
+        if np.count_nonzero(inside) >= 3 and abs(height) > abs(worst):
+            x, y = centres[inside, :2].mean(axis=0)
+            worst = height
+            side = "higher" if height > 0 else "lower"
+            where = direction_in_words(np.arctan2(y, x))
+            place = f"{abs(height) * 1e3:.0f} mm {side} than the plane {np.hypot(x, y):.1f} m {where}"
+    return place
+
+
+def residual_map(fit: FloorFit, left: CellSums, right: CellSums, cells: int = 2) -> ResidualMap:
+    """Return mean heights over the fitted floor on squares of `cells` x `cells` cells, both lidars together."""
+    grid = left.grid
+    side = grid.cells_per_side // cells
+
+    def squares(values: np.ndarray) -> np.ndarray:
+        shaped = values.reshape(grid.cells_per_side, grid.cells_per_side)[: side * cells, : side * cells]
+        return shaped.reshape(side, cells, side, cells).sum(axis=(1, 3))
+
+    weight = squares(left.information[:, 0, 0] + right.information[:, 0, 0])
+    heights = sum(sums.information[:, 0] @ fit.increment - sums.gradient[:, 0] for sums in (left, right))
+    trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
+    return ResidualMap(
+        edges=np.arange(side + 1) * cells * grid.cell_size - grid.half_width,
+        heights=np.where(weight > 0, squares(heights) / np.where(weight > 0, weight, 1.0), np.nan),
+        counts=squares(left.hits + right.hits),
+        used=squares((fit.used[0] | fit.used[1]) & trusted) > 0,
+    )

@@ -1,0 +1,66 @@
+"""Robust statistics: Tukey's biweight, a robust standard deviation, weighted quantiles, and the robust fit of a twist."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+TUKEY = 4.685  # standard deviations at which Tukey's weights reach 0: 95 % efficient under normal noise
+MAD = 1.4826  # standard deviation of normal noise over its median absolute deviation
+
+
+def tukey_weights(ratios: np.ndarray) -> np.ndarray:
+    """Return Tukey's weights (N,) of residuals over the width at which the weight reaches 0; 0 if one is not a number."""
+    return np.fmax(0.0, 1.0 - ratios**2) ** 2
+
+
+def robust_deviation(residuals: np.ndarray) -> float:
+    """Return the standard deviation of residuals (N,) about 0 by their median absolute value."""
+    return MAD * float(np.median(np.abs(residuals)))
+
+
+def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
+    """Return the lower weighted quantile (M,) of each row of `values` (M, N) under `weights` (N,) or (M, N), not all 0."""
+    order = np.argsort(values, axis=1)
+    cumulated = np.cumsum(np.take_along_axis(np.broadcast_to(weights, values.shape), order, axis=1), axis=1)
+    place = np.argmax(cumulated >= share * cumulated[:, -1:], axis=1)[:, None]
+    return np.take_along_axis(values, np.take_along_axis(order, place, axis=1), axis=1)[:, 0]
+
+
+@dataclass(frozen=True)
+class TukeyFit:
+    """A robust fit: `twist` (6,), the residuals' `weights` (G,) from 0 (outlier) to 1, and `scale`: how many times larger
+    than expected the residuals are, at least 1."""
+
+    twist: np.ndarray
+    weights: np.ndarray
+    scale: float
+
+
+def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
+    """Return the twist that brings `values + jacobian @ twist` to zero (Tukey's weights, their width from the median).
+
+    Directions that the jacobian (G, 6) does not contain stay 0.
+    """
+    deviations = np.sqrt(variances)
+    twist = np.zeros(6)
+    for _ in range(30):
+        normalised = (values + jacobian @ twist) / deviations
+        width = TUKEY * max(1.0, robust_deviation(normalised)) if len(values) else TUKEY
+        weights = tukey_weights(normalised / width)
+        weighted = jacobian * (weights / variances)[:, None]
+        update = _solve_semidefinite(weighted.T @ jacobian, -weighted.T @ (values + jacobian @ twist))
+        twist = twist + update
+        if np.abs(update).max() < 1e-8:
+            break
+    kept = weights > 0
+    normalised = ((values + jacobian @ twist) / deviations)[kept]
+    variance = float(np.sum(normalised**2)) / max(np.count_nonzero(kept) - 6.0, 1.0)
+    return TukeyFit(twist, weights, max(1.0, float(np.sqrt(variance))))
+
+
+def _solve_semidefinite(matrix: np.ndarray, right_side: np.ndarray) -> np.ndarray:
+    """Solve a symmetric positive semi-definite system; directions a millionfold weaker than the strongest get 0."""
+    scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    inverse = np.where(values > 1e-6 * values[-1], 1.0 / np.maximum(values, 1e-300), 0.0)
+    return vectors @ (inverse * (vectors.T @ (right_side / scale))) / scale
