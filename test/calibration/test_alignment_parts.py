@@ -8,7 +8,7 @@ import pytest
 from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import Described, problems
-from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, Grid
+from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid
 from stretch_sim_cal.calibration.findings import model_warnings
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solver, State, Unknowns
@@ -21,10 +21,10 @@ from stretch_sim_cal.sensor.unit import OFFSET
 
 def test_a_cell_does_not_depend_on_the_range():
     directions = np.random.default_rng(0).normal(size=(2000, 3))
-    near = Grid.by_elevation().cell_of(directions, np.linalg.norm(directions, axis=1))
-    far = Grid.by_elevation().cell_of(7.5 * directions, 7.5 * np.linalg.norm(directions, axis=1))
+    near = DirectionGrid.by_elevation().cell_of(directions, np.linalg.norm(directions, axis=1))
+    far = DirectionGrid.by_elevation().cell_of(7.5 * directions, 7.5 * np.linalg.norm(directions, axis=1))
     np.testing.assert_array_equal(near, far)
-    assert near.min() >= 0 and near.max() < Grid.by_elevation().num_cells
+    assert near.min() >= 0 and near.max() < DirectionGrid.by_elevation().num_cells
 
 
 def test_a_channel_stays_in_its_row():
@@ -35,7 +35,12 @@ def test_a_channel_stays_in_its_row():
                 np.cos(elevation) * np.cos(azimuths), np.cos(elevation) * np.sin(azimuths), np.sin(elevation)
             ), axis=1,
         )  # fmt: skip
-        assert len(np.unique(Grid.by_elevation().row_of(Grid.by_elevation().cell_of(ring, np.ones(500))))) == 1
+        assert (
+            len(
+                np.unique(DirectionGrid.by_elevation().row_of(DirectionGrid.by_elevation().cell_of(ring, np.ones(500))))
+            )
+            == 1
+        )
 
 
 def test_cells_hold_the_moments_of_all_their_returns():
