@@ -44,7 +44,7 @@ __all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibra
 
 @dataclass(frozen=True, eq=False)
 class Rig:
-    """Two lidars on a robot, as they are described: what a calibration starts from.
+    """Two lidars on a robot, as they are described: the start of a calibration.
 
     `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4, 4)
     maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's own
@@ -112,7 +112,7 @@ class Finding:
     """Something that a user should know of a result.
 
     `severity` is "error" (the result is refused) or "warning"; `code` names the kind of finding and stays the same from
-    release to release; `sentence` says what was found, `remedy` what to do about it ("" if nothing has to be done).
+    release to release; `sentence` is the finding, `remedy` the action to take ("" if none is needed).
     """
 
     severity: str
@@ -172,7 +172,7 @@ class Result:
 
     @property
     def findings(self) -> list[Finding]:
-        """Why a stage was refused, and what else is to be known; errors come first."""
+        """The reasons of refusals, and warnings; errors come first."""
         found = []
         for severity, name in (("error", "refusals"), ("warning", "warnings")):
             for stage in filter(None, (self.alignment, self.floor)):
@@ -193,9 +193,9 @@ class Result:
         }
 
     def save(self, path: str | Path, robot_id: str | None = None) -> None:
-        """Write the accepted stages to a calibration file (docs/calibration_file.md), and what they observed beside it.
+        """Write the accepted stages to a calibration file (docs/calibration_file.md), and their observations beside it.
 
-        Other entries of an existing file are kept, and what it held before as a backup; `robot_id` is $HELLO_FLEET_ID by
+        Other entries of an existing file are kept, and the old file as a backup; `robot_id` is $HELLO_FLEET_ID by
         default. Raises `Refused` if no stage was accepted, `InputError` if the file cannot be written.
         """
         path, robot_id = Path(path).expanduser(), robot_id or default_robot_id()
@@ -258,9 +258,9 @@ def calibrate(
 
     `left_clouds` and `right_clouds` hold one cloud per pair, each in its own lidar's frame: points (N, 3), or structured
     arrays (N,) with x, y, z and perhaps ring and intensity, as drivers publish them. With rings and the rig's sensor the
-    lidars' own errors are estimated by channel. `left_clouds` may be what `open_recording` returns. The floor is found
-    with what the alignment observed; `floor` says whether it is looked for at all.
-    Raises `InputError` for what are no clouds; data that does not support a result ends in `findings`.
+    lidars' own errors are estimated by channel. `left_clouds` may be the result of `open_recording`. The floor is found
+    with the alignment's observations, if `floor` asks for it.
+    Raises `InputError` for anything that is no cloud; data that does not support a result ends in `findings`.
     """
     if isinstance(left_clouds, RecordedClouds):
         if right_clouds is not None:
@@ -304,7 +304,7 @@ def open_recording(
 
 
 def finding_of(severity: str, said: str) -> Finding:
-    """Return what a method's warning or refusal is as a finding; one that says no code has the code "other"."""
+    """Return a method's warning or refusal as a finding; one without a code has the code "other"."""
     if isinstance(said, CodedFinding):
         return Finding(severity, said.code, said.sentence, said.remedy)
     return Finding(severity, "other", said)

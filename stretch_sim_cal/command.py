@@ -1,5 +1,4 @@
-"""What every command of this package has: how it ends (an exit code, and one line on stderr instead of a traceback), and the
-options that several of them share."""
+"""Shared by all commands: how they end (an exit code, and one line on stderr instead of a traceback), and common options."""
 
 import argparse
 import os
@@ -21,17 +20,17 @@ def one_line(text: object) -> str:
 
 
 def warn(text: object) -> None:
-    """Say on stderr, in one line, what the user should know of a result that stands."""
+    """Print a warning about an accepted result on stderr, in one line."""
     print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def refuse(text: object) -> None:
-    """Say on stderr, in one line, why there is no result."""
+    """Print a refusal on stderr, in one line."""
     print(f"refused: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def tell(result: Any, lines: Sequence[str]) -> None:
-    """Say what a calibration found: its warnings, the `lines` on stdout, its refusals."""
+    """Print a calibration's warnings, the `lines` on stdout, and its refusals."""
     for warning in result.warnings:
         warn(warning)
     if lines:
@@ -40,30 +39,30 @@ def tell(result: Any, lines: Sequence[str]) -> None:
         refuse(reason)
 
 
-def only_with(args: Any, defaults: Mapping[str, Any], what: str) -> None:
-    """Raise `InputError` for an option that was given though only a command with `what` reads it.
+def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
+    """Raise `InputError` for an option that was given though only a command with `reader` reads it.
 
     `defaults` are the values in `args`, by name, of options that were not given.
     """
     for name, default in defaults.items():
         if getattr(args, name) != default:
-            raise InputError(f"--{name.replace('_', '-')} goes with {what} only")
+            raise InputError(f"--{name.replace('_', '-')} goes with {reader} only")
 
 
 def add_view_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a command that can be watched."""
     group = parser.add_argument_group("in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')")
-    group.add_argument("--view", action="store_true", help="open Rerun's viewer, and show what comes about")
+    group.add_argument("--view", action="store_true", help="open Rerun's viewer, and show the results as they come")
     group.add_argument("--view-file", type=Path, metavar="F.rrd", help="record it in a file (rerun F.rrd shows it)")
     group.add_argument("--view-port", type=int, metavar="PORT", help="serve it to browsers on this port")
 
 
 def run(action: Callable[[], int | None]) -> int:
-    """Call `action` and return the exit code that its end stands for.
+    """Call `action` and return the exit code of its end.
 
     `action` returns an exit code (None means 0). A `StretchSimCalError` becomes its exit code and one line on
     stderr; Ctrl-C becomes 130. Any other exception is a defect (of ours, or of a plugged-in method): it shows its
-    traceback and becomes 3, since Python's own 1 would read as an honest no.
+    traceback and becomes 3, since Python's own 1 would read as a rejection.
     """
     try:
         return action() or 0

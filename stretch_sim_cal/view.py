@@ -1,6 +1,6 @@
 """A calibration in 3D while it comes about, with Rerun: in its viewer, in a file, or for a browser elsewhere.
 
-Arrays in, nothing out: whoever calibrates says what there is, and goes on. Lengths in m; `stage` and `pose` are the timelines.
+Arrays in, nothing out. Lengths in m; `stage` and `pose` are the timelines.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ DRAWN = 60_000  # points of a cloud; more is slow in a browser and shows nothing
 SHOWN = 0.01  # m, where the scale of residuals ends
 RADIUS = 0.006
 LIVE_EVERY = 0.5  # s
-EYE, TARGET = (-3.2, -3.4, 2.6), (0.0, 0.0, 0.6)  # m: where the viewer begins to look from, and at
+EYE, TARGET = (-3.2, -3.4, 2.6), (0.0, 0.0, 0.6)  # m: the viewer's first eye point and target
 STAGES = ("described", "alignment", "floor", "mounts", "body_shape")
 
 
 def opened(view: bool = False, file: str | Path | None = None, port: int | None = None) -> "View | None":
-    """Return what to show things in, None if none of the options asks for it. Raises `InputError` if Rerun is not installed,
+    """Return the view that the options ask for, None if none does. Raises `InputError` if Rerun is not installed,
     or the file cannot be written."""
     if not (view or file or port):
         return None
@@ -54,7 +54,7 @@ def opened(view: bool = False, file: str | Path | None = None, port: int | None 
 
 
 class View:
-    """Shows what it is told. All coordinates are in base_link, but for floor and body shape: those are in base_footprint."""
+    """A recording in Rerun. All coordinates are in base_link, but for floor and body shape: those are in base_footprint."""
 
     def __init__(self, rerun: Any, view: bool, file: str | Path | None, port: int | None):
         self._rerun, self._serves = rerun, port is not None
@@ -78,7 +78,7 @@ class View:
         self._log("world", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
 
     def stage(self, name: str) -> None:
-        """What follows is known since this stage."""
+        """Begin a stage: all that is shown next belongs to it."""
         self._recording.set_time("stage", sequence=STAGES.index(name))
         self.say(f"{name}")
 
@@ -102,7 +102,7 @@ class View:
 
     def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
         """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m, NaN if not known, the others in a colour of
-        their own; what each one's verdict is stands where one points at it."""
+        their own; the label of each is its verdict."""
         said = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
                          for verdict, gap in zip(verdicts, gaps, strict=True)])  # fmt: skip
         kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
@@ -122,7 +122,7 @@ class View:
         self._log("world/footprint/floor", self._rerun.Points3D(near, colors=coloured(near[:, 2]), radii=RADIUS))
 
     def place(self, path: str, parent_from_child: np.ndarray) -> None:
-        """Say where an entity's coordinates are."""
+        """Place an entity's coordinates."""
         self._log(path, self._rerun.Transform3D(translation=parent_from_child[:3, 3], mat3x3=parent_from_child[:3, :3]))
 
     def robot(self, surfaces: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
@@ -167,7 +167,7 @@ class View:
         self._log(f"plots/{name.replace(' ', '_')}", self._rerun.Scalars(value))
 
     def close(self) -> None:
-        """Write out what is still under way; what is served to browsers is served until Ctrl-C."""
+        """Write out all data; browsers are served until Ctrl-C."""
         self._recording.flush()
         if self._serves:
             print("view: served until Ctrl-C", flush=True)
@@ -240,7 +240,7 @@ def residuals(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarr
     spread, axes = np.linalg.eigh(
         np.einsum("nki,nkj->nij", around - centre[:, None], around - centre[:, None]) / NEIGHBOURS
     )
-    # A plane, not a line: a single ring of a lidar says nothing across itself.
+    # A plane, not a line: a single ring of a lidar determines nothing across itself.
     flat = (np.sqrt(np.maximum(spread[:, 0], 0.0)) < FLAT) & (spread[:, 1] > 4.0 * spread[:, 0]) & (spread[:, 1] > 1e-5)
     normals = axes[:, :, 0]
     normals *= -np.sign((normals * centre).sum(axis=1))[:, None]  # towards the robot

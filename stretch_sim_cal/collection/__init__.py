@@ -1,1 +1,1 @@
-"""What a collection of arm poses visits and keeps clear of, from arrays and a description alone: settings, plan, room."""
+"""A collection of arm poses without ROS: settings, plan of the tour, and checks of the room."""

@@ -1,8 +1,8 @@
 """Whether the room is clear around everything that the arm is going to sweep over. Free of ROS.
 
 Points near the robot as it stands now are taken to be the robot, or something bolted to it. Any other point that comes
-closer than the clearance to the robot's model on its planned paths is an obstacle. What the lidars do not see (behind
-the robot, below a table top) is not found.
+closer than the clearance to the robot's model on its planned paths is an obstacle. Obstacles that the lidars do not see
+(behind the robot, below a table top) are not found.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,7 +58,7 @@ class Sweep:
     def obstacle(
         self, points: np.ndarray, tour: list[Pose], joints: Mapping[str, float], clearance: float
     ) -> Obstacle | None:
-        """Return what of `points` (N, 3), seen with the arm at the tour's first pose, is in the way of the tour."""
+        """Return which of `points` (N, 3), seen with the arm at the tour's first pose, are in the way of the tour."""
         points = points[points[:, 2] > FLOOR_WITHIN]
         foreign = points[
             cKDTree(self.at(tour[0], joints)).query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf

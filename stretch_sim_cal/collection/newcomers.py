@@ -1,9 +1,9 @@
 """Whether somebody has come near while the arm moves: returns from where both lidars saw free space before. Free of ROS.
 
 The base stands still, so each lidar keeps, for every direction, the nearest range that it saw before the arm moved. A return
-well in front of that is from something that was not there; what is near the robot's model, as it stands now, is the robot.
-What comes close to the arm from where nothing could be seen before (behind the robot, over its head) is not noticed: this is
-no safety function, and does not replace the hand at the run-stop.
+well in front of that is from something that was not there; returns near the robot's model, as it stands now, are the robot.
+Somebody who comes close to the arm out of a region that no lidar saw before (behind the robot, over its head) is not noticed:
+this is no safety function, and does not replace the hand at the run-stop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ from stretch_sim_cal.robot.profile import RobotProfile
 
 CELL = np.deg2rad(2.0)  # of a direction; coarser than the rows of any lidar that is used
 AZIMUTHS, ELEVATIONS = int(round(2 * np.pi / CELL)), int(round(np.pi / CELL))
-NEARER = 0.3  # m in front of what was there: more than noise, mixed pixels, and a robot that rocks on its wheels
+NEARER = 0.3  # m in front of the range before: more than noise, mixed pixels, and a robot that rocks on its wheels
 REACH = 2.0  # m from the base's axis: the arm's 1.1 m, and a step
 HEIGHTS = (0.15, 2.1)  # m above the floor
-OWN = 0.12  # m from the model, with the lidars where the description has them to a few cm and 2 deg
+OWN = 0.12  # m from the model, with extrinsics errors of up to a few cm and 2 deg
 COLUMN = 0.5  # m, edge of the square on the floor in which somebody stands
 # Directions with such a return in one square: somebody at 2 m fills over a hundred of both lidars', a hand about ten.
 ENOUGH = 10
@@ -40,7 +40,7 @@ class Newcomer:
 
 
 class RoomWatch:
-    """Learns the room before the arm moves, then looks for what was not there. Clouds (N, 3 or 5) are in their lidar's frame,
+    """Learns the room before the arm moves, then looks for newcomers. Clouds (N, 3 or 5) are in their lidar's frame,
     `footprint_from_lidar` (4, 4) is by lidar."""
 
     def __init__(
@@ -58,7 +58,7 @@ class RoomWatch:
             np.minimum.at(nearest.reshape(-1), cells, ranges)
 
     def look(self, clouds: Sequence[np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]) -> Newcomer | None:
-        """Return what has come into the room, seen while the arm and the other joints went through `states`; None until it was
+        """Return who or what has come into the room, seen while the arm and the other joints went through `states`; None until it was
         seen in `LOOKS` looks one after the other."""
         found = self._new(clouds, states)
         self._seen = self._seen + 1 if found else 0

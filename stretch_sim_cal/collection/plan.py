@@ -23,7 +23,7 @@ from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 Pose = tuple[float, ...]
 IsFree = Callable[[Pose], bool]
 
-# Entries into the grid that are tried from where the robot stands, nearest first.
+# Entries into the grid that are tried from the robot's pose, nearest first.
 ENTRIES = 24
 LATENCY = 0.15
 """Seconds that a move takes beside moving: command, arrival noticed."""
@@ -31,7 +31,7 @@ LATENCY = 0.15
 
 @dataclass(frozen=True)
 class Visit:
-    """A pose to capture and the way there: `path` are the poses where one joint has done its move, the last is `pose`."""
+    """A pose to capture and the way there: `path` are the poses after each joint's move, the last is `pose`."""
 
     pose: Pose
     path: tuple[Pose, ...]
@@ -47,7 +47,7 @@ class Skipped:
 
 @dataclass
 class Plan:
-    """The whole tour: `visits` in order, the way back to where the robot stood, and what was skipped."""
+    """The whole tour: `visits` in order, the way back to the start, and the skipped poses."""
 
     start: Pose
     visits: list[Visit] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Plan:
         return sum(travel_time(a, b, speeds) + LATENCY for a, b in itertools.pairwise(self.tour))
 
     def after(self, number: int) -> "Plan":
-        """Return what is left of the plan after its first `number` visits."""
+        """Return the rest of the plan after its first `number` visits."""
         return Plan(self.visits[number - 1].pose, self.visits[number:], self.way_back)
 
 
@@ -84,10 +84,10 @@ def plan_collection(
     is_touching: IsFree = lambda pose: False,
     profile: RobotProfile | None = None,
 ) -> Plan:
-    """Return the tour over a grid (values per joint) from the pose where the robot stands.
+    """Return the tour over a grid (values per joint) from the robot's present pose.
 
-    `is_free` tells whether nothing is nearer than `margin` (m) to anything in a pose, `explain` what is where it is
-    not, `done` which poses are captured already, `is_touching` whether parts touch outright: a robot that stands with
+    `is_free` returns whether no parts are nearer than `margin` (m) to each other in a pose, `explain` which parts are,
+    `done` whether a pose is captured already, `is_touching` whether parts touch outright: a robot that stands with
     parts nearer than the margin (stowed, say) may leave that pose without it.
     Raises `Refused` if the present pose touches, or no pose of the grid can be reached from it.
     """
@@ -146,7 +146,7 @@ def describe(pose: Pose, profile: RobotProfile | None = None) -> str:
 def samples_between(a: Pose, b: Pose, margin: float, profile: RobotProfile | None = None) -> Iterator[Pose]:
     """Yield poses strictly between `a` and `b`, so close that no part moves further than `margin` from the nearest one.
 
-    What is free with that margin in all of them (and in `a` and `b`) cannot touch anything in between.
+    Parts that are free with that margin in all of them (and in `a` and `b`) cannot touch anything in between.
     """
     profile = profile or stretch_profile()
     reach = (1.0 if joint.linear else profile.reach for joint in profile.planned)

@@ -1,4 +1,4 @@
-"""What `config/body_shape.yaml` and the command line say about collecting: grids, speeds, frames. Free of ROS."""
+"""The settings of a collection, from `config/body_shape.yaml` and the command line: grids, speeds, frames. Free of ROS."""
 
 import math
 from collections.abc import Mapping

@@ -35,14 +35,14 @@ from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import outline_surfaces
 
 ARRIVED = (0.01, 0.05)  # m, rad: of joints that move in m, and of any other
-BODY, SHAPE, RETURNS, STRANGER = "#9aa7b5", "#1f5fbf", "#2b2b2b", "#d62728"
+BODY, SHAPE, RETURNS, OUTLIER = "#9aa7b5", "#1f5fbf", "#2b2b2b", "#d62728"
 MOST_COLUMNS, MOST_ROWS = 8, 6
 DRAWN_POINTS = 3000
 MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is not written
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fit, write, report. Raises `InputError` for unusable input and `Refused` where the robot is not enclosed."""
+    """Fit, write, report. Raises `InputError` for unusable input and `Refused` if the robot is not enclosed."""
     if args.plot and args.plot.suffix.lower() != ".png":
         raise InputError(f"--plot {args.plot}: the picture is a .png")
     path = find_settings(args.settings)
@@ -109,10 +109,10 @@ class RobotBody:
             for link, surface in outline_surfaces(model, profile).items()
             if len(surface.faces)
         }
-        """What counts as the body, by link."""
+        """The surfaces of the body, by link."""
         unseen = {link for lidar in profile.lidars.values() for link in lidar.unseen}
         self.surfaces = {link: surface for link, surface in self.outline.items() if link not in unseen}
-        """What the lidars see of it: all but themselves."""
+        """Those that the lidars see: all but themselves."""
         at_zero = link_transforms(model, {})
         if footprint_from_base_link is None:
             footprint_from_base_link = inverse(at_zero[profile.footprint_frame]) @ at_zero[self._base]
@@ -169,10 +169,10 @@ def pose_returns(dataset: Dataset, body: RobotBody) -> list[PoseReturns]:
 def fit_evidence(
     dataset: Dataset, body: RobotBody, seen: BodyEvidence | None, settings: FitSettings
 ) -> tuple[list[PoseEvidence], BodyShapeFit]:
-    """Return what has to be enclosed in each pose, and the shape fitted to it.
+    """Return the evidence to enclose in each pose, and the shape fitted to it.
 
     With the evidence `lidar` these are the returns from the robot alone; otherwise the model's outline at the measured
-    joint values, where and with what `seen` saw it (payload), and the same at the commanded values and between them.
+    joint values, moved and with the payload as in `seen`, and the same at the commanded values and between them.
     """
     joints = BodyJoints.of(body.profile)
     if settings.evidence == "lidar":
@@ -193,14 +193,14 @@ def fit_evidence(
 
 def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
     """Return a warning for each sample whose joints did not arrive. Raises `InputError` for ones outside the limits."""
-    told = []
+    messages = []
     for sample in dataset.samples:
         for kind, values, tolerance in (("commanded", sample.commanded, 1e-3), ("actual", sample.actual, 0.05)):
             outside = body.outside_limits(values, tolerance)
             if outside:
                 raise InputError(f"{sample.name}: {kind} {'; '.join(outside)}: not of this robot, or of another tool")
-        told += [f"{sample.name}: {text}" for text in _not_arrived(sample, body.profile)]
-    return told
+        messages += [f"{sample.name}: {text}" for text in _not_arrived(sample, body.profile)]
+    return messages
 
 
 def _not_arrived(sample: Sample, profile: RobotProfile) -> list[str]:
@@ -214,7 +214,7 @@ def _not_arrived(sample: Sample, profile: RobotProfile) -> list[str]:
 
 
 def check_enclosed(fit: BodyShapeFit) -> None:
-    """Raise `Refused` where the robot sticks out of the shape between the grid points in spite of all."""
+    """Raise `Refused` if the robot still sticks out of the shape between the grid points."""
     if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
         raise Refused(
             f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
@@ -223,7 +223,7 @@ def check_enclosed(fit: BodyShapeFit) -> None:
 
 
 def about(dataset: Dataset, body: RobotBody, settings: FitSettings) -> dict:
-    """Return what the model file says of its origin, by the published names where there are any."""
+    """Return the model file's entries on its origin, by the published names if there are any."""
     tool = str(dataset.info.get("tool", dataset.info.get("tool_id", "unknown")))
     return {
         "tool": tool,
@@ -242,7 +242,7 @@ def about(dataset: Dataset, body: RobotBody, settings: FitSettings) -> dict:
 def report(
     args, settings: Path, out: Path, dataset: Dataset, fit: BodyShapeFit, seen: BodyEvidence | None, warnings: list[str]
 ) -> None:
-    """Print what was fitted: lines for people, or JSON."""
+    """Print the fit: lines for people, or JSON."""
     for line in warnings:
         command.warn(line)
     rows = [
@@ -285,7 +285,7 @@ def plot_body_shapes(
     path: str | Path, model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyEvidence | None = None
 ) -> None:
     """Write a PNG: columns are arm extensions, rows wrist yaws; in each the enclosed outlines of all samples there,
-    the hull of the returns from the robot, returns that are not of it, and the shape with what sticks out of it."""
+    the hull of the returns from the robot, returns that are not of it, and the shape with its protrusion."""
     from stretch_sim_cal.harness.report import as_png, plt  # takes half a second
 
     first, second = [*model.axes, "", ""][:2]
@@ -340,8 +340,8 @@ def _pose(axis, shape, evidence, seen, chosen) -> None:
         if len(returns) > 2:
             closed = np.vstack([returns, returns[:1]])
             axis.plot(*closed.T, color=RETURNS, linewidth=0.6, label=None if number else "hull of the robot's returns")
-        strangers = seen.strangers[i][:: max(1, len(seen.strangers[i]) // DRAWN_POINTS)]
-        axis.plot(*strangers.T, ".", color=STRANGER, markersize=1, label=None if number else "returns not of the robot")
+        outliers = seen.outliers[i][:: max(1, len(seen.outliers[i]) // DRAWN_POINTS)]
+        axis.plot(*outliers.T, ".", color=OUTLIER, markersize=1, label=None if number else "returns not of the robot")
     axis.set_aspect("equal")
     axis.tick_params(labelsize=7)
     axis.grid(alpha=0.25, linewidth=0.5)

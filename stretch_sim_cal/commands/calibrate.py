@@ -49,7 +49,7 @@ from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
 MAX_TIME_DIFFERENCE = 0.05  # s
-LOOKED_AT = 6  # scans of each lidar that say what sensor and driver do
+LOOKED_AT = 6  # scans of each lidar from which sensor and driver are recognised
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
 
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
-    """Declare the arguments that say what is what in a recording; names that are not given are those of the robot's profile."""
+    """Declare the names of topics and frames in a recording; those that are not given are the robot profile's."""
     profile = stretch_profile()
     parser.add_argument(
         "--robot", metavar="FILE",
@@ -113,7 +113,7 @@ def recorded_names(profile: RobotProfile) -> dict[str, str]:
 
 
 def with_defaults(args: argparse.Namespace) -> RobotProfile:
-    """Return the robot's profile, having filled in what `add_recording_arguments` declares and was not given."""
+    """Return the robot's profile, having filled in the arguments of `add_recording_arguments` that were not given."""
     profile = profile_called(args.robot)
     for name, value in (recorded_names(profile) | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
         if getattr(args, name) is None:
@@ -148,7 +148,7 @@ class _Source:
         return np.eye(4) if self.frames.footprint_from_base is None else self.frames.footprint_from_base
 
     def pairs(self, limit: int, label: str, read=returns_from_message):
-        """Yield up to `limit` (left, right) with a progress bar, then say what became of the clouds; `read` makes a cloud
+        """Yield up to `limit` (left, right) with a progress bar, then print how many clouds were used; `read` makes a cloud
         of a message."""
         from stretch_sim_cal.ros.watchdog import Progress
 
@@ -161,7 +161,7 @@ class _Source:
 
 
 def open_source(args: argparse.Namespace, recording: Recording) -> _Source:
-    """Return what an open recording holds for a calibration. Raises `InputError` if something is missing."""
+    """Return an open recording as the source of a calibration. Raises `InputError` if something is missing."""
     profile = with_defaults(args)
     description = None
     if args.model:
@@ -175,14 +175,14 @@ def open_source(args: argparse.Namespace, recording: Recording) -> _Source:
 
 
 def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
-    """Return what the first clouds of an open recording say of sensor and driver, a line each. Raises `InputError` if a
+    """Return the properties of sensor and driver in the first clouds of an open recording, a line each. Raises `InputError` if a
     topic is missing."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Calibrate, write what the data supports, and return 0, or 1 where a result was refused."""
+    """Calibrate, write the accepted results, and return 0, or 1 if a result was refused."""
     if args.num_samples is not None and args.num_samples < 1:
         raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
     if len(args.recording) > 1 and (args.mounts or args.only == "floor"):
@@ -270,9 +270,9 @@ def _find_floor(source: _Source, file: CalibrationFile):
     return method.solve()
 
 
-def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source: _Source) -> bool:
-    """Say what was found; return whether it is accepted."""
-    if what == "alignment":
+def _conclude(result, stage: str, args: argparse.Namespace, outcome: dict, source: _Source) -> bool:
+    """Print a stage's result; return whether it is accepted."""
+    if stage == "alignment":
         numbers = summaries.alignment_numbers(result, source.frames.right_to_left, source.frames.base_from_left)
         lines = summaries.alignment_lines(result, numbers)
     else:
@@ -280,8 +280,8 @@ def _conclude(result, what: str, args: argparse.Namespace, outcome: dict, source
         lines = summaries.floor_lines(result, numbers)
     tell(result, [] if args.json else lines)
     if result.accepted and not args.json:
-        print(f"accepted: {what} written to {args.out}")
-    outcome[what] = _as_json(result, numbers)
+        print(f"accepted: {stage} written to {args.out}")
+    outcome[stage] = _as_json(result, numbers)
     return result.accepted
 
 
@@ -313,16 +313,16 @@ def _report(source: _Source, file: CalibrationFile, folder: Path | None, view) -
 MOUNTS_DEFAULTS = {"with_joint_offsets": False, "link_mm": 1.0, "link_deg": 0.1}
 OTHER_OPTIONS = ("only", "method", "floor_method")
 POSE_SAMPLES = 5  # pairs of clouds in each arm pose
-BEYOND_REACH = 0.1  # m that returns are kept beyond what a robot can be from its lidars
+BEYOND_REACH = 0.1  # m beyond a robot's reach from its lidars within which returns are kept
 SCAN_PERIOD = 0.1  # s, of lidars that no sensor file describes
 
 
 def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what belongs to `--mounts`."""
+    """Declare `--mounts` and its options."""
     group = parser.add_argument_group("absolute poses of the lidars")
     group.add_argument(
         "--mounts", action="store_true",
-        help="find where each lidar is in base_link, from the arm poses in which the joints of the recording stand still; it "
+        help="find each lidar's extrinsics in base_link, from the arm poses in which the joints of the recording stand still; it "
         "may also be a folder of arm poses, as ros_calibrate_lidar_mounts and ros_collect_body_shape_data write it",
     )  # fmt: skip
     group.add_argument(

@@ -1,5 +1,5 @@
-"""`stretch-sim-cal check [FILE [OTHER]]`: what a calibration file holds, how old and sure it is, whether its parts
-agree."""
+"""`stretch-sim-cal check [FILE [OTHER]]`: the content of a calibration file, its age and uncertainty, and whether its
+parts agree."""
 
 import argparse
 import datetime
@@ -81,13 +81,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model(args: argparse.Namespace) -> tuple[checks.Described, list[str]]:
-    """Return what the description says; without one of its own and without the vendor's, nothing, and a note."""
+    """Return the described poses; without a description given and without the vendor's, nothing, and a note."""
     try:
         return described(load_description(args.model, args.robot), profile_called(args.robot)), []
     except InputError as problem:
         if args.model or args.robot:
             raise
-        return checks.Described(), [f"not held against a description: {problem}"]
+        return checks.Described(), [f"not compared with a description: {problem}"]
 
 
 def _contents(calibration: CalibrationFile, model: checks.Described, now: datetime.datetime) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
 
 
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
-    """Return where each lidar is on the robot and how sure that is, None if the file does not say."""
+    """Return both lidars' extrinsics with standard deviations, None if the file has none."""
     mounts = stored_mounts(calibration)
     if mounts is None:
         return None
@@ -133,7 +133,7 @@ def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
 
 
 def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
-    """Return where an entry comes from and how sure it is, None for what it does not say."""
+    """Return the origin and standard deviation of an entry, None for missing ones."""
     if entry is None:
         return {}
     sure = None
@@ -223,7 +223,7 @@ def _source_lines(part: dict[str, Any]) -> list[str]:
         lines.append("  found " + ", ".join(text for text in found if text))
     sure = part.get("standard_deviation")
     lines.append(
-        f"  standard deviation {sure['mm']:.3f} mm, {sure['deg']:.4f} deg" if sure else "  does not say how sure it is"
+        f"  standard deviation {sure['mm']:.3f} mm, {sure['deg']:.4f} deg" if sure else "  no standard deviation"
     )
     if "from_description" in part:
         far = part["from_description"]

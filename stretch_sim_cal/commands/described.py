@@ -1,4 +1,4 @@
-"""What a robot description says of the frames that a calibration is about: shared by commands that read both."""
+"""The frames of a calibration in a robot description: shared by commands that read both."""
 
 from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.calibration.values_file import JointOrigin
@@ -34,7 +34,7 @@ def load_description(path: str | None, robot: str | None = None) -> RobotModel:
 
 
 def described(model: RobotModel, profile: RobotProfile | None = None) -> Described:
-    """Return where the description has the lidars to each other, and base_footprint; None for what it does not have."""
+    """Return the described transforms between the lidars, and of base_footprint; None for those it does not have."""
     profile = profile or stretch_profile()
     base, footprint = profile.base_frame, profile.footprint_frame
     lidars = profile.lidar_links(model)

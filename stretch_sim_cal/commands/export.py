@@ -1,4 +1,4 @@
-"""`stretch-sim-cal export FILE --as ...`: what of a calibration to put where."""
+"""`stretch-sim-cal export FILE --as ...`: a calibration in the forms that other programs read."""
 
 import argparse
 import datetime

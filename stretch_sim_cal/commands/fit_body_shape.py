@@ -1,4 +1,4 @@
-"""`fit_body_shape_model DIR`: the command line; what it does is imported only once the arguments are known to be good."""
+"""`fit_body_shape_model DIR`: the command line; `body_shape.py` is imported once the arguments are known to be good."""
 
 import argparse
 import importlib
@@ -25,13 +25,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
     parser.add_argument(
-        "--settings", default=SETTINGS_NAME, help="settings file, a name in config/ or a path; its section fit holds what the "
-        "options below leave out (%(default)s: the robot's own, if any)",
+        "--settings", default=SETTINGS_NAME, help="settings file, a name in config/ or a path; its section fit holds the "
+        "options that are not given (%(default)s: the robot's own, if any)",
     )  # fmt: skip
     parser.add_argument("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
     parser.add_argument(
         "--evidence", choices=EVIDENCE,
-        help="what is enclosed: the lidars' returns from the robot, its description's surfaces, or both",
+        help="evidence to enclose: the lidars' returns from the robot, its description's surfaces, or both",
     )  # fmt: skip
     parser.add_argument(
         "--robot", metavar="FILE", help="robot's profile: a name in config/robots/ or a path (default: the Stretch)"

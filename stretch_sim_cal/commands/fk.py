@@ -1,4 +1,4 @@
-"""`stretch-sim-cal fk MODEL`: where a frame of a robot is at given joint positions."""
+"""`stretch-sim-cal fk MODEL`: the pose of a frame of a robot at given joint positions."""
 
 import argparse
 import json
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:
-    """Declare the arguments that say which robot is meant; `kinds` are the files that the command reads."""
+    """Declare the arguments that name the robot's description; `kinds` are the files that the command reads."""
     parser.add_argument(
         "model", metavar="MODEL",
         help=f"{kinds} (a xacro is a program: your own only), or '{OWN_MODEL}': the vendor's robot",
@@ -94,9 +94,9 @@ def check_packages(named: Iterable[str], used: Collection[str]) -> None:
 
 
 def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
-    """Return the finite numbers in an option's text; `meaning` says by their count what they are.
+    """Return the finite numbers in an option's text; `meaning` is their meaning by their count.
 
-    Raises `InputError` for another count and for what is no finite number; angles in deg are written with 'deg'.
+    Raises `InputError` for another count and for other text; angles in deg are written with 'deg'.
     """
     words = text.split()
     try:
@@ -113,7 +113,7 @@ def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
 def joint_values(model, words: list[str]) -> dict[str, object]:
     """Return positions by the description's joint names; the Stretch's `arm_joint` and `gripper_joint` are known, too.
 
-    A position beyond the joint's limits is used, and said on stderr. Raises `InputError` for what is no number.
+    A position beyond the joint's limits is used, with a note on stderr. Raises `InputError` for other text.
     """
     commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
     positions = stretch_profile().joint_positions(model, commanded)

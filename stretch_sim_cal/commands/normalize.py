@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", default="stretch", metavar="NAME",
                         help=f"the convention: {', '.join(PROFILES)} (default: stretch)")  # fmt: skip
     parser.add_argument("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
-                        help="names of links or joints that nothing in the model tells")  # fmt: skip
+                        help="names of links or joints that the model does not determine")  # fmt: skip
     parser.add_argument("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
                         help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                             help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
     parser.add_argument("--number-links", action="store_true",
                         help="call an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="print the changes as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,7 +104,7 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
 
 
 def _conclude(args: argparse.Namespace, normal, remaining, files: list[Path], departure: float, explain) -> int:
-    """Print what was done, and return 1 if rules stay broken; `explain` gives the lines about these findings."""
+    """Print the changes, and return 1 if rules stay broken; `explain` gives the lines about these findings."""
     left = [finding for finding in remaining if finding.level == ERROR]
     if args.json:
         print(json.dumps(_answer(args, normal, remaining, files, departure), indent=1))

@@ -1,4 +1,4 @@
-"""`stretch-sim-cal robot init`: a robot's profile, written from its description, with a list of what it does not tell; and
+"""`stretch-sim-cal robot init`: a robot's profile, written from its description, with a list of open questions; and
 `robot calibrate`, which is `ros_calibrate_robot`."""
 
 import argparse
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of a xacro"
     )
-    init.add_argument("--json", action="store_true", help="print what was found as JSON")
+    init.add_argument("--json", action="store_true", help="print the findings as JSON")
     init.set_defaults(act=init_profile)
     calibrate = actions.add_parser(
         "calibrate", help="the whole calibration of this robot in one command, as ros_calibrate_robot",
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass
 class Guess:
-    """A profile's content as far as a description tells it, and what it does not: `open` sentences, one per question."""
+    """A profile's content as far as a description determines it; `open` holds a sentence per open question."""
 
     data: dict = field(default_factory=dict)
     found: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Guess:
 
 
 def init_profile(args: argparse.Namespace) -> int:
-    """Write the profile and say what was found and what is open. The exit code is 1 if it cannot be used before something is
+    """Write the profile, print findings and open questions. The exit code is 1 if it cannot be used before something is
     filled in by hand."""
 
     packages, arguments = assignments(args.package, "--package"), assignments(args.arg, "--arg")
@@ -127,14 +127,14 @@ def _problem(out: Path) -> str:
 
 
 def _text(guess: Guess) -> str:
-    """Return the profile's text: what is open as comments above it."""
+    """Return the profile's text: open questions as comments above it."""
     lines = ["# Written by stretch-sim-cal robot init; keys: docs/your_own_robot.md."]
     lines += [f"# OPEN: {line}" for line in guess.open]
     return "\n".join(lines) + "\n" + yaml_text(guess.data)
 
 
 def guess_profile(given, left: str | None = None, right: str | None = None, sensor: str | None = None) -> Guess:
-    """Return what a description (`conventions.normal_form.Description`) tells of a profile.
+    """Return the profile that a description (`conventions.normal_form.Description`) determines.
 
     Raises `InputError` for links `left` and `right` that it has not, and if it has no two lidars that it could mean.
     """

@@ -16,7 +16,7 @@ from stretch_sim_cal.simulation.gazebo.processes import LIDARS
 
 DEMO = "furnished_room"
 RESULTS = ("accepted", "wrote", "refused:", "error:")
-"""How the line begins with which a process says what came of it."""
+"""The first words of the line in which a process prints its result."""
 
 
 def _add_scenarios(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +110,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
 
 
 def summary(verdict) -> str:
-    """Return the one line that says how a run ended."""
+    """Return the outcome of a run in one line."""
     outcome = "PASS" if verdict.passed else "FAIL"
     how = f"refused as expected: {verdict.refused}" if verdict.passed and verdict.refused else ""
     return f"{outcome}: {verdict.scenario.name} in {verdict.seconds['total']:.0f} s {how}".rstrip()

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)"
     )
     add_recording_arguments(parser, with_sensor=False)
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _standing(path: Path, args: argparse.Namespace, candidates):
-    """Return what a recording holds for the identification, and the first guess of right_to_left."""
+    """Return a recording's scans for the identification, and the first guess of right_to_left."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     with Recording(path) as recording:
         found = recorded_signatures(recording, topics, args.num_samples, candidates)
@@ -101,14 +101,14 @@ def _standing(path: Path, args: argparse.Namespace, candidates):
 
 
 def _agree(standings, paths: list[Path]) -> None:
-    """Raise `InputError` where recordings are not of the same lidars behind the same driver."""
+    """Raise `InputError` if recordings are not of the same lidars behind the same driver."""
     for standing, path in zip(standings[1:], paths[1:], strict=True):
         for side, (one, other) in zip(
             SIDES, zip(standings[0].signatures, standing.signatures, strict=True), strict=False
         ):
-            for what in ("distance_correction", "firing_time_correction", "azimuth_steps"):
-                if getattr(one, what) != getattr(other, what):
+            for name in ("distance_correction", "firing_time_correction", "azimuth_steps"):
+                if getattr(one, name) != getattr(other, name):
                     raise InputError(
-                        f"{path}: {side} lidar: {what} is {getattr(other, what)}, in {paths[0]} it is {getattr(one, what)}; "
+                        f"{path}: {side} lidar: {name} is {getattr(other, name)}, in {paths[0]} it is {getattr(one, name)}; "
                         "give recordings of one driver's settings together"
                     )

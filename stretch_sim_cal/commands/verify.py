@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the verdict. The exit code is 0 if the calibration holds, 1 if it drifted or that cannot be told."""
+    """Print the verdict. The exit code is 0 if the calibration holds, 1 if it drifted or that cannot be determined."""
     for name in ("num_samples", "tolerance_mm", "tolerance_deg"):
         if not getattr(args, name) > 0:
             raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, a number above 0 is needed")

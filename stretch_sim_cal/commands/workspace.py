@@ -1,4 +1,4 @@
-"""`stretch-sim-cal workspace MODEL --frame F`: what a frame of a robot can reach."""
+"""`stretch-sim-cal workspace MODEL --frame F`: the points that a frame of a robot can reach."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ SHAPES = {
     (2, 3): "a curved surface",
     (3, 3): "a body",
 }
-"""By the dimension of what is reached and of the space that it spans."""
+"""By the dimension of the reached set and of the space that it spans."""
 WAYS = {
     0: "only some orientations",
     1: "the orientation can change in one way",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=MARGIN,
         metavar="M",
-        help="with --collision-free: what counts as touching (default: %(default)s)",
+        help="with --collision-free: the distance that counts as touching (default: %(default)s)",
     )
     add("--floor", type=float, metavar="Z", help="with --collision-free: a floor at this height over the root")
     add("--points", type=Path, metavar="FILE", help="write the points as .csv, or with their configurations as .npz")
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sample the workspace, print its summary, and write what was asked for."""
+    """Sample the workspace, print its summary, and write the files asked for."""
     from tqdm import tqdm
 
     if args.points and args.points.suffix not in (".csv", ".npz"):
@@ -147,7 +147,7 @@ def _print_orientations(found, collision, args: argparse.Namespace) -> None:
         )  # fmt: skip
         print(f"{found.link} in {found.relative_to}: cannot be at {where}; {why}")
         return
-    ways = "not told: singular there" if found.dimension is None else WAYS[found.dimension]
+    ways = "unknown: singular there" if found.dimension is None else WAYS[found.dimension]
     print(f"{found.link} in {found.relative_to} at {where}: {ways}")
     if found.dimension == 3:
         print(f"  about {found.share:.1%} of all orientations")
@@ -159,7 +159,7 @@ def _print_orientations(found, collision, args: argparse.Namespace) -> None:
             print("  rpy        " + " ".join(f"{value:.4f}" for value in np.round(angles, 4) + 0.0) + "  deg")
     print(f"  {len(found.quaternions)} orientations at least 1 deg apart, from {found.samples} starts")
     if not found.settled:
-        print("  new ones were still turning up: more --samples would say more")
+        print("  new ones were still turning up: use more --samples")
     if args.points:
         print(f"written: {args.points}")
 
@@ -202,7 +202,7 @@ def _print(summary: dict, args: argparse.Namespace) -> None:
     if summary["colliding"]:
         print(f"  {summary['colliding']} configurations touched something and were dropped")
     if not summary["settled"]:
-        print("  new points were still turning up: more --samples, or a coarser --resolution, would say more")
+        print("  new points were still turning up: use more --samples, or a coarser --resolution")
     for path in (args.points, args.plot):
         if path:
             print(f"written: {path}")

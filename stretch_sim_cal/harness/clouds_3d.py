@@ -25,9 +25,9 @@ MOST_POINTS = 50_000  # of both clouds
 CELL = 0.1  # m
 SPOT = (0.5, 0.1)  # m, sideways and up: so near to the spot all points are shown that there are, up to a tenth of all
 STEPS = 32767  # from 0 to the farthest coordinate
-OPEN = 1.8  # m: without what is above one looks into the room
+OPEN = 1.8  # m: without the ceiling one looks into the room
 COLOURS = {"left": (0x1F, 0x6F, 0xB4), "right": (0xE0, 0x7B, 0x00)}
-BOUND = 0.98  # of the points lie within what is shown at first: a return through a window lies far out
+BOUND = 0.98  # of the points lie within the first view: a return through a window lies far out
 
 STYLE = """<style>
 .turnable .view { display: none } .turnable.works .view { display: block } .turnable.works .without { display: none }
@@ -48,7 +48,7 @@ class CapturedClouds:
     @classmethod
     def load(cls, files: RunFiles) -> "CapturedClouds":
         """Return the clouds of a run or a session, the described poses being those that were kept with them, or, in a
-        simulation, those that the simulator says. Raises `InputError` if there are none."""
+        simulation, those of the simulator. Raises `InputError` if there are none."""
         if not files.clouds.is_file():
             raise InputError("no clouds were captured")
         with np.load(files.clouds, allow_pickle=False) as arrays:
@@ -79,7 +79,7 @@ class CapturedClouds:
         return {"left": left, "right": left @ file.right_to_left}
 
     def poses_before(self, old: CalibrationFile | None = None) -> dict[str, np.ndarray]:
-        """Return the same as described, or with the right lidar where an `old` calibration has it from the left one."""
+        """Return the poses as described, or with the right lidar's from the left one's by an `old` calibration."""
         if old is None or old.right_to_left is None:
             return dict(self.described)
         return {"left": self.described["left"], "right": self.described["left"] @ old.right_to_left}

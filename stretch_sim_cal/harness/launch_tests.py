@@ -1,4 +1,4 @@
-"""A scenario under ROS's `launch_testing`: what a launch test needs to bring it up, to wait for it and to judge it.
+"""A scenario under ROS's `launch_testing`: the means to start, await and judge it.
 
     RUN = LaunchedScenario("furnished_room_sparse")
 
@@ -151,9 +151,9 @@ class LaunchedScenario:
         except InputError as error:
             raise AssertionError(self._told(str(error))) from error
 
-    def _told(self, what: str) -> str:
-        """Return a failure's text: what is wrong, in which run, and the last lines of every process."""
-        parts = [f"{self.scenario.name} ({self._simulator} simulator, at most {self._bound:g} s simulated): {what}"]
+    def _told(self, problem: str) -> str:
+        """Return a failure's text: the problem, the run, and the last lines of every process."""
+        parts = [f"{self.scenario.name} ({self._simulator} simulator, at most {self._bound:g} s simulated): {problem}"]
         for name, output in self._sequence.output.items():
             code = self._sequence.exit_codes.get(name)
             state = "not started or still running" if code is None else f"exit code {code}"

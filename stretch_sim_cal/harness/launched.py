@@ -39,7 +39,7 @@ PATIENCE_AT_SHUTDOWN = "10"  # s until SIGTERM, and as many again until SIGKILL
 
 
 class LaunchedSequence:
-    """Processes that ROS's launch starts one after the other, as `sequence` (a `ProcessSequence`) says.
+    """Processes that ROS's launch starts one after the other, in the order of `sequence` (a `ProcessSequence`).
 
     If one fails, nothing more is started, and the launch is shut down unless `stay_after_failure`. `on_end` is called
     once, when all steps have ended or one has failed.
@@ -130,7 +130,7 @@ def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
 
 def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
     """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other, then
-    what runs on beside the robot's work: the watch of the calibration, and the footprint for Nav2.
+    the nodes that run on beside the robot's work: the watch of the calibration, and the footprint for Nav2.
 
     `motion_warning` is added to the description of every argument that makes the arm move.
     """

@@ -77,7 +77,7 @@ class Process:
     arguments: tuple[str, ...] = ()
     ready_line: str | None = None
     stage: str | None = None
-    timeout: float = 900.0  # s of wall time, against what hangs: a busy machine or Gazebo may take its time
+    timeout: float = 900.0  # s of wall time, against hanging processes: a busy machine or Gazebo may take its time
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -87,7 +87,7 @@ class Process:
 
 
 def _script(name: str) -> str:
-    """Return where a console script lies: pip puts it beside Python, colcon into `lib/` of an ament prefix."""
+    """Return the path of a console script: pip puts it beside Python, colcon into `lib/` of an ament prefix."""
     prefixes = [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
     for folder in [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in prefixes)]:
         if (folder / name).is_file():
@@ -141,7 +141,7 @@ def calibration_nodes(
     robot: str | None = None,
 ) -> list[Process]:
     """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order, for lidars of a kind
-    (`sensor`; None: what the nodes take without) on a robot (`robot`, its profile; None: the Stretch).
+    (`sensor`; None: the nodes' default) on a robot (`robot`, its profile; None: the Stretch).
 
     They are the same in simulation and on the robot; there, time is not simulated.
     """
@@ -223,7 +223,7 @@ class Ended:
 
     @property
     def refused(self) -> bool:
-        """Whether it said why it refuses."""
+        """Whether it printed a refusal."""
         return any(line.strip().lower().startswith("refused:") for line in self.output.splitlines())
 
     @property
@@ -244,11 +244,11 @@ Echo = Callable[[Process, str | None], None]
 
 
 class ProcessSequence:
-    """Which of the processes of a run starts when, by the rules of `Process`; whoever starts them tells what happens.
+    """The order in which the processes of a run start, by the rules of `Process`; whoever starts them reports the events.
 
     A step has to end well before the next process starts; one with a ready line has to become ready, and to live on
     until the last step has ended. `failure` is the end of the first one that does not; nothing starts after it.
-    `output` is what each process has printed so far and `exit_codes` those of the ones that have ended, by name.
+    `output` is the text that each process has printed so far, `exit_codes` are those of ended processes, by name.
     """
 
     def __init__(self, processes: Sequence[Process]):
@@ -269,7 +269,7 @@ class ProcessSequence:
         return None if self.over else self.processes[self._started - 1]
 
     def printed(self, process: Process, text: str) -> bool:
-        """Take what a process has printed, and return whether the next one is to start because of it."""
+        """Take the output of a process, and return whether the next one is to start because of it."""
         ready_before = self._is_ready(process)
         self.output[process.name] += text
         return self._is_current(process) and self._is_ready(process) and not ready_before
@@ -376,7 +376,7 @@ class Runner:
     Lines in the logs begin with the seconds of wall time since the runner was made. `echo(process, line)` receives all
     output as it comes, and None when a process is done: when it is ready, or has ended. `seconds` is the wall time that
     each process took until then, by name, and `unclean` says which had to be killed. If this process is killed itself,
-    its processes are killed with it, or, to `stop_orphans`, told to end: what moves an arm has to stop it.
+    its processes are killed with it or, with `stop_orphans`, asked to end: a node that moves an arm has to stop it.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ def _thinned(points: np.ndarray) -> np.ndarray:
 
 
 def drawn(title: str, draw: Callable[[], bytes | str]) -> str:
-    """Return what `draw` gives, a picture or a part of a page, as a part under its title; if its data is missing, a sentence."""
+    """Return the result of `draw`, a picture or a part of a page, under its title; if its data is missing, a sentence."""
     try:
         shown = draw()
     except InputError as error:
@@ -108,7 +108,7 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
     before, after, known = seen.poses_before(old), seen.poses(new), seen.usable(known_alignment(new))
     points = seen.points(known)
     now = placed(points, after)
-    # The picture has the left cloud where it is now, so that only the right one moves.
+    # The picture has the left cloud as calibrated, so that only the right one moves.
     then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
     spot = _telling_spot(now["left"], then, now["right"])
     picture = clouds_before_and_after(now["left"], then, now["right"], spot)
@@ -147,7 +147,7 @@ def clouds_before_and_after(
     """Draw both lidars' points (N, 3) in base_link, the right ones as first guessed and as calibrated.
 
     Top row from above, middle row from the side, bottom row a wall enlarged: a slice in which a disagreement of the
-    lidars shows as two lines instead of one, at `spot` (3,) or where it shows best.
+    lidars shows as two lines instead of one, at `spot` (3,) or at the place that shows it best.
     """
     figure, axes = plt.subplots(3, 2, figsize=(11, 14.5))
     *spot, height = _telling_spot(left, right_before, right_after) if spot is None else spot
@@ -278,20 +278,20 @@ def mount_residuals(*parts: tuple[str, Residuals]) -> bytes:
 
 
 def _draw(axis: Axes, residuals: Residuals, across: int):
-    """Draw one view into `axis`, and return what its colours stand for."""
+    """Draw one view into `axis`, and return its coloured points, for a colour bar."""
     near = residuals.near
     _, first, cell = np.unique(voxel_keys(residuals.hits[near], CELL), return_index=True, return_inverse=True)
     counts = np.bincount(cell)
     enough = counts >= ENOUGH
     means = (np.bincount(cell, residuals.distances[near]) / np.maximum(counts, 1))[enough]
     places = residuals.hits[near][first][enough]
-    strange = residuals.points[~near & (residuals.distances > FRONT)]
+    in_front = residuals.points[~near & (residuals.distances > FRONT)]
     colours = axis.scatter(
         places[:, across], places[:, 2], c=1e3 * means, s=14, cmap="coolwarm", vmin=-SHOWN, vmax=SHOWN, linewidths=0
     )
-    if len(strange):
+    if len(in_front):
         axis.scatter(
-            strange[:, across], strange[:, 2], c="black", s=5, marker="x", linewidths=0.4, label="not of the model"
+            in_front[:, across], in_front[:, 2], c="black", s=5, marker="x", linewidths=0.4, label="not of the model"
         )
         axis.legend(loc="lower right", fontsize=8)
     return colours
@@ -301,7 +301,7 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     """Write the page for a finished run from the files in its folder, with a link to its `recording` in 3D if there is one, and
     return its path.
 
-    A picture whose data the run did not get to is replaced by a sentence that says so.
+    A picture whose data the run did not reach is replaced by a sentence.
     """
     files = RunFiles(Path(folder).resolve())
     parts = [_heading(verdict), _table(verdict)]
@@ -362,7 +362,7 @@ def _frame_said(verdict: Verdict) -> str:
     if "mounts" in verdict.scenario.stages:
         return "With the mounts known, floor and outline are judged in the robot's own base_link."
     return (
-        "Floor and outline are judged in the frame in which the left lidar is where the description says, since the "
+        "Floor and outline are judged in the frame in which the left lidar has its described pose, since the "
         "clouds alone cannot show an error of the left mount."
     )
 

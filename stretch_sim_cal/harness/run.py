@@ -45,7 +45,7 @@ def run_scenario(
 ) -> Verdict:
     """Run `scenario` in the folder `out` (emptied first, made if missing) and return its verdict.
 
-    `processes` gives what runs, the simulator first; tests put broken ones in the place of the simulator and the
+    `processes` gives the processes, the simulator first; tests put broken ones in the place of the simulator and the
     calibration nodes. `echo` is as in `Runner`. Raises `InputError` if `out` holds something that is not an earlier
     run.
     """
@@ -71,9 +71,9 @@ def run_scenario(
 def conclude(
     scenario: Scenario, simulator: str, files: RunFiles, sequence: ProcessSequence, broken: str = ""
 ) -> Verdict:
-    """Return the verdict on a run that is over, from how its processes ended, what they said and what they wrote.
+    """Return the verdict on a run that is over, from its processes' exit codes, output and files.
 
-    `broken` says why the run itself broke, if it did. Raises `InputError` if the simulator's truth cannot be read.
+    `broken` is the reason if the run itself broke. Raises `InputError` if the simulator's truth cannot be read.
     """
     verdict = Verdict(scenario, simulator)
     if scenario.simulation.robot is not None:
@@ -104,7 +104,7 @@ def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
 def _note_failure(verdict: Verdict, failure: Ended) -> None:
     """Sort a process's failure into an expected refusal, an unexpected one, or a broken run."""
     process, scenario, said = failure.process, verdict.scenario, failure.sentence
-    # Python ends with 1, too, when a program cannot even be imported: a refusal says that it is one.
+    # Python ends with 1, too, if a program cannot even be imported: a refusal is recognised by its output.
     if process.ready_line is not None or failure.exit_code != 1 or not failure.refused:
         verdict.broken = True
         verdict.reasons.append(said)
@@ -119,7 +119,7 @@ def _note_failure(verdict: Verdict, failure: Ended) -> None:
 
 
 def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
-    """Hold what the nodes wrote against the truth; every stage gets a verdict, reached or not."""
+    """Compare the nodes' files with the truth; every stage gets a verdict, reached or not."""
     scenario = verdict.scenario
     verdict.stages = {stage: judge_stage(stage, files, truth, scenario.tolerances[stage]) for stage in scenario.stages}
     if scenario.expected == "pass":
@@ -164,6 +164,6 @@ def _versions() -> dict[str, str]:
     for library in LIBRARIES:
         try:
             versions[library] = metadata.version(library)
-        except metadata.PackageNotFoundError:  # from the system, as rclpy is where ROS 2 is installed
+        except metadata.PackageNotFoundError:  # from the system, as rclpy with ROS 2 installed
             continue
     return versions

@@ -1,5 +1,5 @@
-"""What a run's files hold, shown in 3D (`view.py`) as they come about: called after every process of a run or of a robot's
-calibration, it shows what is new."""
+"""The files of a run in 3D (`view.py`) as they are written: called after every process of a run or of a robot's calibration,
+it shows new ones."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def show_calibrated(view: View, seen: CapturedClouds, file: CalibrationFile) -> 
 
 class RunView:
     """Shows a run in `view`, from its `files`, of a robot (its profile's name or path; None: the Stretch, or, in a simulation,
-    what its truth says)."""
+    the robot of its truth)."""
 
     def __init__(self, view: View, files: RunFiles, robot: str | None = None):
         self._view, self._files, self._robot = view, files, robot
@@ -64,7 +64,7 @@ class RunView:
         return look
 
     def update(self) -> None:
-        """Show what is new. What is not there yet, or cannot be read, is left for the next time, with a line in the log."""
+        """Show new files. A file that is missing is left for the next time, one that cannot be read gets a line in the log."""
         for name, path, show in (
             ("clouds", self._files.clouds, self._clouds),
             ("calibration", self._files.calibration, self._calibration),
@@ -93,7 +93,7 @@ class RunView:
         mounts = stored_mounts(file)
         stage = "mounts" if mounts is not None else "floor" if file.floor_plane is not None else "alignment"
         self._view.stage(stage)
-        for known in changes(file, file):  # a file against itself: what each part says of itself
+        for known in changes(file, file):  # a file against itself: each part's own uncertainty
             if known.after is not None:
                 self._view.series(f"{known.what}_mm", 1e3 * known.after[0])
                 self._view.series(f"{known.what}_deg", float(np.degrees(known.after[1])))

@@ -1,4 +1,4 @@
-"""A scenario: what is simulated, which calibration stages run, what is expected and how exact it has to be."""
+"""A scenario: the simulation, the calibration stages that run, the expected outcome and the tolerances."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +37,8 @@ class Scenario:
     """One run of the harness, read from a YAML file in `scenarios/`.
 
     `stages` maps stage names to their options, `tolerances` stage names to bounds (the units are in the keys);
-    `refusal` says which stage has to refuse and what its message has to mention, `reports` what the output of a stage
-    has to mention in any case; `data` is the file's own content.
+    `refusal` names the stage that has to refuse and a text that its message has to mention, `reports` texts that the
+    output of a stage has to mention in any case; `data` is the file's own content.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the identification of both lidars found: as lines, as numbers, and as a self-contained page with pictures."""
+"""The result of the identification of both lidars: as lines, as numbers, and as a self-contained page with pictures."""
 
 import html
 from pathlib import Path
@@ -31,7 +31,7 @@ def parameters(result: Identification, side: int) -> list[tuple[str, float, floa
 
 
 def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
-    """Return what was measured of a lidar: name, value, and what the sensor file says."""
+    """Return the measured properties of a lidar: name, value, and the sensor file's value."""
     seen, noise = result.signatures[side], result.noise[side]
     sensor, growth = seen.sensor, seen.sensor.noise_growth
     found = noise.growth
@@ -40,9 +40,9 @@ def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
         ("table", *_table(seen)),
         ("distance correction of the driver", _said(seen.distance_correction), _said(sensor.driver.distance_correction)),
         ("firing-time correction", _said(seen.firing_time_correction), _said(sensor.driver.firing_time_correction)),
-        ("scans a second", "not told" if seen.period is None else f"{1 / seen.period:.4f}", f"{sensor.rate:g}"),
+        ("scans a second", "unknown" if seen.period is None else f"{1 / seen.period:.4f}", f"{sensor.rate:g}"),
         ("columns a turn", _said(seen.azimuth_steps), f"{sensor.azimuth_steps}"),
-        ("rotor", {None: "not told", True: "clockwise", False: "counter-clockwise"}[seen.clockwise],
+        ("rotor", {None: "unknown", True: "clockwise", False: "counter-clockwise"}[seen.clockwise],
          "clockwise" if sensor.clockwise else "counter-clockwise"),
         ("rotor's azimuth when scans begin", *_spin(seen)),
         ("order of channels within a column", _order(seen.firing_order), "ascending"),
@@ -58,7 +58,7 @@ def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
     ]  # fmt: skip
     lost = seen.drop_outs
     if lost is None:
-        return [*rows, ("returns lost", "not told", f"{100 * sensor.drop_out_rate:g} %")]
+        return [*rows, ("returns lost", "unknown", f"{100 * sensor.drop_out_rate:g} %")]
     echo = f"{lost.echo:.4f} +-{lost.echo_deviation:.4f}" if lost.echo else "not determined: no echo weak enough"
     return [
         *rows,
@@ -73,14 +73,14 @@ def _table(seen: Signature) -> tuple[str, str]:
 
 
 def _said(value: bool | int | None) -> str:
-    return {None: "not told", True: "on", False: "off"}.get(value, str(value))
+    return {None: "unknown", True: "on", False: "off"}.get(value, str(value))
 
 
 def _spin(seen: Signature) -> tuple[str, str]:
     sensor = seen.sensor
     said = f"moves up to {np.degrees(sensor.spin_drift):g} deg a scan, jitter {np.degrees(sensor.spin_jitter):g} deg"
     if seen.spin is None:
-        return "not told", said
+        return "unknown", said
     drift, jitter = np.degrees(seen.spin)
     return f"moves {drift:+.4f} deg a scan, jitter {jitter:.4f} deg", said
 
@@ -90,7 +90,7 @@ def _order(order: np.ndarray) -> str:
 
 
 def found_lines(result: Identification) -> list[str]:
-    """Return what was found, for a terminal."""
+    """Return the results as lines for a terminal."""
     lines = []
     for side, device in enumerate(SIDES):
         lines.append(f"{device} lidar, {result.signatures[side].sensor.name}:")
@@ -117,7 +117,7 @@ def found_lines(result: Identification) -> list[str]:
 
 
 def found_numbers(result: Identification) -> dict:
-    """Return what was found as plain numbers for JSON, by side."""
+    """Return the results as plain numbers for JSON, by side."""
     found = {}
     for side, device in enumerate(SIDES):
         seen, noise, lost = result.signatures[side], result.noise[side], result.signatures[side].drop_outs

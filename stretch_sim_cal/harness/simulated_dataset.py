@@ -1,7 +1,7 @@
 """Body-shape datasets from the embedded simulator without ROS: as the collecting node writes them, in seconds.
 
 For tests and benchmarks of the fit: the calibration that a run would have found is taken from the truth, in the frame
-in which the left lidar is where the description says.
+in which the left lidar has its described pose.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
 
 
 class BodyDatasetRecorder:
-    """Moves the simulated arm through poses and writes what both lidars see of each.
+    """Moves the simulated arm through poses and writes the returns of both lidars in each.
 
     `footprint_from_base_link` (4, 4) is the true calibration as the lidars can know it; `outline` the true outline.
     """

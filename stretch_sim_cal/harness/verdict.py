@@ -1,7 +1,7 @@
-"""The verdict: what a run wrote beside the truth that only the simulator knows, with errors and tolerances.
+"""The verdict: the results of a run beside the truth that only the simulator knows, with errors and tolerances.
 
-A calibration from clouds alone is expressed in *the lidar's base_link*: the frame in which the left lidar is exactly
-where the description says. An error of the left extrinsics moves that frame against the physical base_link, so floor
+A calibration from clouds alone is expressed in *the lidar's base_link*: the frame in which the left lidar has exactly its
+described pose. An error of the left extrinsics moves that frame against the physical base_link, so floor
 and outline are brought into it before anything is compared. A calibration that holds the lidars' extrinsics is judged in
 the physical base_link.
 """
@@ -58,7 +58,7 @@ class Truth:
     robot: str | None = None
     """The name or path of the robot's profile; None for the Stretch."""
     lidar_geometry: str = GEOMETRIES[0]
-    """What the simulated lidars see, as of a profile."""
+    """The geometry that the simulated lidars see, as in a profile."""
 
     @property
     def right_to_left(self) -> np.ndarray:
@@ -139,7 +139,7 @@ class Quantity:
 
 @dataclass
 class StageVerdict:
-    """The judged quantities of one stage; `reason` says why there is no result if there is none."""
+    """The judged quantities of one stage; `reason` is why there is no result, if there is none."""
 
     stage: str
     quantities: list[Quantity]
@@ -152,7 +152,7 @@ class StageVerdict:
 
 @dataclass
 class Verdict:
-    """The outcome of one run. `passed` tells whether the scenario's expectation was met; `reasons` why it was not."""
+    """The outcome of one run. `passed` is whether the scenario's expectation was met; `reasons` why it was not."""
 
     scenario: Scenario
     simulator: str
@@ -228,7 +228,7 @@ Compared = dict[str, tuple[float, str, str]]
 
 
 def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: dict[str, float]) -> StageVerdict:
-    """Compare what a stage wrote with the truth; if it wrote nothing, or nothing readable, no quantity has an error."""
+    """Compare the result of a stage with the truth; if there is none, or none that can be read, no quantity has an error."""
     product = files.body_shape_model if stage == "body_shape" else files.calibration
     compared: Compared = {}
     reason = ""
@@ -286,7 +286,7 @@ def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
     """Compare a fitted body shape with the true outline at the joint values of every sample.
 
     Protrusion is how far the true outline reaches outside the shape for that pose. The excess area ratio is the fitted
-    area over that of the smallest shape of the same kind around the true outlines that it stands for (those of all
+    area over that of the smallest shape of the same kind around the true outlines that it represents (those of all
     poses with the same grid point), the largest over the grid.
     """
     method = load_body_shape_model(files.body_shape_model).shape_fitting_method

@@ -86,7 +86,7 @@ def test_a_chair_that_stands_by_all_the_time_is_told_and_left_out():
     chair = [*legs, box((0.4, 0.4, 0.04), (-0.62, 0.52, 0.45))]
     evidence = gathered(room=lambda number: chair)
     assert evidence.payloads == {} and "stands beside the robot in all samples" in "\n".join(evidence.warnings)
-    assert all(len(strangers) > 100 for strangers in evidence.strangers)
+    assert all(len(outliers) > 100 for outliers in evidence.outliers)
 
 
 def test_a_person_in_half_of_the_samples_is_told_by_sample_and_left_out():

@@ -1,10 +1,10 @@
-"""The robot's outline over arm extension and wrist yaw. What its commands offer stands here, apart from all they import."""
+"""The robot's outline over arm extension and wrist yaw. The choices of its commands, importable without numpy."""
 
 FIT_METHODS = (
     "tapered_capsule", "circle", "ellipse_opencv", "ellipse_min_enclosing", "ellipse_axis_aligned", "convex_polygon",
 )  # fmt: skip
 EVIDENCE = ("both", "lidar", "model")
-"""What a fitted shape encloses: the lidars' returns, the description's surfaces, or both."""
+"""The evidence that a fitted shape encloses: the lidars' returns, the description's surfaces, or both."""
 SETTINGS_NAME = "body_shape"
 """The name of the settings file in `config/`, and beside the robot's calibration file."""
 ZONES = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
-from stretch_sim_cal.calibration.body.payload import Thing, payload_surface, smoothed, things_beyond
+from stretch_sim_cal.calibration.body.payload import UnmodelledObject, payload_surface, smoothed, unmodelled_objects
 from stretch_sim_cal.calibration.body.returns import (
     OWN_HEAD,
     BodyRegistration,
@@ -30,17 +30,17 @@ from stretch_sim_cal.calibration.body.returns import (
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.transforms import apply, inverse
 
-SMALLEST_MOTION = 0.001  # m: a model that is seen moved by less stays where it is
-MIN_RETURNS = 100  # from the robot in a pose, below which it is told
-SEEN_THROUGH = 0.6  # of a link's returns from behind it, above which it is not where the model has it
+SMALLEST_MOTION = 0.001  # m: a smaller motion of the model is not applied
+MIN_RETURNS = 100  # from the robot in a pose, below which a warning is given
+SEEN_THROUGH = 0.6  # share of a link's returns from behind it, above which the link is misplaced
 SEEN_RETURNS = 60
 FLOOR_RETURNS = 20_000  # of a pose that are looked at
 
 
 @dataclass(frozen=True)
 class PoseReturns:
-    """One pose: `points` (N, 3) in base_footprint, floor included, which lidar saw each (`lidars` (N,), or None where
-    it is not known), and where the model's links are by the measured joint values (footprint_from_link, 4x4)."""
+    """One pose: `points` (N, 3) in base_footprint, floor included, the lidar of each (`lidars` (N,), or None if it is not
+    known), and the poses of the model's links at the measured joint values (`footprint_from_link`, 4x4)."""
 
     name: str
     points: np.ndarray
@@ -50,25 +50,25 @@ class PoseReturns:
 
 @dataclass(frozen=True)
 class BodyEvidence:
-    """What was found. `seen_from_model` (4, 4) moves the model, in base_footprint, to where the lidars see it.
+    """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
 
-    `payloads` maps names to the link that carries them and their surface in its frame; `things` are all that the
-    returns show beyond the model. Per pose: `returns` (K, 2) from the robot, noise taken out, `strangers` (K, 2) that
-    are not of the robot, and `misplaced`, the links that are not where the model has them.
+    `payloads` maps names to the link that carries them and their surface in its frame; `objects` are all that
+    the returns show beyond the model. Per pose: `returns` (K, 2) from the robot, noise taken out, `outliers` (K, 2) that
+    are not of the robot, and `misplaced`, the links whose pose is not the model's.
     """
 
     seen_from_model: np.ndarray
     registration: BodyRegistration | None
     payloads: dict[str, tuple[str, LinkSurface]]
-    things: list[Thing]
+    objects: list[UnmodelledObject]
     returns: list[np.ndarray]
-    strangers: list[np.ndarray]
+    outliers: list[np.ndarray]
     misplaced: list[list[str]]
     warnings: list[str] = field(default_factory=list)
 
 
 class SeenRobot:
-    """The robot as it is seen: the model's surfaces moved to where the lidars see them, and payloads."""
+    """The robot as it is seen: the model's surfaces, moved to the pose in which the lidars see them, and payloads."""
 
     def __init__(self, surfaces: Mapping[str, LinkSurface], evidence: BodyEvidence | None, settings: EvidenceSettings):
         self._moved = np.eye(4) if evidence is None else evidence.seen_from_model
@@ -92,10 +92,10 @@ def gather_evidence(
     settings: EvidenceSettings | None = None,
     smoothed_returns: int = 1500,
 ) -> BodyEvidence:
-    """Return what the returns of all poses say of the robot, whose links have `surfaces`.
+    """Return the evidence in the returns of all poses of a robot whose links have `surfaces`.
 
-    `lidars` (L, 3) are the places of the lidars in base_footprint, as the description has them, in the order that
-    `PoseReturns.lidars` counts in. Of the robot's returns in a pose up to `smoothed_returns` go into `returns`.
+    `lidars` (L, 3) are the described positions of the lidars in base_footprint, in the order of the numbers in
+    `PoseReturns.lidars`. Of the robot's returns in a pose up to `smoothed_returns` go into `returns`.
     """
     settings = settings or EvidenceSettings()
     index = SurfaceIndex(surfaces)
@@ -116,30 +116,31 @@ def gather_evidence(
         clouds = (apply(model_from_seen, np.asarray(pose.points[:, :3], dtype=float)) for pose in poses)
         return [_range_images(cloud, pose.lidars, origins) for cloud, pose in zip(clouds, poses, strict=True)]
 
-    things = things_beyond(sightings, frames, surfaces, images)
+    objects = unmodelled_objects(sightings, frames, surfaces, images)
     payloads = {}
-    for thing in things:
-        if thing.kind == "payload":
+    for item in objects:
+        if item.kind == "payload":
             name = f"payload {len(payloads) + 1}"
-            payloads[name] = (thing.link, payload_surface(thing, sightings, frames, settings.range_noise))
+            payloads[name] = (item.link, payload_surface(item, sightings, frames, settings.range_noise))
     misplaced = _misplaced(sightings, [b[2] for b in bodies], index.links)
     names = [pose.name for pose in poses]
-    warnings += _few_returns(names, sightings) + _disagreements(names, things, misplaced)
+    warnings += _few_returns(names, sightings) + _disagreements(names, objects, misplaced)
     back = [
-        _seen(s, things, f, seen_from_model, settings, smoothed_returns) for s, f in zip(sightings, frames, strict=True)
+        _seen(s, objects, f, seen_from_model, settings, smoothed_returns)
+        for s, f in zip(sightings, frames, strict=True)
     ]
-    returns, strangers = ([pair[i] for pair in back] for i in (0, 1))
-    return BodyEvidence(seen_from_model, registration, payloads, things, returns, strangers, misplaced, warnings)
+    returns, outliers = ([pair[i] for pair in back] for i in (0, 1))
+    return BodyEvidence(seen_from_model, registration, payloads, objects, returns, outliers, misplaced, warnings)
 
 
 def _looked_at(
     pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Return the points that are compared with the model, in double precision, which lidar saw them, and how many
-    returns each stands for.
+    """Return the points that are compared with the model, in double precision, the lidar of each, and the number of
+    returns that each represents.
 
-    Those between the heights that count, and some of the floor's, which show where the model is seen through. What is
-    close to a lidar is of its own housing and head.
+    Those between the heights that count, and some of the floor's, which show through which links the lidars see. Points
+    close to a lidar are of its own housing and head.
     """
     points = np.asarray(pose.points[:, :3], dtype=float)
     apart = nearest_range(points, lidars) > OWN_HEAD
@@ -159,21 +160,21 @@ def _range_images(points: np.ndarray, seen_by: np.ndarray | None, origins: np.nd
 
 
 def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
-    """Return seen_from_model (4, 4), the identity where the returns show no motion for sure, and what to tell."""
+    """Return seen_from_model (4, 4), the identity if the returns show no significant motion, and warnings."""
     if registration is None:
         return np.eye(4), ["too few returns are near the model to tell where the lidars see the robot"]
     if registration.reach <= max(SMALLEST_MOTION, 3 * registration.standard_error):
         return np.eye(4), []
-    told = (
+    message = (
         f"the lidars see the robot moved by up to {1e3 * registration.reach:.1f} mm and "
         f"{np.degrees(registration.angle):.2f} deg from where its description has it: the left lidar's mount is off, "
         "or the floor calibration; the shape is fitted where the robot is seen"
     )
-    return registration.seen_from_model, [told]
+    return registration.seen_from_model, [message]
 
 
 def _misplaced(sightings: Sequence[Sighting], stand_for: Sequence[np.ndarray], links: Sequence[str]) -> list[list[str]]:
-    """Return for each pose the links through which the lidars see what is behind them."""
+    """Return for each pose the links through which the lidars see surfaces behind them."""
     found = []
     for sighting, weights in zip(sightings, stand_for, strict=True):
         behind = sighting.through
@@ -192,27 +193,29 @@ def _few_returns(names: Sequence[str], sightings: Sequence[Sighting]) -> list[st
     ]
 
 
-def _disagreements(names: Sequence[str], things: Sequence[Thing], misplaced: Sequence[Sequence[str]]) -> list[str]:
-    """Return a sentence for each thing, and for each link that is not where the model has it."""
-    told = []
-    passing: dict[tuple[int, ...], list[Thing]] = {}
-    for thing in things:
-        what = f"{' x '.join(f'{100 * length:.0f}' for length in thing.size)} cm"
-        where = f"({', '.join(f'{value:.2f}' for value in thing.centre)}) m in {thing.link}"
-        if thing.kind == "payload":
-            told.append(
-                f"something of {what} at {where} belongs to the robot though its description does not know it; it is "
+def _disagreements(
+    names: Sequence[str], objects: Sequence[UnmodelledObject], misplaced: Sequence[Sequence[str]]
+) -> list[str]:
+    """Return a sentence for each object, and for each misplaced link."""
+    messages = []
+    passing: dict[tuple[int, ...], list[UnmodelledObject]] = {}
+    for item in objects:
+        size = f"{' x '.join(f'{100 * length:.0f}' for length in item.size)} cm"
+        place = f"({', '.join(f'{value:.2f}' for value in item.centre)}) m in {item.link}"
+        if item.kind == "payload":
+            messages.append(
+                f"something of {size} at {place} belongs to the robot though its description does not know it; it is "
                 "enclosed (if it only stands there, take it away and collect again)"
             )
-        elif thing.kind == "room":
-            told.append(
-                f"something of {what} at {where} stands beside the robot in {_samples(names, thing.samples)}; left out"
+        elif item.kind == "room":
+            messages.append(
+                f"something of {size} at {place} stands beside the robot in {_samples(names, item.samples)}; left out"
             )
         else:
-            passing.setdefault(thing.samples, []).append(thing)
+            passing.setdefault(item.samples, []).append(item)
     for samples, parts in passing.items():
         near = sorted({part.link for part in parts})
-        told.append(
+        messages.append(
             f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person, or a "
             "joint that is not where it says; left out, collect these poses again"
         )
@@ -222,10 +225,10 @@ def _disagreements(names: Sequence[str], things: Sequence[Thing], misplaced: Seq
     for wrong, links in by_poses.items():
         seen_through = f"{_samples(names, wrong)}: the lidars see through {', '.join(links)}"
         if len(wrong) > len(names) / 2:
-            told.append(f"{seen_through}: is a part missing that the description has?")
+            messages.append(f"{seen_through}: is a part missing that the description has?")
         else:
-            told.append(f"{seen_through}, which is not where the joints say: did one not arrive? collect again")
-    return told
+            messages.append(f"{seen_through}, which is not where the joints say: did one not arrive? collect again")
+    return messages
 
 
 def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
@@ -234,14 +237,14 @@ def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
     return ", ".join(names[i] for i in chosen)
 
 
-def _seen(sighting, things, frame, seen_from_model, settings, most) -> tuple[np.ndarray, np.ndarray]:
+def _seen(sighting, objects, frame, seen_from_model, settings, most) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners (K, 2) around the returns from the robot, payload included, noise taken out, and the
     returns (K, 2) that are not of it, if they are seen."""
     of_payload = np.zeros(len(sighting.points), dtype=bool)
-    for thing in things:
-        if thing.kind == "payload":
-            of_payload |= sighting.extra & thing.holds(sighting.points, frame[thing.link])
+    for item in objects:
+        if item.kind == "payload":
+            of_payload |= sighting.extra & item.holds(sighting.points, frame[item.link])
     own = sighting.on_model | of_payload
     points = smoothed(sighting.points[own], sighting.directions[own], settings.range_noise, most)
-    strange = sighting.points[sighting.extra & ~of_payload]
-    return convex_hull(apply(seen_from_model, points)[:, :2]), apply(seen_from_model, strange)[:, :2]
+    outlying = sighting.points[sighting.extra & ~of_payload]
+    return convex_hull(apply(seen_from_model, points)[:, :2]), apply(seen_from_model, outlying)[:, :2]

@@ -1,8 +1,8 @@
 """The grid of a body shape over arm extension and wrist yaw: evidence by grid point, refinement, and choice of minima.
 
-Joints that the shape does not depend on are covered by the union over the samples, and, if the outline is known at any
-joint values, also over what lies between their values. The grid is refined where shapes interpolated between its points
-would leave much of the robot outside.
+Joints that the shape does not depend on are covered by the union over the samples and, if the outline is known at any
+joint values, also over the values between them. The grid is refined if shapes interpolated between its points would leave
+much of the robot outside.
 
 The smallest capsule around a hull is one of several local minima, and which of them is the smallest changes abruptly
 with the pose. Interpolating from one to another leaves the robot outside, so of minima with hardly more area those are
@@ -21,13 +21,13 @@ from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
-MAX_POSES = 200  # of one union; steps are widened where there would be more
+MAX_POSES = 200  # of one union; steps are widened if there would be more
 SAME_VALUE = 1e-6
 ROUNDING = 1e-8  # m: hulls are rounded to this, so that results do not depend on a processor's last bits
 STRAIGHT = 1e-7  # m, by which a corner may be beside a straight edge
 
 SHORTEST = {True: 0.02, False: np.deg2rad(4.0)}  # m, rad: steps along an axis are not divided into shorter ones
-SPACING = {True: 0.03, False: np.deg2rad(5.0)}  # m, rad: the robot is held against the shapes this closely
+SPACING = {True: 0.03, False: np.deg2rad(5.0)}  # m, rad: the spacing at which the robot is compared with the shapes
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class BodyJoints:
         )  # fmt: skip
 
     def columns(self) -> tuple[int, int]:
-        """Return the columns of the two axes in arrays of poses; one beyond the joints stands for an axis that is not."""
+        """Return the columns of the two axes in arrays of poses; one beyond the joints represents a missing axis."""
         found = [self.names.index(joint) for joint in self.axes]
         first, second = [*found, *range(len(self.names), len(self.names) + 2 - len(found))]
         return first, second
@@ -79,7 +79,7 @@ OutlinesAt = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class PoseEvidence:
-    """What the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of its joints."""
+    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of its joints."""
 
     name: str
     commanded: Mapping[str, float]
@@ -192,7 +192,7 @@ def with_values_between(poses: np.ndarray, steps: Sequence[float]) -> np.ndarray
         for joint in range(poses.shape[1]):
             filled = _filled_along(filled, joint, steps[joint])
         if len(filled) <= max(MAX_POSES, len(poses)):
-            return np.unique(filled, axis=0)  # in an order in which what carries others moves seldom
+            return np.unique(filled, axis=0)  # in an order in which joints that carry others move seldom
         steps = steps * 1.5
 
 
@@ -253,7 +253,7 @@ def most_alike(options: Sequence[Sequence[Shape]], count: int) -> list[Shape]:
 
 
 def _forms(capsules: Sequence[TaperedCapsule]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers (F, 6) of the capsules that are as good as the first, ends in both orders, and what each costs
+    """Return the numbers (F, 6) of the capsules that are as good as the first, ends in both orders, and the costs
     (F,)."""
     good = [capsule for capsule in capsules if capsule.area <= AS_GOOD * capsules[0].area]
     forms = [form for capsule in good for form in (capsule, capsule.swapped())]
@@ -278,7 +278,7 @@ def _chosen_forms(forms: list[tuple[np.ndarray, np.ndarray]], count: int) -> np.
 
 
 def _change_from_beside(index, across, forms, chosen, settled, count) -> np.ndarray:
-    """Return what each form of a grid point costs for its change from those beside its line, where these are settled."""
+    """Return the cost of each form of a grid point for its change from those beside its line, if these are settled."""
     cost = np.zeros(len(forms[index][1]))
     for other in (index - across, index + across):
         in_grid = 0 <= other < len(forms) and (across == count or other // count == index // count)
@@ -324,20 +324,20 @@ def _with_inner_discs(capsules: list[TaperedCapsule], count: int) -> list[Tapere
 Axes = tuple[list[float], list[float]]
 """Increasing values along both axes of the grid; of the Stretch arm extension (m) and wrist yaw (rad)."""
 Hulls = Callable[[Sequence[tuple[float, float]]], list[np.ndarray]]
-"""Gives for places (extension, yaw) the corners (K, 2) of what has to be enclosed there."""
+"""Gives for places (extension, yaw) the corners (K, 2) of the hull to enclose there."""
 REFINEMENTS, MOST_PARTS = 4, 4
 Fit = Callable[..., list[Shape]]
-"""Gives for a place, what has to be enclosed there and the shapes beside it the possible shapes, the smallest first."""
+"""Gives for a place, the hull to enclose there and the shapes beside it the possible shapes, the smallest first."""
 
 
 def refined(
     axes: Axes, fit: Fit, hulls: Hulls, above: float, max_grid_points: int, shortest: tuple[float, float]
 ) -> tuple[Axes, list[Shape]]:
-    """Return the axes with values added where a shape halfway would have to be inflated by more than `above` (m), and
+    """Return the axes with values added if a shape halfway would have to be inflated by more than `above` (m), and
     the shapes at all grid points, row by row.
 
-    What is missing halfway falls with the square of the step, so a step is divided as often as that asks for; where
-    the best shape changes abruptly it falls more slowly, so this is done again. The worst steps come first, as long as
+    The protrusion halfway falls with the square of the step, so a step is divided as often as needed; if the best shape
+    changes abruptly it falls more slowly, so this is repeated. The worst steps come first, as long as
     the grid keeps to `max_grid_points`; steps shorter than `shortest` (m, rad, by axis) are left.
     """
     fitted: dict[tuple[float, float], list[Shape]] = {}

@@ -11,8 +11,8 @@ change from one grid point to the next, so that both enter as they are:
              no number changes by more than `MOST_CHANGE` times as far as the outline moves from one point to the next
              no capsule that was asked for has more than `MOST_AREA`
 
-What cannot be kept has a price (`PRICES`), so that a program always has a solution. Capsules far from all that is not
-kept stay as they are. Shapes of other kinds are inflated by the least that makes up for what is missing.
+Violated constraints have a price (`PRICES`), so that a program always has a solution. Capsules far from all violations
+stay as they are. Shapes of other kinds are inflated by the least that removes the protrusion.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ LEAST_TRUST = 5e-4  # m
 STEPS = 16
 LITTLE = 2e-3  # of the cost of a capsule: a step that gains less is the last
 KEPT = 3e-4  # m: corners that are outside by less are not worth moving capsules for
-CLOSE = 0.002  # m: a corner this near to a capsule's boundary may be what holds it
+CLOSE = 0.002  # m: a corner this near to a capsule's boundary may constrain it
 REACH = 3.0  # trusts: corners further inside than this stay inside
 SECTORS, PROGRAM_ROUNDS = 16, 2
 DIRECTIONS = 64
@@ -47,7 +47,7 @@ DECIMALS = 7  # of a program's numbers, which differ in their last bits from pro
 
 @dataclass(frozen=True)
 class GridProblem:
-    """What capsules (G of them) have to enclose: `weights` (P, G) interpolate them at P places with `hulls` (K, 2),
+    """The hulls that capsules (G of them) have to enclose: `weights` (P, G) interpolate them at P places with `hulls` (K, 2),
     the grid points themselves first; `neighbours` (E, 2) are the pairs that are next to each other; `least` (G,) the
     areas of the smallest capsules there, and `asked_for` (G,) which points were."""
 
@@ -64,7 +64,7 @@ class GridProblem:
 
     @cached_property
     def share(self) -> np.ndarray:
-        """What a m^2 of each capsule (G,) costs."""
+        """The cost of a m^2 of each capsule (G,)."""
         return np.where(self.asked_for, 1.0, ADDED) / self.least
 
     @cached_property
@@ -92,7 +92,7 @@ class GridProblem:
         return TaperedCapsule.protrusions(self.weights @ numbers, self.hulls)
 
     def cost(self, numbers: np.ndarray) -> float:
-        """Return what capsules (G, 6) cost: their areas, and the prices of what is not kept."""
+        """Return the cost of capsules (G, 6): their areas, and the prices of violated constraints."""
         areas = np.array([capsule_area(vector)[0] for vector in numbers])
         change = _changes(numbers, self.neighbours) - self.most_change
         area = (areas / self.least - MOST_AREA)[self.asked_for]
@@ -104,7 +104,7 @@ class GridProblem:
 
 
 def fitted_together(capsules: Sequence[TaperedCapsule], problem: GridProblem, trust: float) -> list[TaperedCapsule]:
-    """Return capsules for all grid points, found from those given (the same objects where nothing is to be changed).
+    """Return capsules for all grid points, found from those given (the same objects if nothing is to be changed).
 
     The first steps move no number by more than `trust` (m). There are many local minima; with another it may lead to
     another.
@@ -131,7 +131,7 @@ def fitted_together(capsules: Sequence[TaperedCapsule], problem: GridProblem, tr
 
 class _Program:
     """The linear programs of one problem. Their unknowns are the steps of the numbers of F free capsules (6 F), and by
-    how much each place (P), pair (E) and area (G) misses what is wanted."""
+    how much each place (P), pair (E) and area (G) violates its constraint."""
 
     def __init__(self, problem: GridProblem, numbers: np.ndarray):
         self._problem = problem
@@ -191,7 +191,7 @@ class _Program:
         return np.flatnonzero(beside)
 
     def _foreseen(self, found: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-        """Return by how much a solution changes the distances of all corners, less what it pays for."""
+        """Return by how much a solution changes the distances of all corners, less the violations that it pays for."""
         size = 6 * len(self.free)
         steps = self._by_free @ found[:size].reshape(-1, 6)
         return (gradients * steps[self._place]).sum(axis=1) - found[size : size + self._slacks[OUTSIDE]][self._place]
@@ -295,10 +295,10 @@ def _picked(columns: np.ndarray, size: int) -> csr_array:
     return csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), size))
 
 
-COVERED = 1e-4  # m, what may stick out between grid points where it was verified
-DOUBTFUL = 1e-3  # m: where more than this is missing, capsules are fitted together and not only inflated
+COVERED = 1e-4  # m that may stick out between grid points, on the verified grid
+DOUBTFUL = 1e-3  # m: if more sticks out, capsules are fitted together and not only inflated
 ROUNDS = 8
-NOTICED = 1e-4  # m: where no more than this is missing, capsules that are fitted together are not held
+NOTICED = 1e-4  # m: places where no more sticks out do not constrain capsules that are fitted together
 ROUNDS_TOGETHER = 3
 TRUSTS = (0.1, 0.2, 0.05)  # m
 OWN_WEIGHT = 20.0  # of the inflation of a grid point that was asked for, against one that was added
@@ -309,9 +309,9 @@ def covering(
 ) -> tuple[list[Shape], float, float]:
     """Return the shapes (row by row) changed so that those interpolated between them enclose the hulls there.
 
-    Verified halfway along all steps, and at least as closely as `spacing` (m, rad, by axis). `asked_for` are the axes before they were
-    refined: area is added elsewhere where it can. Also returns how far the robot stuck out of the interpolated shapes
-    at most (m), before and after.
+    Verified halfway along all steps, and at least as closely as `spacing` (m, rad, by axis). `asked_for` are the axes before
+    they were refined: area is added elsewhere if possible. Also returns the largest protrusion of the robot from the
+    interpolated shapes (m), before and after.
     """
     grid = grid_points(axes)
     between = _between(axes, spacing)
@@ -340,7 +340,7 @@ class _Places:
 
 
 def _together(axes: Axes, shapes: list[TaperedCapsule], everywhere: _Places, asked: np.ndarray) -> list[TaperedCapsule]:
-    """Return capsules fitted together where more than a little is missing: with the first of `TRUSTS` that encloses
+    """Return capsules fitted together if more than a little sticks out: with the first of `TRUSTS` that encloses
     the robot and leaves none of those asked for too large, else the cheapest."""
     least = np.array([shape.area for shape in shapes])
     every = GridProblem(everywhere.weights, everywhere.hulls, neighbours(axes), least, asked)
@@ -374,7 +374,7 @@ def _together_from(
 
 
 def _inflated(shapes: list[Shape], everywhere: _Places, cost: np.ndarray) -> list[Shape]:
-    """Return the shapes inflated by the least (weighted by `cost`) that, interpolated, makes up for what is missing."""
+    """Return the shapes inflated by the least (weighted by `cost`) that, interpolated, removes the protrusion."""
     result = shapes
     for _ in range(ROUNDS):
         missing = everywhere.missing(result)
@@ -387,7 +387,7 @@ def _inflated(shapes: list[Shape], everywhere: _Places, cost: np.ndarray) -> lis
 
 
 def _between(axes: Axes, spacing: tuple[float, float] = (np.inf, np.inf)) -> list[tuple[float, float]]:
-    """Return the places, besides the grid points, that divide every step in two, and in more where that is longer than
+    """Return the places, besides the grid points, that divide every step in two, and in more if that is longer than
     `spacing`."""
     parts = [
         2 * np.maximum(np.ceil(np.diff(values) / (2 * most) - 1e-6), 1).astype(int)

@@ -39,9 +39,8 @@ class BodyShapeModel:
     """Shapes in base_footprint over `arm_extensions` (m) and `wrist_yaws` (rad), both increasing.
 
     `shapes[i][j]` belongs to `arm_extensions[i]` and `wrist_yaws[j]`. An axis with one value is one that the shape
-    does not depend on. `covers` says for which commanded values (lowest, highest) of each joint the shape was fitted;
-    `about` holds what else the file says: tool, description_hash, dataset, evidence; `warnings` what
-    its reader should know.
+    does not depend on. `covers` are the commanded values (lowest, highest) of each joint for which the shape was fitted;
+    `about` holds the other entries of the file: tool, description_hash, dataset, evidence; `warnings` are for its user.
     """
 
     shape_fitting_method: str
@@ -89,7 +88,7 @@ class BodyShapeModel:
         return self.shape_at(first, second)
 
     def outside_of_coverage(self, joints: Mapping[str, float], tolerance: float = 0.01) -> list[str]:
-        """Return the joints whose value (m, rad) is outside what the model was fitted for by more than `tolerance`."""
+        """Return the joints whose value (m, rad) is outside the covered range by more than `tolerance`."""
         return [
             joint
             for joint, (low, high) in self.covers.items()
@@ -102,8 +101,8 @@ class BodyShapeModel:
         for name, here in (("tool", tool), ("description_hash", description_hash)):
             there = self.about.get(name)
             if here not in (None, "unknown") and there not in (None, "unknown", here):
-                what = "tool" if name == "tool" else "robot description"
-                found.append(f"the body shape was fitted for another {what} ({there}, here it is {here}); fit it anew")
+                kind = "tool" if name == "tool" else "robot description"
+                found.append(f"the body shape was fitted for another {kind} ({there}, here it is {here}); fit it anew")
         return found
 
 
@@ -138,7 +137,7 @@ NOTES = {
 
 
 def default_file_name(method: str, now: datetime.datetime | None = None) -> str:
-    """Return the name of a model's file where the user gives none."""
+    """Return the default name of a model's file."""
     return f"{method}_body_model_{(now or datetime.datetime.now()).strftime('%Y%m%d_%H%M%S')}.yaml"
 
 
@@ -165,7 +164,7 @@ def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
 def load_body_shape_model(path: str | Path) -> BodyShapeModel:
     """Return the model in a YAML file of ours or of the published tool.
 
-    Raises `InputError` naming the file and the entry that is missing, wrong, or stands for no shape.
+    Raises `InputError` naming the file and the entry that is missing, wrong, or no shape.
     """
     data = read_yaml(path)
     key = next((key for key in (KEY, POLYGON_KEY, OTHER_ROBOT_KEY) if key in data), None)
@@ -189,7 +188,7 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
 
 
 def _axis(path: str | Path, params: dict, switch: str, name: str) -> tuple[float, ...]:
-    """Return the grid's values along one axis; one value where the shape does not depend on it."""
+    """Return the grid's values along one axis; one value if the shape does not depend on it."""
     values = params.get(name) or [0.0]
     try:
         numbers = tuple(float(value) for value in values)
@@ -282,7 +281,7 @@ def description_hash(
 
 
 def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:
-    """Return a hash of what a body shape depends on: link vertices (V, 3) and link poses (4, 4) at zero position.
+    """Return a hash of all that a body shape depends on: link vertices (V, 3) and link poses (4, 4) at zero position.
 
     To 0.1 mm and 1 mm, so that calibrated joints and other paths to the same meshes do not change it.
     """

@@ -96,7 +96,7 @@ def _elsewhere_than_before(poses: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def between_heights(triangles: np.ndarray, lowest: float, highest: float) -> np.ndarray:
-    """Return (x, y) of all corners (M, 2) that triangles (F, 3, 3) have where cut to lowest <= z <= highest."""
+    """Return (x, y) of all corners (M, 2) of triangles (F, 3, 3) cut to lowest <= z <= highest."""
     start, end = triangles.reshape(-1, 3), triangles[:, [1, 2, 0]].reshape(-1, 3)
     parts = [start[(start[:, 2] >= lowest) & (start[:, 2] <= highest), :2]]
     for height in (lowest, highest):

@@ -22,17 +22,17 @@ from stretch_sim_cal.geometry.transforms import apply, inverse
 
 CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
 SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
-LINKED = 0.045  # m, between points of one thing
-TOUCHING = 0.05  # m, from the model's surface: what is fixed to it is nearer
+LINKED = 0.045  # m, between points of one object
+TOUCHING = 0.05  # m, from the model's surface: an object fixed to it is nearer
 ADJOINING = 0.03  # m, in plan
 PART = 0.10  # m, between parts of one payload whose connection is hidden
-HIDDEN_HEIGHT = 0.25  # m, by which what holds a thing may end below the lowest of it that is seen
+HIDDEN_HEIGHT = 0.25  # m, by which the support of an object may end below its lowest visible point
 IN_MOST = 0.6  # of the poses
-MIN_POINTS = 12  # thinned, of a thing that is spoken of
+MIN_POINTS = 12  # thinned, of an object that is reported
 
 
 @dataclass(frozen=True)
-class Thing:
+class UnmodelledObject:
     """Connected returns beyond the model: `points` (N, 3) in the frame of `link`, seen in `samples` (indices).
 
     `kind` is `payload` (belongs to `link`), `room` (stands by, `link` is the base) or `passing`.
@@ -53,11 +53,11 @@ class Thing:
         return np.ptp(self.points, axis=0)
 
     def placed(self, pose: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return its points where its link is in a pose (footprint_from_link by link)."""
+        """Return its points (N, 3) in base_footprint in a pose (footprint_from_link by link)."""
         return apply(pose[self.link], self.points)
 
     def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """Return which of points (N, 3) are its own, where its link is at `frame` (4, 4) in the points' frame."""
+        """Return which of points (N, 3) are its own if its link is at `frame` (4, 4) in the points' frame."""
         return _near(apply(inverse(frame), points), self.points)
 
 
@@ -83,16 +83,16 @@ def rigid_groups(
     return group
 
 
-def things_beyond(
+def unmodelled_objects(
     sightings: Sequence[Sighting],
     poses: Sequence[Mapping[str, np.ndarray]],
     surfaces: Mapping[str, LinkSurface],
     images: Callable[[], Sequence[Sequence[RangeImage]]],
-) -> list[Thing]:
-    """Return what the returns of all poses show beyond the model.
+) -> list[UnmodelledObject]:
+    """Return the objects that the returns of all poses show beyond the model.
 
     `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order that the sightings' link
-    numbers count in; `images` gives for each pose what each lidar saw in it, room included.
+    numbers count in; `images` gives the range images of the lidars in each pose, room included.
     """
     links = list(surfaces)
     groups = rigid_groups(poses, links)
@@ -106,51 +106,51 @@ def things_beyond(
     # Among the frames in which a point is (almost) as steady, that of the nearest link is meant.
     best = (support + 0.15 * (np.array(order)[:, None] == extra.groups)).argmax(axis=0)
     steady = np.take_along_axis(support, best[None], axis=0)[0] >= IN_MOST
-    things = []
+    objects = []
     for row, g in enumerate(order):
         chosen = np.flatnonzero((best == row) & steady)
         for part in _connected(local[g][chosen]):
-            thing = extra.thing(chosen[part], names[g], local[g], g)
+            item = extra.item(chosen[part], names[g], local[g], g)
             body = {link: surfaces[link] for link, group in zip(links, groups, strict=True) if group == g}
-            # What is seen in half of the poses only, even if its place is hidden in the others, may as well be passing.
-            often = len(thing.samples) > len(poses) / 2 or len(poses) < 3
-            held = often and (thing.gap <= TOUCHING or _adjoins(thing.placed(poses[0]), body, poses[0]))
-            things.append(replace(thing, kind="payload") if held else thing)
-    things = _with_near_parts(things)
-    # What is steady in no frame is passing, and told as it is in the frame of the first link, the base.
+            # An object seen in only half of the poses may be passing, even if its place is hidden in the others.
+            often = len(item.samples) > len(poses) / 2 or len(poses) < 3
+            held = often and (item.gap <= TOUCHING or _adjoins(item.placed(poses[0]), body, poses[0]))
+            objects.append(replace(item, kind="payload") if held else item)
+    objects = _with_near_parts(objects)
+    # Returns that are steady in no frame are passing, and reported in the frame of the first link, the base.
     chosen = np.flatnonzero(~steady)
     for part in _connected(local[order[0]][chosen]):
         members = chosen[part]
         near = int(extra.groups[members][extra.gaps[members].argmin()])
-        thing = extra.thing(members, names.get(near, names[order[0]]), extra.points, near)
-        things.append(replace(thing, kind="passing"))
-    return things
+        item = extra.item(members, names.get(near, names[order[0]]), extra.points, near)
+        objects.append(replace(item, kind="passing"))
+    return objects
 
 
-def _with_near_parts(things: list[Thing]) -> list[Thing]:
-    """Return the things, those that stand close to a payload of the same link having become payload, too."""
-    for _ in things:
-        held = [cKDTree(thing.points) for thing in things if thing.kind == "payload"]
-        links = [thing.link for thing in things if thing.kind == "payload"]
+def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
+    """Return the objects; those close to a payload of the same link have become payload, too."""
+    for _ in objects:
+        held = [cKDTree(item.points) for item in objects if item.kind == "payload"]
+        links = [item.link for item in objects if item.kind == "payload"]
         near = [
-            thing.kind == "room"
+            item.kind == "room"
             and any(
-                link == thing.link and tree.query(thing.points)[0].min() <= PART
+                link == item.link and tree.query(item.points)[0].min() <= PART
                 for tree, link in zip(held, links, strict=True)
             )
-            for thing in things
+            for item in objects
         ]
         if not any(near):
             break
-        things = [replace(thing, kind="payload") if joins else thing for thing, joins in zip(things, near, strict=True)]
-    return things
+        objects = [replace(item, kind="payload") if joins else item for item, joins in zip(objects, near, strict=True)]
+    return objects
 
 
 def _adjoins(points: np.ndarray, body: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> bool:
     """Return whether points (N, 3), of something above or beside links, come as near as touching to them in plan.
 
-    What holds a thing is often hidden under it: its visible parts may all be far from the links. Links that end well
-    below it do not hold it.
+    The support of an object is often hidden under it: its visible parts may all be far from the links. Links that end
+    well below it do not support it.
     """
     corners = np.concatenate([apply(pose[link], surface.corners) for link, surface in body.items()])
     beside = corners[corners[:, 2] > points[:, 2].min() - HIDDEN_HEIGHT]
@@ -191,11 +191,11 @@ class _Extra:
         back = inverse(np.array(frames))[self.samples]
         return np.einsum("nij,nj->ni", back[:, :3, :3], self.points) + back[:, :3, 3]
 
-    def thing(self, members: np.ndarray, link: str, points: np.ndarray, group: int) -> Thing:
+    def item(self, members: np.ndarray, link: str, points: np.ndarray, group: int) -> UnmodelledObject:
         of_group = self.groups[members] == group
         gaps = np.sort(self.gaps[members][of_group])
         gap = float(gaps[min(2, len(gaps) - 1)]) if len(gaps) else np.inf  # of the third nearest: one may be noise
-        return Thing("room", link, points[members], tuple(np.unique(self.samples[members]).tolist()), gap)
+        return UnmodelledObject("room", link, points[members], tuple(np.unique(self.samples[members]).tolist()), gap)
 
 
 def _support(
@@ -203,7 +203,7 @@ def _support(
 ) -> np.ndarray:
     """Return for each extra return in which share of the poses that could see its place there is something.
 
-    `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen where the
+    `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen if the
     lidar that saw the return has another one in front of it.
     """
     present, possible = np.zeros(len(local)), np.zeros(len(local))
@@ -221,7 +221,7 @@ def _support(
 
 
 def _connected(points: np.ndarray) -> list[np.ndarray]:
-    """Return the indices of each connected part of points (N, 3) that is large enough to be spoken of."""
+    """Return the indices of each connected part of points (N, 3) that is large enough to be reported."""
     if len(points) < MIN_POINTS:
         return []
     pairs = cKDTree(points).query_pairs(LINKED, output_type="ndarray")
@@ -231,28 +231,28 @@ def _connected(points: np.ndarray) -> list[np.ndarray]:
     return [part for part in parts if len(np.unique(voxel_keys(points[part], CELL))) >= MIN_POINTS]
 
 
-SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane stands for a return
+SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane represents a return
 EVEN = 0.007  # m: denser returns become one per cell, so that near surfaces do not outvote far ones
 DEEP = 0.1  # m, of a cell along the ray, much deeper than noise
 NEIGHBOURS, MOST_NEIGHBOURS = 8, 80  # of a return: at least, and at most as many as are used
 MOST_SMOOTHED = 6000
 GRAZING = 0.5  # cosine of incidence below which a return is moved straight to the plane
-MARGIN = 0.8  # of the range noise, by which a thing's hull is grown: returns rarely are of its very corners
+MARGIN = 0.8  # of the range noise, by which an object's hull is grown: returns rarely are of its very corners
 
 
 def payload_surface(
-    thing: Thing, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
+    item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
 ) -> LinkSurface:
-    """Return the convex hull, in its link's frame, around a thing's returns of all poses with their noise taken out."""
+    """Return the convex hull, in its link's frame, around an object's returns of all poses with their noise taken out."""
     clouds, rays = [], []
     for sighting, pose in zip(sightings, poses, strict=True):
-        frame = pose[thing.link]
-        own = sighting.extra & thing.holds(sighting.points, frame)
+        frame = pose[item.link]
+        own = sighting.extra & item.holds(sighting.points, frame)
         clouds.append(apply(inverse(frame), sighting.points[own]))
         rays.append(sighting.directions[own] @ frame[:3, :3])
     cloud = smoothed(np.concatenate(clouds), np.concatenate(rays), range_noise, MOST_SMOOTHED)
     if len(cloud) < MIN_POINTS:
-        cloud = thing.points
+        cloud = item.points
     cloud = _grown(cloud, MARGIN * range_noise)
     return LinkSurface.of(cloud, ConvexHull(cloud).simplices)
 

@@ -1,9 +1,9 @@
-"""One pose's lidar returns held against the model's surfaces: which it explains, what is extra, what is missing.
+"""One pose's lidar returns compared with the model's surfaces: returns on it, extra ones, and links seen through.
 
-Noise is along the ray, so a return is compared with what the model has on its ray. Single returns differ by several
-standard deviations; the median over a small patch of the model tells a difference of two of them from noise.
+Noise is along the ray, so a return is compared with the model's surface on its ray. Single returns differ by several
+standard deviations; the median over a small patch of the model separates a difference of two of them from noise.
 
-Clouds are expressed in the frame in which the left lidar is where its description says. If its extrinsics are off, the
+Clouds are expressed in the frame in which the left lidar has its described pose. If its extrinsics are off, the
 robot's own body is seen moved by as much, and so is everything that is later compared with the body shape. That motion
 is found by point-to-plane registration of the returns in all poses together, with a robust weight. It assumes that most
 returns near the model come from it, and joint values that are right.
@@ -178,7 +178,7 @@ class Triangles:
 
 
 class RobotView:
-    """The model's surfaces in one pose, lidars at `origins` (L, 3); `links` names what link numbers stand for."""
+    """The model's surfaces in one pose, lidars at `origins` (L, 3); `links` are the names by link number."""
 
     def __init__(self, links: Sequence[str], parts: Sequence[Triangles], origins: np.ndarray):
         self.links = list(links)
@@ -200,11 +200,11 @@ class RobotView:
     def ahead(
         self, points: np.ndarray, lidars: np.ndarray | None, model_from_seen: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return how far beyond points (N, 3) the model is along the ray that saw each, and what is there.
+        """Return how far beyond points (N, 3) the model is along the ray that saw each, and its surface there.
 
-        `lidars` (N,) says which lidar saw a point; where it is None the one is taken whose ray meets the model nearest
-        to the point, and rather behind it than in front. `model_from_seen` (4, 4) moves points and lidars before.
-        Gives distances (N,), negative where the model is in front of the point and inf where the ray misses it, unit
+        `lidars` (N,) is the lidar that saw each point; if it is None, the one whose ray meets the model nearest to the
+        point, preferably behind it. `model_from_seen` (4, 4) moves points and lidars before.
+        Returns distances (N,), negative if the model is in front of the point and inf if the ray misses it, unit
         normals (N, 3) against the ray, links (N,) as indices into `links`, and the rays' directions (N, 3).
         """
         origins = self.origins
@@ -270,7 +270,7 @@ class RangeImage:
 
 
 GATES = (0.15, 0.15, 0.12, 0.09, 0.07, 0.06, *[0.04] * 10)
-"""m: how far a return may be from the surface on its ray, step by step; fewer steps where it has come to rest."""
+"""m: how far a return may be from the surface on its ray, step by step; fewer steps if it has come to rest."""
 RESTING = 2e-4  # m and rad, of a step
 FINE_STEPS = 3
 COARSE, FINE = 500, 4000  # points of each pose that are used while it converges, and in the last steps
@@ -279,15 +279,17 @@ MIN_POINTS = 200
 SURFACE_ERROR = 0.002  # m, 1 sigma, of the model's surfaces
 OWN_HEAD = 0.2  # m: nearer returns are of the collar around a lidar, which moves with nothing that is looked for
 TUKEY = 3.0  # residuals beyond this many sigma have no weight
-GRAZING = 0.25  # cosine of incidence below which a return says little, and noise moves it to another surface
+GRAZING = (
+    0.25  # cosine of incidence below which a return carries little information, and noise moves it to another surface
+)
 WEAKEST = 1e-3  # of the strongest direction's information; weaker ones are left as they are
 
 
 @dataclass(frozen=True)
 class BodyRegistration:
-    """`seen_from_model` (4, 4) moves the model, in base_footprint, to where it is seen.
+    """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which it is seen.
 
-    `reach` is the largest distance (m) that it moves a point of the returns by, `standard_error` how sure that is.
+    `reach` is the largest distance (m) that it moves a point of the returns by, `standard_error` its standard deviation.
     """
 
     seen_from_model: np.ndarray
@@ -304,9 +306,9 @@ class BodyRegistration:
 def register_returns(
     clouds: Sequence[np.ndarray], lidars: Sequence[np.ndarray | None], views: Sequence[RobotView], range_noise: float
 ) -> BodyRegistration | None:
-    """Return the motion between model and returns, or None where too few returns are near the model to tell.
+    """Return the motion between model and returns, or None if too few returns are near the model.
 
-    `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) say which lidar saw each point, or are None;
+    `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) are the lidars that saw the points, or None;
     `views` are the model in these poses.
     """
     thinned = []
@@ -344,10 +346,10 @@ def register_returns(
 
 
 def _residuals(cloud, seen_by, view, motion, gate, centre, range_noise) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances (M,) of returns from the planes that their rays meet on the moved model, in units of what is
-    expected of them, and their derivatives (M, 6) by a twist of the model about `centre`.
+    """Return the distances (M,) of returns from the planes that their rays meet on the moved model, in units of their
+    standard deviations, and their derivatives (M, 6) by a twist of the model about `centre`.
 
-    Which surface a return is of is told by its ray, not by what is nearest: noise then pushes none to another face.
+    The surface of a return is the one on its ray, not the nearest one: noise then moves none to another face.
     """
     ahead, normals, _, directions = view.ahead(cloud, seen_by, inverse(motion))
     incidence = -(normals * directions).sum(axis=1)
@@ -355,7 +357,7 @@ def _residuals(cloud, seen_by, view, motion, gate, centre, range_noise) -> tuple
     normals, rays = normals[used] @ motion[:3, :3].T, directions[used] @ motion[:3, :3].T
     # The lever arms are those of the model's points: the returns' own would carry the noise of the residuals.
     arms = cloud[used] + ahead[used, None] * rays - centre
-    # A return's noise is along its ray, so it says the more of a plane the more it grazes it.
+    # A return's noise is along its ray: the more it grazes a plane, the more exactly it determines it.
     sigma = np.hypot(range_noise * incidence[used], SURFACE_ERROR)
     jacobian = np.column_stack([normals, np.cross(arms, normals)])
     return ahead[used] * incidence[used] / sigma, jacobian / sigma[:, None]
@@ -406,7 +408,7 @@ class EvidenceSettings:
 
 @dataclass(frozen=True)
 class Sighting:
-    """What one pose's returns say. All arrays are over its N points.
+    """The returns of one pose, compared with the model. All arrays are over its N points.
 
     `on_model`: returns that the model explains; `extra`: returns in front of the model, or beside it, by more than the
     disagreement asked for; `through`: returns from behind the model's surface. The rest is room. `links` are indices
@@ -434,10 +436,10 @@ def compare(
     footprint_from_link: Mapping[str, np.ndarray],
     settings: EvidenceSettings,
 ) -> Sighting:
-    """Return what the returns (N, 3) of one pose, in the model's base_footprint, say of the model.
+    """Return the comparison of the returns (N, 3) of one pose, in the model's base_footprint, with the model.
 
-    `lidars` (N,) tells which lidar saw each (or None), `above_floor` (N,) which may be extra; the others, the floor's,
-    only show where the model is seen through.
+    `lidars` (N,) is the lidar that saw each (or None), `above_floor` (N,) which may be extra; the others, the floor's,
+    only show which links are seen through.
     """
     range_noise, disagreement, reach = settings.range_noise, settings.disagreement, settings.reach
     ahead, normals, links, directions = view.ahead(points, lidars)
@@ -449,7 +451,7 @@ def compare(
     far = np.maximum(disagreement, FAR_SIGMAS * range_noise)
     in_front = close & ((patch_medians > disagreement) | ((across > far) & (ahead > far)))
     behind = (ahead < -far) | (close & (patch_medians < -disagreement))
-    # A lidar that is not quite where the description has it may start on the wrong side of its own collar.
+    # The ray of a lidar with an extrinsics error may start on the wrong side of its own collar.
     behind &= nearest_range(points, view.origins) + ahead > OWN_HEAD
 
     # Rays that miss the model, or pass well in front of it: how near are they in space?

@@ -44,13 +44,13 @@ PUBLISHED = {
     "MAX_POSITIVE_OBSTACLE_HEIGHT_M": ("zones", "highest"),
     "MAX_NEGATIVE_OBSTACLE_HEIGHT_M": ("zones", "drop"),
 }
-"""The published tool's names, and the section and key that each stands for."""
+"""The published tool's names, and the section and key of each."""
 KEYS = {"plans", "speeds", "fit", "zones", *SWEEP_NUMBERS, *PUBLISHED}
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a body shape is fitted: the shape, the comparison of returns with the model, and what is enclosed."""
+    """How a body shape is fitted: the shape, the comparison of returns with the model, and the evidence to enclose."""
 
     shape: BodyShapeSettings
     returns: EvidenceSettings
@@ -130,7 +130,7 @@ def save_zones(zones: ZoneSettings, source: Path, target: Path) -> Path | None:
 
 
 def _lines_of(names: str) -> re.Pattern[str]:
-    """Return what matches a key of the top level with all that is indented below it."""
+    """Return the pattern of a key of the top level with all that is indented below it."""
     return re.compile(rf"^(?:{names})[ \t]*:.*\n?(?:(?:[ \t]*\n)*[ \t]+\S.*\n?)*", re.MULTILINE)
 
 
@@ -143,7 +143,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _section(data: Mapping[str, Any], section: str, known: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return a section of a settings file by our keys, with what the file holds under published names."""
+    """Return a section of a settings file by our keys, including entries under published names."""
     written = validate.entries(data[section], f"{path}: {section}") if section in data else {}
     found: dict[str, Any] = {}
     of_section = {name: key for name, (owner, key) in PUBLISHED.items() if owner == section}

@@ -1,8 +1,7 @@
 """Fits a shape to the robot's outline at every grid point of arm extension and wrist yaw, so that nothing sticks out.
 
-Assumes that the evidence holds what the robot covers in each pose: its convex hull is enclosed, whatever a solver says.
-Between grid points the parameters are interpolated one by one, linearly over the commanded values, as the published
-readers do. Where the caller can tell the outline at any joint values, the interpolated shape is held against it on a
+Assumes that the evidence holds the area that the robot covers in each pose: its convex hull is always enclosed. Between grid points the parameters are interpolated one by one, linearly over the commanded values, as the published
+readers do. If the caller knows the outline at any joint values, the interpolated shape is compared with it on a
 dense grid, and the grid is refined and the shapes inflated until it encloses the robot there, too.
 """
 
@@ -54,7 +53,7 @@ FEW_STARTS = 1  # of the search for a capsule at a grid point that was added, be
 class BodyShapeSettings:
     """How a body shape is fitted.
 
-    `polygon_vertices` bounds those of a `convex_polygon`. `refine_above` (m): where an interpolated shape would have
+    `polygon_vertices` bounds those of a `convex_polygon`. `refine_above` (m): if an interpolated shape would have
     to be inflated by more than this, grid points are added, up to `max_grid_points`.
     """
 
@@ -107,7 +106,7 @@ def fit_body_shape(
 ) -> BodyShapeFit:  # fmt: skip
     """Return the body shape that encloses the evidence of all samples.
 
-    What the shape does not depend on (lift, pitch and roll; extension and yaw where switched off) is covered by the
+    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are covered by the
     union over the samples, and with `outlines_at` over the values between them, too. `joints` are those of the poses, by
     default the Stretch's. Raises `InputError` naming a grid point that has no evidence, or too little for a shape.
     """
