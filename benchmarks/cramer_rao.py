@@ -87,23 +87,23 @@ def _information(
     unknowns = Unknowns(_models(recording))
     equations = NormalEquations.empty(unknowns.size)
     sides = [_TrueReturns(recording, device) for device in SIDES]
-    rows, weights, faces, places, on_floor, points, normals = [], [], [], [], [], [], []
+    rows, patterns, weights, faces, places, on_floor, points, normals = [], [], [], [], [], [], [], []
     for side, (seen, pose, model) in enumerate(zip(sides, poses, unknowns.models, strict=True)):
         point, normal = apply(pose, seen.points), seen.normals @ pose[:3, :3].T
         returns = model.returns(seen.published, seen.channels, seen.echo)
         scalars, channels = model.sensitivity(returns, seen.cosines, seen.normals, seen.values)
         jacobian = np.hstack([normal, np.cross(point, normal), scalars, channels])
         poses_columns = np.broadcast_to(np.arange(POSES[side].start, POSES[side].stop), (len(point), 6))
-        rows.append(
-            _sparse(jacobian, np.hstack([poses_columns, unknowns.unit_columns(side, seen.channels)]), unknowns.size)
-        )
+        columns = np.hstack([poses_columns, unknowns.unit_columns(side, seen.channels)])
+        rows.append(_sparse(jacobian, columns, unknowns.size))
+        patterns.append(columns[:, -1])
         weights.append(frames * EVERY / seen.variances)
         faces.append(seen.faces if whole else np.column_stack([seen.faces, seen.patches]))
         places.append(seen.world)
         on_floor.append(seen.on_floor)
         points.append(point)
         normals.append(normal)
-    jacobian, weights = sparse.vstack(rows).tocsr(), np.concatenate(weights)
+    jacobian, pattern, weights = sparse.vstack(rows).tocsr(), np.concatenate(patterns), np.concatenate(weights)
     faces, places, points, normals = (np.concatenate(each) for each in (faces, places, points, normals))
     is_floor = np.concatenate(on_floor) if floor is not None else np.zeros(len(points), dtype=bool)
     if floor is not None:
@@ -115,7 +115,7 @@ def _information(
         equations.information += (below.T @ scaled).toarray()
     room = ~is_floor
     group, design = _planes(faces[room], places[room], normals[room])
-    equations.add_eliminating(jacobian[room], np.zeros(room.sum()), weights[room], group, design, WEAK)
+    equations.add_eliminating(jacobian[room], pattern[room], np.zeros(room.sum()), weights[room], group, design, WEAK)
     return equations.information
 
 

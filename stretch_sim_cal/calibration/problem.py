@@ -20,6 +20,7 @@ from scipy.linalg import cho_factor, cho_solve, lapack
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, SCALARS, ErrorModel
 
@@ -150,31 +151,37 @@ class NormalEquations:
         return total
 
     def add_eliminating(
-        self, jacobian: sparse.csr_array, residuals: np.ndarray, weights: np.ndarray,
+        self, jacobian: sparse.csr_array, pattern: np.ndarray, residuals: np.ndarray, weights: np.ndarray,
         group: np.ndarray, design: np.ndarray, weak: float,
     ) -> None:  # fmt: skip
         """Add rows J x + r - D c, the parameters c of each row's group eliminated (Schur complement).
 
-        `jacobian` (K, n) is sparse; `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row
-        belongs, which are held by nothing but the precision `weak`.
+        `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the same
+        columns. `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row belongs, which are held
+        by nothing but the precision `weak`.
         """
         count, own = int(group.max(initial=-1)) + 1, design.shape[1]
-        products = weights[:, None, None] * design[:, :, None] * design[:, None, :]
-        blocks = np.zeros((count, own * own))
-        for entry, column in enumerate(products.reshape(len(design), -1).T):
-            blocks[:, entry] = np.bincount(group, column, minlength=count)
-        inverses = np.linalg.inv(blocks.reshape(count, own, own) + weak * np.eye(own))
-        columns = own * group[:, None] + np.arange(own)
+        first, second = np.triu_indices(own)
+        blocks = np.zeros((count, own, own))
+        blocks[:, first, second] = group_sums(group, count, (weights[:, None] * design[:, first]) * design[:, second])
+        blocks[:, second, first] = blocks[:, first, second]
+        roots = np.linalg.cholesky(np.linalg.inv(blocks + weak * np.eye(own)))
+        row, parameter = np.nonzero(design)
         weighted_design = sparse.csr_array(
-            ((weights[:, None] * design).ravel(), columns.ravel(), np.arange(len(design) + 1) * own),
-            shape=(len(design), own * count),
+            ((weights[:, None] * design)[row, parameter], (own * group[row] + parameter, row)),
+            shape=(own * count, len(design)),
         )
-        on_groups = (weighted_design.T @ jacobian).toarray()
-        solved = sparse.bsr_array((inverses, np.arange(count), np.arange(count + 1))) @ on_groups
-        weighted = jacobian.copy()
-        weighted.data *= np.repeat(weights, np.diff(jacobian.indptr))
-        self.information += (jacobian.T @ weighted).toarray() - on_groups.T @ solved
-        self.gradient += solved.T @ (weighted_design.T @ residuals) - weighted.T @ residuals
+        on_groups, residuals_on_groups = (
+            (roots.transpose(0, 2, 1) @ each.reshape(count, own, -1)).reshape(own * count, -1)
+            for each in ((weighted_design @ jacobian).toarray(), weighted_design @ residuals)
+        )
+        for rows in np.split(np.arange(len(pattern)), np.flatnonzero(np.diff(pattern)) + 1):
+            begin, end = jacobian.indptr[rows[0]], jacobian.indptr[rows[-1] + 1]
+            columns = jacobian.indices[begin : jacobian.indptr[rows[0] + 1]]
+            values = np.sqrt(weights[rows])[:, None] * jacobian.data[begin:end].reshape(len(rows), -1)
+            self.information[np.ix_(columns, columns)] += values.T @ values
+        self.information -= on_groups.T @ on_groups
+        self.gradient += on_groups.T @ residuals_on_groups[:, 0] - jacobian.T @ (weights * residuals)
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,8 @@ class RoomBlock:
         kept = np.flatnonzero(self.patch_weights[members.patch] > 0)
         if not len(kept):
             return
+        cell = members.cell[kept]
+        kept = kept[np.lexsort((self.surface.channel[cell], self.surface.side[cell]))]
         members, variances = members.only(kept), self.variances[kept]
         number = np.cumsum(self.patch_weights > 0) - 1
         group, side = number[members.patch], self.surface.side[members.cell]
@@ -185,12 +187,14 @@ class RoomBlock:
             own = side == lidar
             design[own, 1 + 2 * lidar : 3 + 2 * lidar] = beside[own]
         rows = [_sparse(jacobian, columns, unknowns.size)]
-        residuals, groups, designs, all_weights = [members.heights], [group], [design], [weights]
+        patterns, residuals, groups = [columns[:, -1]], [members.heights], [group]
+        designs, all_weights = [design], [weights]
         if len(self.floor_patches):
             spot = _places(patches, self.spots[self.floor_patches], self.floor_patches)
             floor_columns = np.concatenate([np.arange(18)[FLOOR], np.arange(18)[CURVATURE]])
             over_floor = floor_rows(self.state.floor, spot)
             rows.append(_sparse(-over_floor, np.broadcast_to(floor_columns, over_floor.shape), unknowns.size))
+            patterns.append(np.full(len(spot), -1))
             residuals.append(-(self.state.floor.distance(spot) - self.state.rises(spot)))
             groups.append(number[self.floor_patches])
             on_height = np.zeros((len(spot), 5))
@@ -198,8 +202,7 @@ class RoomBlock:
             designs.append(on_height)
             all_weights.append(self.floor_weights / self.unevenness**2 / self.grids)
         equations.add_eliminating(
-            sparse.vstack(rows).tocsr(), np.concatenate(residuals), np.concatenate(all_weights),
-            np.concatenate(groups), np.concatenate(designs), WEAK,
+            sparse.vstack(rows).tocsr(), *map(np.concatenate, (patterns, residuals, all_weights, groups, designs)), WEAK
         )  # fmt: skip
 
     def _rows(self, unknowns, lidars, members, side, patches, fits) -> tuple[np.ndarray, np.ndarray]:
