@@ -22,7 +22,7 @@ ARRIVED_WITHIN = (0.005, 0.03)
 # Simulated or real time beyond what a move needs at its speed, before the joint counts as stuck.
 PATIENCE = 5.0
 # Wall time in which the driver has to answer at all, and to confirm a stop.
-ANSWER = 10.0
+ANSWER = 30.0
 STOPPING = 3.0
 
 

@@ -27,7 +27,7 @@ FLOOR_WITHIN = 0.04
 STALE_PAIRS = 30
 MOVING_MODES = ("position", "navigation")
 # Wall time that a status topic, which some driver publishes, and a parameter get.
-ANSWER = 3.0
+ANSWER = 10.0
 
 
 @dataclass(frozen=True)

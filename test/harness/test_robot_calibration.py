@@ -51,7 +51,7 @@ def graph(tmp_path_factory):
 
 
 def calibrate(graph, *arguments):
-    return graph.run("ros_calibrate_robot", *arguments, timeout=WHOLE)
+    return graph.call("ros_calibrate_robot", *arguments)
 
 
 def killed_after(graph, stage: str) -> None:
@@ -83,7 +83,7 @@ def test_a_stage_that_fails_leaves_the_robots_files_alone(graph):
 
 
 def test_the_doctor_finds_the_robot_ready_by_its_own_clock(graph):
-    ended = graph.run("stretch_sim_cal", "doctor", "--live", "--use-sim-time", "--sensor", "jt128_sparse")
+    ended = graph.call("stretch_sim_cal", "doctor", "--live", "--use-sim-time", "--sensor", "jt128_sparse")
     assert ended.code == 0, ended.out
     assert "ready    lidars" in ended.out and "missing  lidars" not in ended.out
 
@@ -114,7 +114,7 @@ def test_what_still_holds_is_kept(graph, monkeypatch):
     sparse = functools.partial(verification.verify, tolerances=verification.Tolerances(5e-3, np.radians(0.3)))
     monkeypatch.setattr(robot_calibration, "verify", sparse)
     before = graph.calibration_file.read_bytes()
-    ended = graph.call("ros_calibrate_robot", *QUICK)
+    ended = calibrate(graph, *QUICK)
     assert ended.code == 0, ended.err
     assert ended.out.count("still holds") == 4 and "nothing has changed" in ended.out
     assert graph.calibration_file.read_bytes() == before
@@ -122,7 +122,7 @@ def test_what_still_holds_is_kept(graph, monkeypatch):
 
 def test_a_robot_that_says_nothing_is_named_with_what_to_do(tmp_path):
     with own_domain() as domain:
-        ended = Graph(domain, tmp_path).run("stretch_sim_cal", "doctor", "--live")
+        ended = Graph(domain, tmp_path).call("stretch_sim_cal", "doctor", "--live")
     assert ended.code == 1
     assert "silent   lidars" in ended.out and "dual_hesai.launch.py" in ended.out
     assert "silent   frames" in ended.out and "stretch_driver.launch.py" in ended.out

@@ -97,7 +97,7 @@ def _ranges(origin: np.ndarray, directions: np.ndarray, room: list) -> np.ndarra
 class Drivers:
     """What is published; the defaults are a healthy robot."""
 
-    rate: float = 20.0
+    rate: float = 10.0
     sides: list = field(default_factory=lambda: ["left", "right"])
     topics: dict = field(default_factory=lambda: {"left": "/lidar_points_left", "right": "/lidar_points_right"})
     frame_ids: dict = field(default_factory=lambda: {"left": "lidar_left_link", "right": "lidar_right_link"})

@@ -205,7 +205,7 @@ def test_calibration_homing_and_arrival_are_asked_for(graph):
 
 
 def test_a_silent_lidar_is_named(graph):
-    with faulty(graph, "--fault", "silent_right") as (cell, _):
+    with faulty(graph, "--fault", "silent_right", "--real-time-factor", "1") as (cell, _):
         cell.broadcast()
         ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", "5")
         assert ended.code == 3

@@ -8,6 +8,7 @@ from rosbags.highlevel import AnyReader
 from sensor_msgs.msg import JointState
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.harness.processes import own_domain
@@ -39,6 +40,19 @@ def test_it_is_calibrated_and_verified(bag, tmp_path):
     )
     assert translation < 2e-3 and np.degrees(rotation) < 0.04
     assert main(["verify", str(bag), "--calibration", out, "--num-samples", "20", "--sensor", "jt128_sparse"]) == 0
+
+
+def test_its_one_pose_of_the_arm_gives_no_mounts_or_a_covariance_that_covers_the_error(bag, tmp_path, capsys):
+    out = tmp_path / "cal.yaml"
+    code = main(["calibrate", str(bag), "--mounts", "--out", str(out), "--sensor", "jt128_sparse"])
+    said = capsys.readouterr().err
+    assert code in (0, 1) and "arm poses: 1, with" in said
+    if code == 1:
+        assert "refused:" in said and not out.exists()
+    else:
+        mounts = stored_mounts(CalibrationFile.load(out))
+        distance, _ = error(load_truth(f"{bag}.truth.json").base_link_from_lidar_left, mounts.base_from_lidar["left"])
+        assert distance < 4.0 * np.sqrt(np.trace(mounts.covariance[:3, :3]))
 
 
 def test_joint_states_are_stored_without_the_unused_bytes_that_rmw_leaves(bag):
