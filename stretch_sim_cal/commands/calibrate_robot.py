@@ -117,10 +117,8 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
         say(f"continuing the calibration begun {session.begun}; done: {done} (--discard begins anew)")
-    time = ["--ros-args", "-p", "use_sim_time:=true"] if args.use_sim_time else []
     moving = any(stage in MOVING for stage in wanted if stage not in session.stages)
-    robot = [f"--robot={args.robot}"] if args.robot else []
-    look = live_look([f"--sensor={sensor}", *robot, *time], moving)
+    look = live_look(sensor, args.robot, args.use_sim_time, moving)
     for check in look.checks:
         say(check.line())
     if look.missed:

@@ -80,9 +80,7 @@ def run(args: argparse.Namespace) -> int:
 def _live(args: argparse.Namespace) -> list:
     from stretch_sim_cal.ros.live_checks import live_look
 
-    given = [f"--sensor={args.sensor}"] + ([f"--robot={args.robot}"] if args.robot else [])
-    time = ["--ros-args", "-p", "use_sim_time:=true"] if args.use_sim_time else []
-    return live_look(given + time, moving=True).checks
+    return live_look(args.sensor, args.robot, args.use_sim_time, moving=True).checks
 
 
 def _lidars(args: argparse.Namespace) -> list[str]:

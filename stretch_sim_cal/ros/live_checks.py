@@ -84,11 +84,14 @@ class LiveLook:
         return [check for check in self.checks if check.missed]
 
 
-def live_look(arguments: list[str], moving: bool) -> LiveLook:
-    """Look at the running robot; `arguments` are those of `LIVE`, `moving` says that its arm is going to move.
+def live_look(sensor: str, robot: str | None, use_sim_time: bool, moving: bool) -> LiveLook:
+    """Look at the running robot of that profile (the Stretch's for None), with lidars of that kind; `moving` says that its arm
+    is going to move.
 
     Raises `InputError` if ROS 2 is not there, or an argument is wrong.
     """
+    arguments = [f"--sensor={sensor}"] + ([f"--robot={robot}"] if robot else [])
+    arguments += ["--ros-args", "-p", "use_sim_time:=true"] if use_sim_time else []
     return in_node(LIVE, lambda context: _Looking(context).all(moving), arguments)
 
 
