@@ -24,6 +24,7 @@ from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.mounts import system
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.mounts.system import Coupled, Units
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import (
@@ -43,7 +44,6 @@ from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, from_xyz_
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.unit import (
     CENTRE,

@@ -28,13 +28,13 @@ from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, as_right_to_left, spread
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup

@@ -1,15 +1,18 @@
 """Results in words and in plain numbers, for terminals and machines: the nodes and the commands say the same."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.mounts.poses import Chosen
+from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.results import AlignmentResult, Direction, FloorResult
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, error, to_xyz_rpy
+from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 
 def alignment_numbers(result: AlignmentResult, first_guess: np.ndarray, base_from_left: np.ndarray) -> dict:
@@ -99,6 +102,68 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
             f"  supported by {result.support.area:.1f} m2 of floor, widest gap around the robot"
             f" {numbers['support_gap_deg']:.0f} deg"
         )
+    return lines
+
+
+def mount_numbers(result: MountsResult, nominal: Mapping[str, np.ndarray]) -> dict:
+    """Return the result as plain numbers: mm and deg."""
+    numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
+    for side in SIDES:
+        pose = result.base_from_lidar[side]
+        xyz, rpy = to_xyz_rpy(pose)
+        position, angle = result.spread_of(side)
+        distance, turned = error(nominal[side], pose)
+        numbers[side] = {
+            "base_link_from_lidar": pose, "xyz": xyz, "rpy_deg": np.degrees(rpy),
+            "from_description_mm": 1e3 * distance, "from_description_deg": np.degrees(turned),
+            "standard_deviation_mm": 1e3 * position, "standard_deviation_deg": np.degrees(angle),
+        }  # fmt: skip
+    numbers["joint_offsets"] = {
+        offset.joint: {
+            "value": offset.value,
+            "standard_deviation": offset.standard_deviation,
+            "separable": offset.separable,
+        }
+        for offset in result.joint_offsets
+    }
+    numbers["diagnostics"] = result.diagnostics
+    return numbers
+
+
+def _gain(result: MountsResult, proposal: Chosen) -> str:
+    """Return what a further pose would bring, in words; nothing if the pose's gain is not known."""
+    if not proposal.before:
+        return ""
+    share, (position, angle) = proposal.spread / proposal.before, max(result.spread_of(side) for side in SIDES)
+    return (
+        f" (the less sure lidar's standard deviation {1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be "
+        f"{100 * (1 - share):.0f} % smaller)"
+    )
+
+
+def mount_lines(
+    result: MountsResult, numbers: dict, proposal: Chosen | None, profile: RobotProfile | None = None
+) -> list[str]:
+    """Return the result as lines for the terminal."""
+    lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
+    for side in SIDES:
+        own = numbers[side]
+        lines.append(
+            f"  {side:<5} xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg, standard deviation "
+            f"{own['standard_deviation_mm']:.2f} mm {own['standard_deviation_deg']:.3f} deg; "
+            f"{own['from_description_mm']:.1f} mm and {own['from_description_deg']:.2f} deg from the description"
+        )
+        weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
+        lines.append(f"        least sure: {weakest.name}")
+    linear = {joint.command for joint in (profile or stretch_profile()).joints if joint.linear}
+    for offset in result.joint_offsets:
+        value, spread = offset.value, offset.standard_deviation
+        scale, unit = (1e3, "mm") if offset.joint in linear else (float(np.degrees(1.0)), "deg")
+        lines.append(
+            f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit})"
+        )
+    if proposal is not None:
+        lines.append(f"  a further pose that would help most: {proposal.name}{_gain(result, proposal)}")
     return lines
 
 

@@ -240,7 +240,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _align(source: _Source, file: CalibrationFile, further: list):
     """Return the alignment from a recording and from `further` ones, each of another standing place."""
-    from stretch_sim_cal.ros.left_mount import LeftMountCheck
+    from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
 
     limit = source.args.num_samples or DEFAULT_SAMPLES["alignment"]
     settings = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=source.sensor)
@@ -340,7 +340,9 @@ def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
 
 def calibrate_mounts(args: argparse.Namespace) -> int:
     """Find the mounts, write them if the data supports them, and return 0, or 1 if they were refused."""
-    from stretch_sim_cal.ros.mounts_solve import mount_lines, mount_numbers, mount_settings, proposed, solve_mounts
+    from stretch_sim_cal.calibration.mounts.robot import mount_settings, proposed, solve_dataset
+    from stretch_sim_cal.calibration.summaries import mount_lines, mount_numbers
+    from stretch_sim_cal.recording.dataset import read_dataset
 
     only_with(args, dict.fromkeys(OTHER_OPTIONS), "a recording, not with --mounts,")
     path = args.recording[0]
@@ -360,7 +362,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     if in_recording:
         result, robot = _from_recording(path, args, file, settings, model, profile)
     else:
-        result, robot = solve_mounts(path, file, settings, model, profile)
+        result, robot = solve_dataset(read_dataset(path), file, settings, model, profile)
     numbers = mount_numbers(result, robot.nominal)
     tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings), profile))
     if result.accepted:
@@ -385,7 +387,7 @@ def _from_recording(
 ):
     """Return the mounts from the poses in a recording, and the robot."""
     from stretch_sim_cal.calibration.mounts.rays import REACH
-    from stretch_sim_cal.ros.mounts_solve import MountedRobot, solve_samples
+    from stretch_sim_cal.calibration.mounts.robot import MountedRobot, solve_samples
 
     with Recording(path) as recording:
         source = model or recorded_description(recording)

@@ -81,7 +81,7 @@ def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[Join
     """Return the description's joints with their calibrated origins."""
     model, profile = load_description(args.model, args.robot), profile_called(args.robot)
     if stored_mounts(calibration) is not None:
-        from stretch_sim_cal.ros.mounts_solve import mount_joints
+        from stretch_sim_cal.calibration.mounts.robot import mount_joints
 
         return mount_joints(calibration, model, profile)
     left, right = lidar_origins(model, profile) if calibration.right_to_left is not None else (None, None)

@@ -61,7 +61,7 @@ def _recorded(args: argparse.Namespace):
 
 
 def _live(args: argparse.Namespace):
-    from stretch_sim_cal.ros.capture_node import live_clouds
+    from stretch_sim_cal.ros.cloud_pairs import live_clouds
 
     return live_clouds(
         args.num_samples, args.left_topic, args.right_topic, args.left_frame, args.right_frame, args.base_frame,

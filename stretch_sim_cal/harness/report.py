@@ -242,9 +242,9 @@ def mounts_page(folder: Path, result: MountsResult) -> Path:
 
 def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotProfile) -> bytes:
     """Draw the returns of the arm poses in a folder with both lidars as described, and as a calibration has them."""
+    from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.robot.description import load_model
-    from stretch_sim_cal.ros.mounts_solve import MountedRobot, residuals_at
 
     mounts = stored_mounts(file)
     if mounts is None:

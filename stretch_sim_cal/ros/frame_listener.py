@@ -57,6 +57,14 @@ class FrameListener:
             except InputError as also:
                 raise InputError(f"{error}; {also}") from also
 
+    def footprint_from(self, base: str, footprint: str) -> np.ndarray:
+        """Return `footprint_from_base` as described; that of the base itself, with a warning, if it begins there."""
+        try:
+            return self.lookup(footprint, base)
+        except InputError as error:
+            self._complain(f"{error}; the floor is looked for around {base}'s own origin")
+            return np.eye(4)
+
     def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
         """Return `target_from_source` of each (target, source), waiting until all are known.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.spatial import cKDTree
 
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.collection.clearance import ROBOT_WITHIN, Sweep
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES, apply
@@ -18,7 +19,6 @@ from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import check_driver
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.mounts_solve import MountedRobot
 from stretch_sim_cal.ros.node_commands import BROADCAST, CLOUD_OPTIONS, SENSOR_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, Option, in_node
 from stretch_sim_cal.ros.watchdog import Watchdog

@@ -12,6 +12,7 @@ import numpy as np
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.rays import posed
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.calibration.watch import CHANGED, Look, Panorama, State, Watch, moved_lidar, own_twist, vectors_of
 from stretch_sim_cal.calibration.watch_history import History, NoticedChange, default_history
@@ -23,7 +24,6 @@ from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.mounts_solve import MountedRobot
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import sensor_called
@@ -134,10 +134,7 @@ class Watcher:
             *((options.base_link_frame, frame) for frame in (options.left_lidar_frame, options.right_lidar_frame)),
             watchdog=self._watchdog,
         )  # fmt: skip
-        try:
-            footprint = self._frames.lookup(options.footprint_frame, options.base_link_frame)
-        except InputError:  # older descriptions begin at base_link
-            footprint = np.eye(4)
+        footprint = self._frames.footprint_from(options.base_link_frame, options.footprint_frame)
         found = found_anew(self._calibration, [(p.left, p.right) for p in pairs], left, footprint, self._sensor)
         vectors, refused = vectors_of(found), list(found.open_questions)
         arm = ""

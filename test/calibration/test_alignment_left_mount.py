@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.rosbag import RecordingWriter
-from stretch_sim_cal.ros.left_mount import LeftMountCheck
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 

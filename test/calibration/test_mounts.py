@@ -8,10 +8,12 @@ import pytest
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts import robot as mounted_robot
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_mounts
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
 from stretch_sim_cal.calibration.mounts.result import as_right_to_left
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_joints
 from stretch_sim_cal.calibration.mounts.system import Units
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
@@ -19,8 +21,6 @@ from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.ros import mounts_solve
-from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_joints
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_from_mapping
@@ -50,7 +50,7 @@ SETUP = SimulationSetup(
 
 def mount_settings(**settings):
     """Return the settings for the ideal sensor that these tests simulate."""
-    return mounts_solve.mount_settings(sensor=load_sensor("jt128_sparse"), **settings)
+    return mounted_robot.mount_settings(sensor=load_sensor("jt128_sparse"), **settings)
 
 
 @pytest.fixture(scope="module")

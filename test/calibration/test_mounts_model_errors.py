@@ -7,10 +7,10 @@ import pytest
 
 from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
 from stretch_sim_cal.calibration.mounts.poses import pose_information, prior_information
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 
 SETTINGS = mount_settings()
 POSES = [(1.0, 0.45, 1.7), (0.2, 0.0, -1.1), (1.0, 0.0, -1.1), (0.2, 0.45, 1.7)]

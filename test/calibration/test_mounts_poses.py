@@ -10,10 +10,10 @@ from stretch_sim_cal.calibration.mounts.poses import (
     prior_information,
     worst_spread,
 )
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 
 NAMES = {"near": (1.0, 0.45, 1.7), "low": (0.2, 0.0, -1.1), "low again": (0.2, 0.0, -1.1)}
 SETTINGS = mount_settings()

@@ -1,26 +1,28 @@
-"""From a dataset of arm poses to the lidars' mounts: what the calibration needs of the robot's description. Free of ROS."""
+"""The robot's description as the calibration of its lidars' mounts needs it, the mounts from a dataset of arm poses, and
+their quick check in an alignment run."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import mounted_joints
+from stretch_sim_cal.calibration.findings import left_off
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, mounted_joints
 from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.observations import known_alignment
-from stretch_sim_cal.calibration.summaries import listed
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log, to_xyz_rpy
-from stretch_sim_cal.recording.dataset import Dataset, read_dataset
+from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -29,6 +31,7 @@ from stretch_sim_cal.sensor.sensor import Sensor
 
 DERIVATIVE_STEP = 1e-4
 MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
+PAIRS = 3  # of clouds, of the check in an alignment run: more returns than the model is exact
 
 
 def mount_settings(
@@ -145,8 +148,8 @@ class MountedRobot:
         return {link: base_from_root @ frames[link] for link in wanted}
 
 
-def samples_of(dataset: Dataset, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
-    """Return a dataset's samples. Raises `InputError` where one lacks raw clouds or joint values."""
+def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
+    """Return the samples of a `recording.dataset.Dataset`. Raises `InputError` if one lacks raw clouds or joint values."""
     samples = []
     for sample in dataset.samples:
         if sample.left is None or sample.right is None or not sample.joints:
@@ -154,28 +157,22 @@ def samples_of(dataset: Dataset, robot: MountedRobot, offsets: Sequence[str]) ->
                 f"{sample.name}: holds no raw clouds of both lidars with joint values; collect it with "
                 "ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
             )
-        clouds = (
-            np.asarray(cloud[np.isfinite(cloud).all(axis=1)][:, : 5 if cloud.shape[1] >= 5 else 3], dtype=float)
-            for cloud in (sample.left, sample.right)
-        )
+        clouds = (_finite(cloud)[:, : 5 if cloud.shape[1] >= 5 else 3] for cloud in (sample.left, sample.right))
         samples.append(robot.sample(sample.name, sample.joints, *clouds, offsets))
     return samples
 
 
-def solve_mounts(
-    directory: Path,
-    calibration: CalibrationFile,
-    settings: MountSettings,
-    model_file: str | None = None,
+def solve_dataset(
+    dataset: Any, calibration: CalibrationFile, settings: MountSettings, model_file: str | None = None,
     profile: RobotProfile | None = None,
-) -> tuple[MountsResult, MountedRobot]:
-    """Return the mounts from a folder of samples, with the alignment in a calibration file if it has one."""
-    dataset = read_dataset(directory)
+) -> tuple[MountsResult, MountedRobot]:  # fmt: skip
+    """Return the mounts from a `recording.dataset.Dataset`, with the alignment in a calibration file if it has one."""
     source = model_file or dataset.description_file
     if source is None:
-        raise InputError(f"{directory}: holds no description.urdf; name the robot's description with --model")
+        raise InputError(f"{dataset.directory}: holds no description.urdf; name the robot's description with --model")
     robot = MountedRobot(load_model(source), profile)
-    return solve_samples(robot, samples_of(dataset, robot, settings.joint_offsets), calibration, settings), robot
+    samples = samples_of(dataset, robot, settings.joint_offsets)
+    return solve_samples(robot, samples, calibration, settings), robot
 
 
 def solve_samples(
@@ -185,7 +182,7 @@ def solve_samples(
     return calibrate_mounts(robot.surfaces, samples, robot.nominal, known_alignment(calibration), settings)
 
 
-def residuals_at(dataset: Dataset, robot: MountedRobot, poses: Mapping[str, np.ndarray]) -> Residuals:
+def residuals_at(dataset: Any, robot: MountedRobot, poses: Mapping[str, np.ndarray]) -> Residuals:
     """Return how the returns of a dataset lie about the model with the lidars at poses (4, 4) by side."""
     models = posed(samples_of(dataset, robot, ()), robot.surfaces, {})
     return residuals_of(models, poses, SEEN * MountSettings().range_noise)
@@ -220,63 +217,52 @@ def _origin(joint: Joint) -> JointOrigin:
     return JointOrigin(joint.name, joint.parent, joint.child, joint.parent_from_joint)
 
 
-def mount_numbers(result: MountsResult, nominal: Mapping[str, np.ndarray]) -> dict:
-    """Return the result as plain numbers: mm and deg."""
-    numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
-    for side in SIDES:
-        pose = result.base_from_lidar[side]
-        xyz, rpy = to_xyz_rpy(pose)
-        position, angle = result.spread_of(side)
-        distance, turned = error(nominal[side], pose)
-        numbers[side] = {
-            "base_link_from_lidar": pose, "xyz": xyz, "rpy_deg": np.degrees(rpy),
-            "from_description_mm": 1e3 * distance, "from_description_deg": np.degrees(turned),
-            "standard_deviation_mm": 1e3 * position, "standard_deviation_deg": np.degrees(angle),
-        }  # fmt: skip
-    numbers["joint_offsets"] = {
-        offset.joint: {
-            "value": offset.value,
-            "standard_deviation": offset.standard_deviation,
-            "separable": offset.separable,
-        }
-        for offset in result.joint_offsets
-    }
-    numbers["diagnostics"] = result.diagnostics
-    return numbers
+class LeftMountCheck:
+    """Keeps the first pairs of an alignment run, and tells at its end what they say about the left mount.
+
+    The alignment says nothing of where both lidars are in base_link: an error of the left mount moves floor and body with it.
+    What a few of its pairs show of the robot itself does, good to about 0.4 deg from one arm pose. Without joints or
+    description the alignment is as good; a sentence says that nothing was checked.
+    """
+
+    def __init__(self, sensor: Sensor | None = None, profile: RobotProfile | None = None) -> None:
+        self._sensor = sensor
+        self._profile = profile or stretch_profile()
+        self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Take a pair of clouds (N, 3 or 5), each in its own lidar's frame."""
+        if len(self._pairs) < PAIRS:
+            self._pairs.append((left, right))
+
+    def with_warning(
+        self, result: AlignmentResult, description: str | None, joints: Mapping[str, float], file: CalibrationFile
+    ) -> tuple[AlignmentResult, str]:
+        """Return `result`, with a warning where the left mount is off, and why that could not be checked, or "".
+
+        `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states.
+        A `file` that holds the mounts knows better.
+        """
+        if not result.accepted or not self._pairs or MOUNTS in file.data:
+            return result, ""
+        known = self._profile.named_positions(joints)
+        missing = [joint for joint in self._profile.check_joints if joint not in known]
+        if description is None or missing:
+            lacking = "no /robot_description" if description is None else f"no {missing[0]} on /joint_states"
+            return result, f"the left mount was not checked against the robot's own returns: {lacking}"
+        try:
+            robot = MountedRobot(parse_urdf(description, "/robot_description"), self._profile)
+            settings = mount_settings(sensor=self._sensor, profile=self._profile)
+            clouds = (_finite(np.concatenate([pair[side] for pair in self._pairs])) for side in (0, 1))
+            positions = self._profile.joint_positions(robot.model, joints)
+            sample = robot.sample("alignment", positions, *clouds, settings.joint_offsets)
+            found = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
+        except InputError as problem:
+            return result, f"the left mount was not checked against the robot's own returns: {problem}"
+        if found.refusals:
+            return result, "the robot's own returns do not tell where the left lidar is"
+        return replace(result, warnings=result.warnings + left_off(found, robot.nominal["left"])), ""
 
 
-def _gain(result: MountsResult, proposal: Chosen) -> str:
-    """Return what a further pose would bring, in words; nothing if the pose's gain is not known."""
-    if not proposal.before:
-        return ""
-    share, (position, angle) = proposal.spread / proposal.before, max(result.spread_of(side) for side in SIDES)
-    return (
-        f" (the less sure lidar's standard deviation {1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be "
-        f"{100 * (1 - share):.0f} % smaller)"
-    )
-
-
-def mount_lines(
-    result: MountsResult, numbers: dict, proposal: Chosen | None, profile: RobotProfile | None = None
-) -> list[str]:
-    """Return the result as lines for the terminal."""
-    lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
-    for side in SIDES:
-        own = numbers[side]
-        lines.append(
-            f"  {side:<5} xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg, standard deviation "
-            f"{own['standard_deviation_mm']:.2f} mm {own['standard_deviation_deg']:.3f} deg; "
-            f"{own['from_description_mm']:.1f} mm and {own['from_description_deg']:.2f} deg from the description"
-        )
-        weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
-        lines.append(f"        least sure: {weakest.name}")
-    linear = {joint.command for joint in (profile or stretch_profile()).joints if joint.linear}
-    for offset in result.joint_offsets:
-        value, spread = offset.value, offset.standard_deviation
-        scale, unit = (1e3, "mm") if offset.joint in linear else (float(np.degrees(1.0)), "deg")
-        lines.append(
-            f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit})"
-        )
-    if proposal is not None:
-        lines.append(f"  a further pose that would help most: {proposal.name}{_gain(result, proposal)}")
-    return lines
+def _finite(cloud: np.ndarray) -> np.ndarray:
+    return np.asarray(cloud[np.isfinite(cloud).all(axis=1)], dtype=float)

@@ -1,0 +1,303 @@
+"""The three nodes that calibrate the lidars: `ros_align_dual_lidar`, `ros_find_floor_calibration` and
+`ros_calibrate_lidar_mounts [DIR]`. Each collects, solves, and ends with the result in words or JSON and the files written, or
+with every reason why not.
+
+Beside the calibration file, calibrated joints are recorded in the robot's own stretch_calibration_values.yaml, from which
+its description is made.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration import backups, values_file
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
+from stretch_sim_cal.calibration.clouds import given_clouds
+from stretch_sim_cal.calibration.methods import (
+    DEFAULT_ALIGNMENT_METHOD,
+    DEFAULT_FLOOR_METHOD,
+    alignment_method,
+    floor_method,
+    floor_method_names,
+)
+from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor, with_mounts
+from stretch_sim_cal.calibration.mounts.robot import (
+    LeftMountCheck,
+    mount_joints,
+    mount_settings,
+    proposed,
+    solve_dataset,
+)
+from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.summaries import (
+    alignment_lines,
+    alignment_numbers,
+    floor_lines,
+    floor_numbers,
+    mount_lines,
+    mount_numbers,
+    plain,
+)
+from stretch_sim_cal.command import one_line, refuse
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+from stretch_sim_cal.ros.collect_node import collect
+from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.node_commands import MODES, PUBLISHED_FIT
+from stretch_sim_cal.ros.node_main import NodeContext, either
+from stretch_sim_cal.ros.subscription import JointListener
+from stretch_sim_cal.sensor.sensor import sensor_called
+
+BROADCAST_TAKES = 4.0  # s of wall time for the broadcaster to see that its file has changed
+
+
+class _Files:
+    """The files that a calibration node updates: the calibration file at `path`, and the robot's `values`, None if there are
+    none. Raises `InputError` if the latter cannot be updated."""
+
+    def __init__(self, context: NodeContext):
+        self._context, self._options = context, context.options
+        self.path = Path(self._options.calibration_file or default_path())
+        self.values = self._values_path()
+
+    @property
+    def file(self) -> CalibrationFile:
+        """What the calibration file holds now."""
+        return CalibrationFile.load_or_empty(self.path)
+
+    def _values_path(self) -> Path | None:
+        options, profile = self._options, profile_called(self._options.robot)
+        if not profile.values_file:
+            if options.values_file:
+                raise InputError(
+                    f"parameter values_file: {profile.name} has no such file ({profile.source}: values_file)"
+                )
+            return None
+        if options.values_file:
+            path = Path(options.values_file).expanduser()
+        elif options.calibration_file:
+            return None  # a calibration that is kept elsewhere is not to change the robot's description
+        elif default_robot_id() == "unknown":
+            self._context.log.warning(
+                "HELLO_FLEET_ID is not set: the calibrated joints are not recorded in the robot's values file"
+            )
+            return None
+        else:
+            path = values_file.default_values_path()
+        values_file.values_text(path, [], "", "")
+        return path
+
+    def roll_back(self) -> int:
+        """Bring back both files as they were before their last write. Raises `InputError` if there is no backup."""
+        for file in filter(None, (self.path, self.values if self.values and self.values.exists() else None)):
+            backup = backups.rollback(file)
+            self._context.log.info(
+                f"{file}: as it was before the last write (from {backup.name}); undone: {file.name}.rolled_back"
+            )
+        return 0
+
+    def finish(
+        self, result, what: str, lines: Sequence[str], numbers: dict[str, Any],
+        updated: Callable[[CalibrationFile], CalibrationFile],
+    ) -> int:  # fmt: skip
+        """Print `result` (as `lines`, or `numbers` as JSON), write it if it is accepted, return the exit code.
+
+        `updated` returns the calibration file's new content from what it holds only now, so that nothing is lost which
+        another calibration wrote in the meantime. A refusal prints each reason in a line of its own and writes nothing.
+        """
+        for warning in result.warnings:
+            self._context.log.warning(one_line(warning))
+        as_json = self._context.arguments.json
+        if not as_json:
+            print("\n".join(lines), flush=True)
+        if not result.accepted:
+            for reason in result.refusals:
+                refuse(reason)
+        else:
+            backup = updated(self.file).save(self.path)
+            if not as_json:
+                kept = f" (what it held before is in {backup.name})" if backup else ""
+                print(f"accepted: {what} written to {self.path}{kept}", flush=True)
+        if as_json:
+            outcome = {
+                what: numbers, "accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals,
+                "file": str(self.path) if result.accepted else None,
+            }  # fmt: skip
+            print(json.dumps(plain(outcome)), flush=True)
+        return 0 if result.accepted else Refused.exit_code
+
+    def lidar_joints(self, frames: FrameListener) -> list[values_file.JointOrigin]:
+        """Return where both lidars are on the head: the left one by the file's mounts, else as described, and the right one
+        as the file's alignment puts it; none, with a warning, if TF does not have the head."""
+        options, file = self._options, CalibrationFile.load(self.path)
+        try:
+            base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
+            head = profile_called(options.robot).housing_link
+            head_from_base = frames.lookup(head, options.base_link_frame)
+        except InputError as error:
+            self._context.log.warning(f"{error}; the lidars' joints are not recorded")
+            return []
+        return values_file.lidar_joints(head_from_base @ base_from_left, file.right_to_left, head)
+
+    def record(self, joints: Sequence[values_file.JointOrigin], result) -> None:
+        """Record the joints of an accepted result in the robot's values file, with what they rest on."""
+        extra = {"fit_method": result.method, "rmse": float(result.rmse), "num_frames": result.num_frames}
+        values_file.record_joints(self.values, joints, default_robot_id(), extra=extra)
+        self._context.log.info(f"joints {', '.join(joint.name for joint in joints)} recorded in {self.values}")
+
+
+def align(context: NodeContext) -> int:
+    """Collect pairs of clouds, align them, and write the result if the data supports it."""
+    options, files = context.options, _Files(context)
+    CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
+    method_class = alignment_method(either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD)
+    if options.rollback:
+        return files.roll_back()
+    sensor = sensor_called(options.sensor)
+    watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
+    clouds = CloudPairs(context, options, watchdog)
+    first_guess, base_from_left = frames.wait_for(
+        (options.left_lidar_frame, options.right_lidar_frame),
+        (options.base_link_frame, options.left_lidar_frame),
+        watchdog=watchdog,
+    )
+    given = {
+        "downsampling_resolution": options.downsampling_resolution_m,
+        "max_iterations": options.max_iterations,
+        "max_correspondence_distance": options.max_correspondence_distance,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    method = method_class(first_guess, AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given))
+    joints, check = JointListener(context).positions, LeftMountCheck(sensor, profile_called(options.robot))
+    for pair in clouds.take(options.num_samples, "aligning"):
+        method.add(*given_clouds(method, pair.left, pair.right))
+        check.add(pair.left, pair.right)
+    context.log.info(clouds.summary())
+    result, unchecked = check.with_warning(method.solve(), frames.description, joints, files.file)
+    if unchecked:
+        context.log.info(unchecked)
+    numbers = alignment_numbers(result, first_guess, base_from_left)
+    code = files.finish(
+        result, "alignment", alignment_lines(result, numbers), numbers,
+        lambda file: file.with_alignment(result, default_robot_id()),
+    )  # fmt: skip
+    if result.accepted and result.observations is not None:
+        result.observations.save(path_beside(files.path))
+    if result.accepted and files.values and (joints := files.lidar_joints(frames)):
+        files.record(joints, result)
+    return code
+
+
+def find_floor(context: NodeContext) -> int:
+    """Collect pairs of clouds, find the floor in them, and write the result if the data supports it."""
+    options, files = context.options, _Files(context)
+    method_class = _floor_method(context)
+    if options.rollback:
+        return files.roll_back()
+    file, sensor = files.file, sensor_called(options.sensor)
+    if file.right_to_left is None:
+        raise InputError(f"{files.path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
+    watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
+    clouds = CloudPairs(context, options, watchdog)
+    (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+    base_from_left = left_pose(file, described_left)
+    if stored_mounts(file) is not None:
+        distance, angle = error(described_left, base_from_left)
+        context.log.info(
+            f"the left lidar is taken to be where {files.path} has its mount, {1e3 * distance:.1f} mm and "
+            f"{np.degrees(angle):.2f} deg from where TF has it"
+        )
+    nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
+    observations = known_alignment(file)
+    settings = FloorSettings(sensor=sensor, observations=observations)
+    method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
+    for pair in clouds.take(options.num_samples, "looking at the floor"):
+        method.add(*given_clouds(method, pair.left, pair.right))
+    context.log.info(clouds.summary())
+    result = method.solve()
+    numbers = floor_numbers(result, nominal_footprint_from_base)
+    code = files.finish(
+        result, "floor", floor_lines(result, numbers), numbers,
+        lambda file: with_floor(file, result, default_robot_id(), described_left),
+    )  # fmt: skip
+    if result.accepted and observations is not None and observations.knows_units:
+        replace(observations, floor=result.by_units).save(path_beside(files.path))
+    if result.accepted and files.values:
+        # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
+        lidars = [] if stored_mounts(file) is None else files.lidar_joints(frames)
+        files.record([*lidars, values_file.base_joint(result.footprint_from_base)], result)
+    return code
+
+
+def _floor_method(context: NodeContext):
+    options = context.options
+    if options.mode != MODES[0]:
+        context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
+    if options.fit_method == PUBLISHED_FIT and PUBLISHED_FIT not in floor_method_names():
+        context.log.warning(
+            f"fit_method '{PUBLISHED_FIT}' is not offered; {options.method or DEFAULT_FLOOR_METHOD} is used"
+        )
+        return floor_method(options.method or DEFAULT_FLOOR_METHOD)
+    return floor_method(either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD)
+
+
+def calibrate_mounts(context: NodeContext) -> int:
+    """Collect the poses that are not in the folder yet, solve, and write what the data supports."""
+    options, arguments, files = context.options, context.arguments, _Files(context)
+    if options.rollback:
+        return files.roll_back()
+    profile = profile_called(options.robot)
+    settings = mount_settings(
+        link_mm=options.link_mm, link_deg=options.link_deg, with_joint_offsets=options.with_joint_offsets,
+        sensor=sensor_called(options.sensor), profile=profile,
+    )  # fmt: skip
+    directory = arguments.directory or Path(f"lidar_mounts_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
+    collecting = argparse.Namespace(**vars(arguments) | {"directory": directory, "json": False})
+    with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
+        code = collect(replace(context, arguments=collecting), only_raw=True)
+    if code != 0 or arguments.dry_run:
+        return code
+    file = files.file
+    observations = load_beside(files.path, file.right_to_left)
+    result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
+    numbers = mount_numbers(result, robot.nominal)
+    code = files.finish(
+        result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings), profile), numbers,
+        lambda file: with_mounts(file, result, default_robot_id(), robot.nominal["left"], observations=observations),
+    )  # fmt: skip
+    if result.accepted and observations is not None and observations.same_parameters(result.units):
+        observations.knowing(result.units).save(path_beside(files.path))
+    if result.accepted and files.values:
+        files.record(mount_joints(CalibrationFile.load(files.path), robot.model, profile), result)
+    if result.accepted:
+        _wait_for_broadcast(context, result.base_from_lidar["left"])
+    return code
+
+
+def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
+    """Wait until TF has the mount: what is collected next is to be seen from there. Warns if it does not come."""
+    options, frames = context.options, FrameListener(context)
+
+    def taken_over() -> bool:
+        known = frames.tree.known(options.left_calibrated_frame) and frames.tree.known(options.base_link_frame)
+        return known and np.allclose(
+            frames.tree.lookup(options.base_link_frame, options.left_calibrated_frame), base_from_left, atol=1e-6
+        )
+
+    if not context.spin_until(taken_over, timeout=BROADCAST_TAKES):
+        context.log.warning(
+            f"TF does not have the mount as '{options.left_calibrated_frame}'; start ros_broadcast_calibration (again) on "
+            "the file that was written before anything else is collected"
+        )
