@@ -64,6 +64,46 @@ def text(value: Any, where: str) -> str:
     return value
 
 
+class Section:
+    """A mapping of known keys; messages begin with its place, `where`, and the key. `in` is false for a key that is null."""
+
+    def __init__(self, value: Any, known: set[str], where: str):
+        self.data, self.where = mapping(value, known, where), where
+
+    def __contains__(self, key: str) -> bool:
+        return self.data.get(key) is not None
+
+    def at(self, key: str) -> str:
+        """Return the place of a key."""
+        return f"{self.where}: {key}"
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key as it is written."""
+        return self.data.get(key, default)
+
+    def text(self, key: str, default: Any = None) -> str:
+        """Return a text, as all of these checked like the function of that name; without `default` it has to be there."""
+        return text(self.get(key, default), self.at(key))
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return true or false."""
+        return flag(self.get(key, default), self.at(key))
+
+    def integer(self, key: str, low: int, high: int, default: Any = None) -> int:
+        """Return a whole number."""
+        return integer(self.get(key, default), self.at(key), low, high)
+
+    def number(self, key: str, low: float = -math.inf, high: float = math.inf, default: Any = None) -> float:
+        """Return a number."""
+        return number(self.get(key, default), self.at(key), low, high)
+
+    def numbers(
+        self, key: str, count: int, low: float = -math.inf, high: float = math.inf, default: Any = None
+    ) -> tuple[float, ...]:
+        """Return a list of `count` numbers."""
+        return numbers(self.get(key, default), count, self.at(key), low, high)
+
+
 def _said(value: Any) -> str:
     """Return how a value is shown in a message: short, whatever was written."""
     shown = repr(value)

@@ -20,6 +20,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import package_folder
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
+from stretch_sim_cal.validate import Section
 
 FOLDER = "config/robots"
 STRETCH = "stretch4"
@@ -367,53 +368,60 @@ def profile_called(name: str | Path | None) -> RobotProfile:
 
 def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
     """Return the profile that a mapping writes down; `path` names it in errors, and relative paths start at its folder."""
-    where = f"{path}"
-    data = validate.mapping(data, KEYS, where)
+    profile = Section(data, KEYS, str(path))
     for key in ("description", "lidars", "base_frame"):
-        if key not in data:
-            raise InputError(f"{where}: {key}: is missing")
-    joints = _joints(data.get("joints"), where)
+        if key not in profile.data:
+            raise InputError(f"{profile.at(key)}: is missing")
+    joints = _joints(profile.get("joints"), profile.at("joints"))
     by_name = {joint.name: joint for joint in joints}
     planned = [joint.name for joint in joints if joint.planned]
-    convention = data.get("convention", NO_CONVENTION)
+    convention = profile.get("convention", NO_CONVENTION)
     if convention not in CONVENTIONS:
-        raise InputError(f"{where}: convention: is '{convention}', use one of {', '.join(CONVENTIONS)}")
-    shape_joints = _names(data.get("shape_joints"), planned, f"{where}: shape_joints")
+        raise InputError(f"{profile.at('convention')}: is '{convention}', use one of {', '.join(CONVENTIONS)}")
+    shape_joints = _names(profile, "shape_joints", planned)
     if len(shape_joints) > MOST_SHAPE_JOINTS:
-        raise InputError(f"{where}: shape_joints: are {len(shape_joints)}, at most {MOST_SHAPE_JOINTS} can be followed")
-    base = validate.text(data["base_frame"], f"{where}: base_frame")
-    topics = validate.mapping(data.get("topics"), TOPIC_KEYS, f"{where}: topics")
+        raise InputError(
+            f"{profile.at('shape_joints')}: are {len(shape_joints)}, at most {MOST_SHAPE_JOINTS} can be followed"
+        )
+    offsets = _by_joint(profile.get("offset_joints"), planned, profile.at("offset_joints"))
+    topics = Section(profile.get("topics"), TOPIC_KEYS, profile.at("topics"))
+    base = profile.text("base_frame")
     return RobotProfile(
-        name=validate.text(data.get("name", path.stem), f"{where}: name"),
-        source=where,
-        description=_description(data["description"], path),
+        name=profile.text("name", path.stem),
+        source=profile.where,
+        description=_description(profile.get("description"), path),
         convention=convention,
-        rename=_texts(data.get("rename"), f"{where}: rename"),
-        zero={k: validate.number(v, f"{where}: zero: {k}") for k, v in _mapping(data.get("zero"), f"{where}: zero").items()},
+        rename=_texts(profile, "rename"),
+        zero={
+            joint: validate.number(value, f"{profile.at('zero')}: {joint}")
+            for joint, value in _mapping(profile.get("zero"), profile.at("zero")).items()
+        },
         base_frame=base,
-        footprint_frame=validate.text(data.get("footprint_frame", base), f"{where}: footprint_frame"),
-        sensor=_beside(validate.text(data.get("sensor", "jt128"), f"{where}: sensor"), path),
-        lidars=_lidars(data["lidars"], where),
+        footprint_frame=profile.text("footprint_frame", base),
+        sensor=_beside(profile.text("sensor", "jt128"), path),
+        lidars=_lidars(profile.get("lidars"), profile.at("lidars")),
         joints=joints,
         shape_joints=shape_joints,
-        reach=validate.number(data.get("reach", 0.5), f"{where}: reach", 0.01, 10.0),
-        stow=_steps(data.get("stow"), by_name, f"{where}: stow"),
-        home=_steps(data.get("home"), by_name, f"{where}: home"),
-        plans=_plans(data.get("plans"), planned, f"{where}: plans"),
+        reach=profile.number("reach", 0.01, 10.0, default=0.5),
+        stow=_steps(profile, "stow", by_name),
+        home=_steps(profile, "home", by_name),
+        plans={
+            plan: _by_joint(grids, planned, f"{profile.at('plans')}: {plan}")
+            for plan, grids in _mapping(profile.get("plans"), profile.at("plans")).items()
+        },
         mount_candidates={
-            by_name[name].command: tuple(values)
-            for name, values in _numbers_by_joint(data.get("mount_candidates"), planned, f"{where}: mount_candidates").items()
+            by_name[name].command: tuple(values) for name, values in _candidates(profile, planned).items()
         },
         offset_joints={
-            by_name[name].command: validate.number(value, f"{where}: offset_joints: {name}", 1e-6, 1.0)
-            for name, value in _by_joint(data.get("offset_joints"), planned, f"{where}: offset_joints").items()
+            by_name[name].command: validate.number(value, f"{profile.at('offset_joints')}: {name}", 1e-6, 1.0)
+            for name, value in offsets.items()
         },
-        check_joints=_names(data.get("check_joints"), planned, f"{where}: check_joints"),
-        trajectory=validate.text(topics.get("trajectory", "/follow_joint_trajectory"), f"{where}: topics: trajectory"),
-        stop=validate.text(topics.get("stop", "/stop_the_robot"), f"{where}: topics: stop"),
-        values_file=validate.flag(data.get("values_file", False), f"{where}: values_file"),
-        lidar_geometry=lidar_geometry(data.get("lidar_geometry", GEOMETRIES[0]), path, f"{where}: lidar_geometry"),
-    )  # fmt: skip
+        check_joints=_names(profile, "check_joints", planned),
+        trajectory=topics.text("trajectory", "/follow_joint_trajectory"),
+        stop=topics.text("stop", "/stop_the_robot"),
+        values_file=profile.flag("values_file", False),
+        lidar_geometry=lidar_geometry(profile.get("lidar_geometry", GEOMETRIES[0]), path, profile.at("lidar_geometry")),
+    )
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:
@@ -424,8 +432,9 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return {str(key): each for key, each in value.items()}
 
 
-def _texts(value: Any, where: str) -> dict[str, str]:
-    return {key: validate.text(str(each), f"{where}: {key}") for key, each in _mapping(value, where).items()}
+def _texts(section: Section, key: str) -> dict[str, str]:
+    found = _mapping(section.get(key), section.at(key))
+    return {name: validate.text(str(each), f"{section.at(key)}: {name}") for name, each in found.items()}
 
 
 def lidar_geometry(value: Any, path: Path, where: str) -> str:
@@ -447,36 +456,34 @@ def _beside(name: str, path: Path) -> str:
 
 
 def _description(value: Any, path: Path) -> DescriptionSource:
-    where = f"{path}: description"
     if isinstance(value, str):
         value = {"vendor": value} if value == VENDOR else {"file": value}
-    data = validate.mapping(value, DESCRIPTION_KEYS, where)
-    if ("file" in data) == ("vendor" in data):
-        raise InputError(f"{where}: name a file, or vendor: {VENDOR}")
-    packages = _texts(data.get("packages"), f"{where}: packages")
-    packages = {name: str((path.parent / Path(folder).expanduser()).resolve()) for name, folder in packages.items()}
+    source = Section(value, DESCRIPTION_KEYS, f"{path}: description")
+    if ("file" in source.data) == ("vendor" in source.data):
+        raise InputError(f"{source.where}: name a file, or vendor: {VENDOR}")
+    packages = {
+        name: (path.parent / Path(folder).expanduser()).resolve() for name, folder in _texts(source, "packages").items()
+    }
     for name, folder in packages.items():
-        if not Path(folder).is_dir():
-            raise InputError(f"{where}: packages: {name}: {folder}: no such folder")
-    tool = data.get("tool")
-    if "vendor" in data:
-        if data["vendor"] != VENDOR:
-            raise InputError(f"{where}: vendor: is '{data['vendor']}', there is {VENDOR}")
-        if data.get("arguments") or packages:
-            raise InputError(f"{where}: the vendor's description takes a tool and nothing else")
-        return DescriptionSource(vendor=VENDOR, tool=None if tool is None else validate.text(tool, f"{where}: tool"))
+        if not folder.is_dir():
+            raise InputError(f"{source.at('packages')}: {name}: {folder}: no such folder")
+    if "vendor" in source.data:
+        if source.get("vendor") != VENDOR:
+            raise InputError(f"{source.at('vendor')}: is '{source.get('vendor')}', there is {VENDOR}")
+        if source.get("arguments") or packages:
+            raise InputError(f"{source.where}: the vendor's description takes a tool and nothing else")
+        return DescriptionSource(vendor=VENDOR, tool=source.text("tool") if "tool" in source else None)
     return DescriptionSource(
-        file=_found(validate.text(data["file"], f"{where}: file"), packages, path, f"{where}: file"),
-        arguments=_texts(data.get("arguments"), f"{where}: arguments"),
-        packages=packages,
-        tool=None
-        if tool is None
-        else str(_found(validate.text(tool, f"{where}: tool"), packages, path, f"{where}: tool")),
+        file=_found(source, "file", packages, path),
+        arguments=_texts(source, "arguments"),
+        packages={name: str(folder) for name, folder in packages.items()},
+        tool=str(_found(source, "tool", packages, path)) if "tool" in source else None,
     )
 
 
-def _found(name: str, packages: Mapping[str, str], path: Path, where: str) -> Path:
+def _found(source: Section, key: str, packages: Mapping[str, Path], path: Path) -> Path:
     """Return a file by its path from the profile's folder, or by `package://`. Raises `InputError` if it is not there."""
+    name, where = source.text(key), source.at(key)
     if name.startswith("package://"):
         package, _, rest = name.removeprefix("package://").partition("/")
         folder = package_folder(package, packages)
@@ -490,35 +497,34 @@ def _found(name: str, packages: Mapping[str, str], path: Path, where: str) -> Pa
     return file.resolve()
 
 
-def _lidars(value: Any, source: str) -> dict[str, ProfiledLidar]:
-    where = f"{source}: lidars"
-    data = validate.mapping(value, set(SIDES), where)
-    missing = [side for side in SIDES if side not in data]
+def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
+    lidars = Section(value, set(SIDES), where)
+    missing = [side for side in SIDES if side not in lidars.data]
     if missing:
         raise InputError(f"{where}: {missing[0]}: is missing; a profile has a left and a right lidar")
     found = {}
     for side in SIDES:
-        here = f"{where}: {side}"
-        own = validate.mapping(data[side], LIDAR_KEYS, here)
-        frame = validate.text(own.get("frame"), f"{here}: frame")
+        lidar = Section(lidars.get(side), LIDAR_KEYS, lidars.at(side))
+        frame = lidar.text("frame")
         housing = None
-        if own.get("housing") is not None:
-            entry = validate.mapping(own["housing"], HOUSING_KEYS, f"{here}: housing")
-            radius = validate.number(entry.get("radius"), f"{here}: housing: radius", 1e-3, 1.0)
-            heights = validate.numbers(entry.get("heights"), 2, f"{here}: housing: heights", -1.0, 1.0)
+        if "housing" in lidar:
+            shell = Section(lidar.get("housing"), HOUSING_KEYS, lidar.at("housing"))
+            radius, heights = shell.number("radius", 1e-3, 1.0), shell.numbers("heights", 2, -1.0, 1.0)
             housing = Housing(
-                validate.text(entry.get("link"), f"{here}: housing: link"), radius, heights,
-                validate.number(entry.get("collar_radius", radius), f"{here}: housing: collar_radius", 1e-3, 1.0),
-                validate.numbers(entry.get("collar_heights", heights), 2, f"{here}: housing: collar_heights", -1.0, 1.0),
-            )  # fmt: skip
-        unseen = own.get("unseen", [frame])
+                shell.text("link"),
+                radius,
+                heights,
+                shell.number("collar_radius", 1e-3, 1.0, default=radius),
+                shell.numbers("collar_heights", 2, -1.0, 1.0, default=heights),
+            )
+        unseen = lidar.get("unseen", [frame])
         if not isinstance(unseen, list):
-            raise InputError(f"{here}: unseen: a list of links was expected")
+            raise InputError(f"{lidar.at('unseen')}: a list of links was expected")
         found[side] = ProfiledLidar(
             frame,
-            validate.text(own.get("topic", f"/lidar_points_{side}"), f"{here}: topic"),
-            None if own.get("older_frame") is None else validate.text(own["older_frame"], f"{here}: older_frame"),
-            tuple(validate.text(link, f"{here}: unseen") for link in unseen),
+            lidar.text("topic", f"/lidar_points_{side}"),
+            lidar.text("older_frame") if "older_frame" in lidar else None,
+            tuple(validate.text(link, lidar.at("unseen")) for link in unseen),
             housing,
         )
     for key in ("frame", "topic"):
@@ -532,26 +538,31 @@ def _lidars(value: Any, source: str) -> dict[str, ProfiledLidar]:
     return found
 
 
-def _joints(value: Any, source: str) -> tuple[CommandedJoint, ...]:
+def _joints(value: Any, where: str) -> tuple[CommandedJoint, ...]:
     joints = []
-    for name, entry in _mapping(value, f"{source}: joints").items():
-        here = f"{source}: joints: {name}"
-        data = validate.mapping(entry, JOINT_KEYS, here)
-        tie = data.get("tie", "sum")
+    for name, entry in _mapping(value, where).items():
+        joint = Section(entry, JOINT_KEYS, f"{where}: {name}")
+        tie = joint.get("tie", "sum")
         if tie not in TIES:
-            raise InputError(f"{here}: tie: is '{tie}', use one of {', '.join(TIES)}")
-        limits = data.get("limits")
-        if limits is not None:
-            limits = validate.numbers(limits, 2, f"{here}: limits")
-            if not limits[0] < limits[1]:
-                raise InputError(f"{here}: limits: {limits[0]:g} is not below {limits[1]:g}")
-        joints.append(CommandedJoint(
-            name, validate.text(data.get("command", name), f"{here}: command"), _parts(data.get("parts"), f"{here}: parts"), tie,
-            validate.flag(data.get("linear", False), f"{here}: linear"), validate.flag(data.get("planned", True), f"{here}: planned"),
-            limits, None if data.get("speed") is None else validate.number(data["speed"], f"{here}: speed", 1e-3, 100.0),
-            validate.number(data.get("step", STEP_LINEAR if data.get("linear") else STEP_ANGULAR), f"{here}: step", 1e-3, 10.0),
-        ))  # fmt: skip
-    _check_ties(joints, f"{source}: joints")
+            raise InputError(f"{joint.at('tie')}: is '{tie}', use one of {', '.join(TIES)}")
+        limits = joint.numbers("limits", 2) if "limits" in joint else None
+        if limits is not None and not limits[0] < limits[1]:
+            raise InputError(f"{joint.at('limits')}: {limits[0]:g} is not below {limits[1]:g}")
+        linear = joint.flag("linear", False)
+        joints.append(
+            CommandedJoint(
+                name,
+                joint.text("command", name),
+                _parts(joint.get("parts"), joint.at("parts")),
+                tie,
+                linear,
+                joint.flag("planned", True),
+                limits,
+                joint.number("speed", 1e-3, 100.0) if "speed" in joint else None,
+                joint.number("step", 1e-3, 10.0, default=STEP_LINEAR if linear else STEP_ANGULAR),
+            )
+        )
+    _check_ties(joints, where)
     return tuple(joints)
 
 
@@ -586,7 +597,8 @@ def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
             driven[name] = joint.name
 
 
-def _names(value: Any, known: Sequence[str], where: str) -> tuple[str, ...]:
+def _names(section: Section, key: str, known: Sequence[str]) -> tuple[str, ...]:
+    value, where = section.get(key), section.at(key)
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -607,24 +619,22 @@ def _by_joint(value: Any, known: Sequence[str], where: str) -> dict[str, Any]:
     return data
 
 
-def _numbers_by_joint(value: Any, known: Sequence[str], where: str) -> dict[str, tuple[float, ...]]:
-    found = {}
-    for name, values in _by_joint(value, known, where).items():
+def _candidates(section: Section, known: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    found, where = {}, section.at("mount_candidates")
+    for name, values in _by_joint(section.get("mount_candidates"), known, where).items():
         if not isinstance(values, list) or not values:
             raise InputError(f"{where}: {name}: a list of numbers was expected")
         found[name] = validate.numbers(values, len(values), f"{where}: {name}")
     return found
 
 
-def _plans(value: Any, planned: Sequence[str], where: str) -> dict[str, dict[str, Any]]:
-    return {plan: _by_joint(grids, planned, f"{where}: {plan}") for plan, grids in _mapping(value, where).items()}
-
-
-def _steps(value: Any, joints: Mapping[str, CommandedJoint], where: str) -> tuple[Pose, ...]:
-    if value is None:
-        return ()
-    steps = value if isinstance(value, list) else [value]
+def _steps(section: Section, key: str, joints: Mapping[str, CommandedJoint]) -> tuple[Pose, ...]:
+    value, where = section.get(key), section.at(key)
+    steps = value if isinstance(value, list) else [] if value is None else [value]
     return tuple(
-        {joints[name].command: validate.number(number, f"{where}: {name}") for name, number in _by_joint(step, list(joints), where).items()}
+        {
+            joints[name].command: validate.number(number, f"{where}: {name}")
+            for name, number in _by_joint(step, list(joints), where).items()
+        }
         for step in steps
-    )  # fmt: skip
+    )

@@ -16,23 +16,12 @@ from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor, driver_corrections, fleet_angle_table, load_sensor
 from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
+from stretch_sim_cal.validate import Section
 
 KEYS = {
-    "world",
-    "sensor",
-    "seed",
-    "lidar_left_error",
-    "lidar_right_error",
-    "base_error",
-    "payload",
-    "joint_errors",
-    "real_time_factor",
-    "unit_seed",
-    "units",
-    "driver",
-    "lidar_geometry",
-    *ROBOT_KEYS,
-}
+    "world", "sensor", "seed", "lidar_left_error", "lidar_right_error", "base_error", "payload", "joint_errors",
+    "real_time_factor", "unit_seed", "units", "driver", "lidar_geometry", *ROBOT_KEYS,
+}  # fmt: skip
 MAX_SEED = 2**63 - 1
 
 
@@ -137,39 +126,35 @@ class SimulationSetup:
         Relative paths of world and sensor start at the folder of the file `source` if they exist there.
         Raises `InputError` naming `source` and the key.
         """
-        where = f"{source}: simulation"
-        data = validate.mapping(data, KEYS, where)
-        robot, robot_keys = robot_from_mapping(data, source, where)
-        default_sensor = cls.sensor if robot is None or "robot" not in data else robot.profile.sensor
+        setup = Section(data, KEYS, f"{source}: simulation")
+        robot, robot_keys = robot_from_mapping(setup.data, source, setup.where)
+        default_sensor = cls.sensor if robot is None or "robot" not in setup.data else robot.profile.sensor
+        units = Section(setup.get("units"), set(SIDES), setup.at("units"))
+        joint_errors = setup.get("joint_errors")
+        if not isinstance(joint_errors, Mapping | None):
+            raise InputError(f"{setup.at('joint_errors')}: a mapping of joints to errors was expected")
+        geometry = None
+        if "lidar_geometry" in setup:
+            geometry = lidar_geometry(setup.get("lidar_geometry"), Path(source), setup.at("lidar_geometry"))
         return cls(
-            world=_file(data.get("world", cls.world), source, f"{where}: world"),
-            sensor=_file(data.get("sensor", default_sensor), source, f"{where}: sensor"),
-            seed=validate.integer(data.get("seed", cls.seed), f"{where}: seed", 0, MAX_SEED),
-            lidar_left_error=_pose_error(data.get("lidar_left_error"), f"{where}: lidar_left_error"),
-            lidar_right_error=_pose_error(data.get("lidar_right_error"), f"{where}: lidar_right_error"),
-            base_error=_base_error(data.get("base_error"), f"{where}: base_error"),
-            payload=_payload(data.get("payload"), f"{where}: payload"),
-            joint_errors=_joint_errors(data.get("joint_errors"), f"{where}: joint_errors"),
-            real_time_factor=validate.number(
-                data.get("real_time_factor", cls.real_time_factor), f"{where}: real_time_factor", 0.0, 1000.0
-            ),
-            unit_seed=(
-                validate.integer(data["unit_seed"], f"{where}: unit_seed", 0, MAX_SEED)
-                if data.get("unit_seed") is not None
-                else None
-            ),
-            units={
-                device: _file(file, source, f"{where}: units: {device}")
-                for device, file in validate.mapping(data.get("units"), set(SIDES), f"{where}: units").items()
+            world=_file(setup.get("world", cls.world), source, setup.at("world")),
+            sensor=_file(setup.get("sensor", default_sensor), source, setup.at("sensor")),
+            seed=setup.integer("seed", 0, MAX_SEED, default=cls.seed),
+            lidar_left_error=_pose_error(setup.get("lidar_left_error"), setup.at("lidar_left_error")),
+            lidar_right_error=_pose_error(setup.get("lidar_right_error"), setup.at("lidar_right_error")),
+            base_error=_base_error(setup.get("base_error"), setup.at("base_error")),
+            payload=_payload(setup.get("payload"), setup.at("payload")),
+            joint_errors={
+                str(joint): _pose_error(error, f"{setup.at('joint_errors')}: {joint}")
+                for joint, error in (joint_errors or {}).items()
             },
-            driver=driver_corrections(data.get("driver"), f"{where}: driver"),
+            real_time_factor=setup.number("real_time_factor", 0.0, 1000.0, default=cls.real_time_factor),
+            unit_seed=setup.integer("unit_seed", 0, MAX_SEED) if "unit_seed" in setup else None,
+            units={device: _file(file, source, units.at(device)) for device, file in units.data.items()},
+            driver=driver_corrections(setup.get("driver"), setup.at("driver")),
             robot=robot,
             robot_keys=robot_keys,
-            lidar_geometry=(
-                lidar_geometry(data["lidar_geometry"], Path(source), f"{where}: lidar_geometry")
-                if data.get("lidar_geometry") is not None
-                else None
-            ),
+            lidar_geometry=geometry,
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -206,26 +191,14 @@ def _file(value: Any, source: str, where: str) -> str | Path:
     return beside.resolve() if len(Path(name).parts) > 1 and beside.is_file() else name
 
 
-def _xyz(data: Mapping, where: str) -> tuple[float, ...]:
-    return validate.numbers(data.get("xyz", [0.0, 0.0, 0.0]), 3, f"{where}: xyz", -100.0, 100.0)
-
-
-def _rpy(data: Mapping, where: str) -> tuple[float, ...]:
-    degrees = validate.numbers(data.get("rpy_deg", [0.0, 0.0, 0.0]), 3, f"{where}: rpy_deg", -360.0, 360.0)
-    return tuple(math.radians(angle) for angle in degrees)
+def _pose(section: Section) -> PoseError:
+    angles = section.numbers("rpy_deg", 3, -360.0, 360.0, default=[0.0, 0.0, 0.0])
+    xyz = section.numbers("xyz", 3, -100.0, 100.0, default=[0.0, 0.0, 0.0])
+    return PoseError(xyz, tuple(math.radians(angle) for angle in angles))
 
 
 def _pose_error(value: Any, where: str) -> PoseError:
-    data = validate.mapping(value, {"xyz", "rpy_deg"}, where)
-    return PoseError(_xyz(data, where), _rpy(data, where))
-
-
-def _joint_errors(value: Any, where: str) -> dict[str, PoseError]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where}: a mapping of joints to errors was expected")
-    return {str(joint): _pose_error(error, f"{where}: {joint}") for joint, error in value.items()}
+    return _pose(Section(value, {"xyz", "rpy_deg"}, where))
 
 
 def _pose_mapping(pose: PoseError | PayloadBox) -> dict[str, Any]:
@@ -233,24 +206,17 @@ def _pose_mapping(pose: PoseError | PayloadBox) -> dict[str, Any]:
 
 
 def _base_error(value: Any, where: str) -> BaseError:
-    data = validate.mapping(value, {"height", "roll_deg", "pitch_deg"}, where)
-    return BaseError(
-        height=validate.number(data.get("height", 0.0), f"{where}: height", -0.2, 0.2),
-        roll=math.radians(validate.number(data.get("roll_deg", 0.0), f"{where}: roll_deg", -20.0, 20.0)),
-        pitch=math.radians(validate.number(data.get("pitch_deg", 0.0), f"{where}: pitch_deg", -20.0, 20.0)),
-    )
+    error = Section(value, {"height", "roll_deg", "pitch_deg"}, where)
+    roll, pitch = (math.radians(error.number(key, -20.0, 20.0, default=0.0)) for key in ("roll_deg", "pitch_deg"))
+    return BaseError(error.number("height", -0.2, 0.2, default=0.0), roll, pitch)
 
 
 def _payload(value: Any, where: str) -> tuple[PayloadBox, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
+    if not isinstance(value, list | None):
         raise InputError(f"{where}: a list of boxes was expected, each with link, size, xyz, rpy_deg")
     boxes = []
-    for index, entry in enumerate(value):
-        here = f"{where}[{index}]"
-        data = validate.mapping(entry, {"link", "size", "xyz", "rpy_deg"}, here)
-        link = validate.text(data.get("link"), f"{here}: link")
-        size = validate.numbers(data.get("size"), 3, f"{here}: size", 1e-4, 10.0)
-        boxes.append(PayloadBox(link, size, _xyz(data, here), _rpy(data, here)))
+    for index, entry in enumerate(value or []):
+        box = Section(entry, {"link", "size", "xyz", "rpy_deg"}, f"{where}[{index}]")
+        pose = _pose(box)
+        boxes.append(PayloadBox(box.text("link"), box.numbers("size", 3, 1e-4, 10.0), pose.xyz, pose.rpy))
     return tuple(boxes)
