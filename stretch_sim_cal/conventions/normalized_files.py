@@ -233,11 +233,12 @@ def tool_in(path: Path) -> str | None:
 
 
 def prove_same_mechanism(normal: Normal, new: RobotModel, seed: int = 0) -> float:
-    """Return the largest departure (m, kg, kg m2, or of a rotation's entries) of a model from the old one of a normal form.
+    """Return the largest departure (m, kg, kg m2, or of a rotation's entries) of a model from the old one of a normal
+    form.
 
-    Of the normal form only the names, the joints' signs and offsets, and the rotations of turned frames are used. Raises
-    `Refused` naming the first link or joint that departs by more than `TOLERANCE`, or whose shapes, limits or type are
-    not the same.
+    Of the normal form only the names, the joints' signs and offsets, and the rotations of turned frames are used.
+    Raises `Refused` naming the first link or joint that departs by more than `TOLERANCE`, or whose shapes, limits or
+    type are not the same.
     """
     old, links, joints, worst = normal.old, normal.links, normal.joints, 0.0
 

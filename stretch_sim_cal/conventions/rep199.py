@@ -1,4 +1,5 @@
-"""REP 199 (coordinate frames for serial industrial manipulators): its arms, its rules, the profile, and the normal form.
+"""REP 199 (coordinate frames for serial industrial manipulators): its arms, its rules, the profile, and the normal
+form.
 
 The text's must and shall give errors, its should gives warnings, its may and its expectations give infos. The normal
 form adds `base`, `flange` and `tool0` if they are missing, lets flanges point out and, on request, calls links link_1,

@@ -1,7 +1,7 @@
 """The robot that a simulator spawns: a profile's description in the normal form of its convention, which it must keep.
 
-The normal form is written once, with the proof that the mechanism is the same, and kept by a hash of all that it follows
-from: `$XDG_CACHE_HOME/stretch_sim_cal/robots/`.
+The normal form is written once, with the proof that the mechanism is the same, and kept by a hash of all that it
+follows from: `$XDG_CACHE_HOME/stretch_sim_cal/robots/`.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ ROBOT_KEYS = ("robot", "description", "tool")
 
 @dataclass(frozen=True)
 class SpawnedRobot:
-    """A robot that is ready to be spawned: its `profile`, the `file` of its description (URDF), and `notes`, a line each,
-    on the convention that it keeps and on what was changed for that."""
+    """A robot that is ready to be spawned: its `profile`, the `file` of its description (URDF), and `notes`, a line
+    each, on the convention that it keeps and on what was changed for that."""
 
     profile: RobotProfile
     file: Path
@@ -54,7 +54,8 @@ class SpawnedRobot:
 
 
 def named_robot(robot: str | Path | None, source: str | Path | None = None, tool: str | None = None) -> RobotProfile:
-    """Return the profile called `robot` (by default the Stretch's), with another description or tool in place of its own.
+    """Return the profile called `robot` (by default the Stretch's), with another description or tool in place of its
+    own.
 
     Raises `InputError` naming file and key.
     """
@@ -70,8 +71,8 @@ def named_robot(robot: str | Path | None, source: str | Path | None = None, tool
 
 
 def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobot | None, dict[str, str]]:
-    """Return the robot that the keys robot, description and tool of a mapping name, None if there is none of them, and the
-    keys, with paths that hold from any folder.
+    """Return the robot that the keys robot, description and tool of a mapping name, None if there is none of them, and
+    the keys, with paths that hold from any folder.
 
     Paths start at the folder of the file `source` if they exist there. Raises `InputError` naming the key.
     """

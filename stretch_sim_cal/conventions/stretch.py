@@ -1,4 +1,5 @@
-"""The Stretch's URDF conventions: Rules 1 to 7 and, as listed exceptions, the points in which document and released model differ.
+"""The Stretch's URDF conventions: Rules 1 to 7 and, as listed exceptions, the points in which document and released
+model differ.
 
 Each function yields one finding for each departure. Frames are compared at position zero, in base_link.
 """

@@ -162,7 +162,8 @@ def _next_about(model: RobotModel, frames: dict[str, np.ndarray], link: str, col
 
 
 def _wheels(model: RobotModel) -> dict[str, tuple[str, np.ndarray]]:
-    """Return the wheels' links with their joints and places in base_link: endless joints on the base that let them roll."""
+    """Return the wheels' links with their joints and places in base_link: endless joints on the base that let them
+    roll."""
     base = base_of(model)
     frames = frames_in(model, base)
     return {

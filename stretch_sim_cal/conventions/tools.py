@@ -50,8 +50,8 @@ def normal_tool(tool: Description, options: Options) -> NormalTool:
 
 
 def write_tool(tool: NormalTool, file: Path) -> float:
-    """Write a tool's URDF, and return the largest departure (Rule 0) found between the robot with the tool as it was and
-    with the one that is written. Raises `Refused`, with nothing written, if it is not the same mechanism."""
+    """Write a tool's URDF, and return the largest departure (Rule 0) found between the robot with the tool as it was
+    and with the one that is written. Raises `Refused`, with nothing written, if it is not the same mechanism."""
     root = Element("robot", name=file.stem)
     root.extend(each for each in tool_elements(tool.normal) if each.get("name") != CONNECTION)
     text = text_of(root)

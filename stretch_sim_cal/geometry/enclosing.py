@@ -1,7 +1,8 @@
 """The smallest shapes of each kind around points in the plane.
 
 Every function named `enclosing_*` gives a shape that holds all points: what the solver leaves outside is checked and
-the shape grown by it, whatever the solver reports. Raises `InputError` if the points span no area (a circle needs none).
+the shape grown by it, whatever the solver reports. Raises `InputError` if the points span no area (a circle needs
+none).
 """
 
 from collections.abc import Sequence

@@ -47,8 +47,8 @@ def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Pl
 
 
 def floor_error(truth: Plane, estimate: Plane) -> tuple[float, float]:
-    """Return how far two floors are apart: along the normal at the frame's origin (m, not negative), and the angle between
-    their normals (rad)."""
+    """Return how far two floors are apart: along the normal at the frame's origin (m, not negative), and the angle
+    between their normals (rad)."""
     estimate = estimate.facing(truth.normal)
     return abs(truth.offset - estimate.offset), angle_between(truth.normal, estimate.normal)
 

@@ -22,7 +22,8 @@ def voxel_keys(points: np.ndarray, size: float) -> np.ndarray:
 
 
 def group_sums(group: np.ndarray, num_groups: int, values: np.ndarray) -> np.ndarray:
-    """Return the sums (num_groups, K) of `values` (N, K) over the rows of each group; `group` (N,) holds 0..num_groups-1."""
+    """Return the sums (num_groups, K) of `values` (N, K) over the rows of each group; `group` (N,) holds
+    0..num_groups-1."""
     # Without any row, bincount forgets that its weights were not integers.
     return np.stack([np.bincount(group, weights=column, minlength=num_groups) for column in values.T], axis=1) * 1.0
 
@@ -37,8 +38,8 @@ def group_means(
 
 
 def group_medians(group: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the median (M,) of `values` (N,) over each group, the upper of both in the middle; none of the M groups, which
-    have `counts` (M,) rows, is empty."""
+    """Return the median (M,) of `values` (N,) over each group, the upper of both in the middle; none of the M groups,
+    which have `counts` (M,) rows, is empty."""
     order = np.lexsort((values, group))
     return values[order][np.cumsum(counts) - counts + counts // 2]
 

@@ -31,19 +31,20 @@ class FieldLayout(NamedTuple):
 def points_from_message(message: Any) -> np.ndarray:
     """Return the returns in a cloud as points (N, 3), float32, in the message's frame and order.
 
-    Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and so
-    are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do.
-    Raises `InputError` if the message has no x, y, z or its bytes do not fit its own description.
+    Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and
+    so are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do. Raises
+    `InputError` if the message has no x, y, z or its bytes do not fit its own description.
     """
     points = _xyz(_records(message))
     return points[are_returns(points)]
 
 
 def returns_from_message(message: Any) -> np.ndarray:
-    """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity; (N, 3) if the message lacks one of these.
+    """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity; (N, 3) if the message lacks one of
+    these.
 
-    Rows are those of `points_from_message`. Raises `InputError` if the message has no x, y, z or its bytes do not fit its
-    own description.
+    Rows are those of `points_from_message`. Raises `InputError` if the message has no x, y, z or its bytes do not fit
+    its own description.
     """
     records = _records(message)
     points = _xyz(records)
@@ -75,8 +76,8 @@ def fields_from_message(message: Any, names: Sequence[str], returns_only: bool =
 
 
 def scan_from_message(message: Any) -> np.ndarray:
-    """Return all points of a cloud as published, misses and repetitions included: a structured array (N,) of the fields of
-    `POINT_DTYPE` that the message has. Raises `InputError` as `fields_from_message` does."""
+    """Return all points of a cloud as published, misses and repetitions included: a structured array (N,) of the fields
+    of `POINT_DTYPE` that the message has. Raises `InputError` as `fields_from_message` does."""
     there = [field.name for field in message.fields]
     names = [name for name in POINT_DTYPE.names if name in there or name in "xyz"]
     columns = fields_from_message(message, names)

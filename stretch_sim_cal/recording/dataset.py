@@ -88,7 +88,8 @@ def _check_entry(path: Path, index: int, entry, names: Sequence[str]) -> None:
 
 
 def checked_pose(values, where: str, names: Sequence[str] = JOINTS) -> dict[str, float]:
-    """Return the values of the joints called `names`. Raises `InputError`, beginning with `where`, if one is missing or no number."""
+    """Return the values of the joints called `names`. Raises `InputError`, beginning with `where`, if one is missing or
+    no number."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: is not a mapping of {', '.join(names)}")
     missing = [joint for joint in names if joint not in values]
@@ -117,10 +118,10 @@ def sha256(text: str) -> str:
 class Sample:
     """One arm pose: joint values in m and rad, and the points seen in it.
 
-    `commanded` and `actual` hold the values of the planned joints (`arm` is the whole extension of a Stretch); `joints` those of every joint
-    by its name in the description if they were recorded, else it is empty. `points` (N, 3+) float32 in
-    base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left and 1 for the right one, if
-    that is known: if the raw clouds hold the same returns, the left ones first.
+    `commanded` and `actual` hold the values of the planned joints (`arm` is the whole extension of a Stretch); `joints`
+    those of every joint by its name in the description if they were recorded, else it is empty. `points` (N, 3+)
+    float32 in base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left and 1 for the right
+    one, if that is known: if the raw clouds hold the same returns, the left ones first.
     """
 
     id: int
@@ -275,11 +276,11 @@ def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
 class DatasetWriter:
     """Writes a dataset, sample by sample; every sample is complete on disk before the metadata names it.
 
-    Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which
-    poses can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
-    `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints` are
-    the names of the planned joints.
-    Raises `InputError` if the folder holds something else, another description, or cannot be written.
+    Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses
+    can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
+    `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints`
+    are the names of the planned joints. Raises `InputError` if the folder holds something else, another description, or
+    cannot be written.
     """
 
     def __init__(

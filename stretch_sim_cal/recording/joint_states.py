@@ -34,8 +34,8 @@ def still_within(profile: RobotProfile) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class StillPose:
-    """A stretch of time, `begin` to `end` (ns, stamps), in which no joint moves; `joints` are the mean positions (m, rad)
-    by the description's names."""
+    """A stretch of time, `begin` to `end` (ns, stamps), in which no joint moves; `joints` are the mean positions (m,
+    rad) by the description's names."""
 
     begin: int
     end: int
@@ -76,8 +76,8 @@ class _Stretch:
 def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
     """Return the stretches in which all joints stand still, without the time in which they settle.
 
-    Changes up to `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states, these
-    lack a joint of the arm or stamps, or if there is no such stretch.
+    Changes up to `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states,
+    these lack a joint of the arm or stamps, or if there is no such stretch.
     """
     recording.require(JOINT_STATES, JOINT_STATE_TYPE)
     profile = profile or stretch_profile()
@@ -134,8 +134,8 @@ def seen_poses(
 ) -> list[SeenPose]:
     """Return the poses with the returns of up to `num_frames` pairs of clouds that were scanned wholly within each.
 
-    `period` (s) is how long a scan takes; returns further than `reach` (m) from their lidar are left out. Poses without a
-    pair are left out. Raises `InputError` if none is left.
+    `period` (s) is how long a scan takes; returns further than `reach` (m) from their lidar are left out. Poses without
+    a pair are left out. Raises `InputError` if none is left.
     """
     clouds: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in poses]
     for pair in pairs.messages():

@@ -1,4 +1,5 @@
-"""rosbag2 recordings without ROS: read (folders, or single .mcap and .db3 files, compressed too) and written (MCAP, sqlite3)."""
+"""rosbag2 recordings without ROS: read (folders, or single .mcap and .db3 files, compressed too) and written (MCAP,
+sqlite3)."""
 
 import contextlib
 import sqlite3

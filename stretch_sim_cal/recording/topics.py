@@ -43,7 +43,8 @@ class RecordedFrames:
 def recorded_frames(
     recording: "Recording", base: str, left: str, right: str, footprint: str, description: str | None = None
 ) -> RecordedFrames:
-    """Return the lidars' poses as the recording has them: its /robot_description, else its /tf_static, else `description`.
+    """Return the lidars' poses as the recording has them: its /robot_description, else its /tf_static, else
+    `description`.
 
     `description` is the text of a URDF. Raises `InputError` that says what was looked for and what is there.
     """
@@ -141,10 +142,10 @@ class RecordedPairs:
     """Pairs of clouds in a recording, in order; iterating yields (left, right), (N, 5) each (x, y, z, ring, intensity;
     (N, 3) if a cloud has no more), without empty ones.
 
-    `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of others.
-    `bound` (s) is how far apart the stamps of a pair may be, `limit`
-    the most pairs to yield, `read` what makes a cloud of a message. Raises `InputError` if a topic is missing, holds the
-    other lidar's clouds, or no pair is found at all. `messages` gives all pairs as messages with their stamps.
+    `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of
+    others. `bound` (s) is how far apart the stamps of a pair may be, `limit` the most pairs to yield, `read` what makes
+    a cloud of a message. Raises `InputError` if a topic is missing, holds the other lidar's clouds, or no pair is found
+    at all. `messages` gives all pairs as messages with their stamps.
     """
 
     def __init__(

@@ -184,8 +184,8 @@ def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable
 
 
 def position_ranges(model: RobotModel) -> dict[str, tuple[float, float]]:
-    """Return lower and upper ends, for random positions, of every joint with one degree of freedom of its own: its limits,
-    without any -pi to pi."""
+    """Return lower and upper ends, for random positions, of every joint with one degree of freedom of its own: its
+    limits, without any -pi to pi."""
     ranges = {}
     for joint in model.moving_joints():
         if joint.variables == 1:

@@ -62,8 +62,8 @@ class DescriptionSource:
 @dataclass(frozen=True)
 class Housing:
     """A lidar's housing inside the visual mesh of `link`, whose collision shape encloses the lidar: what lies in a
-    cylinder of `radius` between two `heights` (m) about the axis of the lidar's frame is the lidar itself, and what lies
-    within `collar_radius` and `collar_heights` is its mount, which goes where the lidar goes."""
+    cylinder of `radius` between two `heights` (m) about the axis of the lidar's frame is the lidar itself, and what
+    lies within `collar_radius` and `collar_heights` is its mount, which goes where the lidar goes."""
 
     link: str
     radius: float
@@ -75,7 +75,8 @@ class Housing:
 @dataclass(frozen=True)
 class ProfiledLidar:
     """One lidar: its `frame` (`older_frame` under older firmware), the `topic` of its clouds, and what it does not see
-    because it is the lidar itself: the links `unseen` (its own link among them), or a `housing` in another link's mesh."""
+    because it is the lidar itself: the links `unseen` (its own link among them), or a `housing` in another link's mesh.
+    """
 
     frame: str
     topic: str
@@ -91,8 +92,8 @@ class CommandedJoint:
     It stands for the description's joint of that name or, if there is none, for `parts`: the first of these sets whose
     joints the description has. With the tie "sum" they share the value evenly (telescoping segments), with "equal" each
     has it (fingers). `linear` joints move in m. `planned` ones are those of arm poses. `limits` are narrower than the
-    description's; `speed` (m/s or rad/s) is the reduced one for collections. `step` (m, rad): how closely the union over
-    its values is taken if a body shape does not follow it.
+    description's; `speed` (m/s or rad/s) is the reduced one for collections. `step` (m, rad): how closely the union
+    over its values is taken if a body shape does not follow it.
     """
 
     name: str
@@ -121,10 +122,11 @@ class RobotProfile:
 
     `plans` are grids of arm poses by name, in place of the settings files'. `mount_candidates` are values by joint of
     which poses for the lidars' extrinsics are proposed, `offset_joints` the joints whose zeros are estimated with them,
-    each with one standard deviation of what may be wrong with it (m, rad), `check_joints` those whose values the check of
-    the left extrinsics needs. `reach` (m): how far a part may be from an axis that turns it. `values_file`: whether
-    calibrated joints go to the vendor's stretch_calibration_values.yaml. `lidar_geometry`: what lidars see, in simulators and
-    in the calibration's model: one of `GEOMETRIES`, or the file of a URDF whose collision shapes, by the links' names, they see.
+    each with one standard deviation of what may be wrong with it (m, rad), `check_joints` those whose values the check
+    of the left extrinsics needs. `reach` (m): how far a part may be from an axis that turns it. `values_file`: whether
+    calibrated joints go to the vendor's stretch_calibration_values.yaml. `lidar_geometry`: what lidars see, in
+    simulators and in the calibration's model: one of `GEOMETRIES`, or the file of a URDF whose collision shapes, by the
+    links' names, they see.
     """
 
     name: str
@@ -288,7 +290,8 @@ class RobotProfile:
 
     @staticmethod
     def parts(model: RobotModel, joint: CommandedJoint) -> tuple[str, ...]:
-        """Return the description's joints that a commanded joint stands for, none if it has no ties in this description."""
+        """Return the description's joints that a commanded joint stands for, none if it has no ties in this
+        description."""
         return next((parts for parts in joint.parts if all(part in model.joints for part in parts)), ())
 
     def check(self, model: RobotModel) -> None:
@@ -438,8 +441,8 @@ def _texts(section: Section, key: str) -> dict[str, str]:
 
 
 def lidar_geometry(value: Any, path: Path, where: str) -> str:
-    """Return what lidars see as a profile writes it down: a name of `GEOMETRIES`, or a file, from the folder of `path`, as
-    an absolute path."""
+    """Return what lidars see as a profile writes it down: a name of `GEOMETRIES`, or a file, from the folder of `path`,
+    as an absolute path."""
     name = validate.text(value, where)
     if name in GEOMETRIES:
         return name

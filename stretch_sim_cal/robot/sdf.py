@@ -1,9 +1,10 @@
-"""SDF files: elements that know their file and line, poses relative to named frames, and the links and joints of a robot.
+"""SDF files: elements that know their file and line, poses relative to named frames, and the links and joints of a
+robot.
 
 Document types and entities are refused, so a file cannot expand into something larger than itself or name another.
 Poses follow SDFormat's semantics (http://sdformat.org/spec, 1.5 to 1.12): `relative_to` and `attached_to` name links,
-frames, joints or models of the same scope, `a::b` reaches into model a, and `placement_frame` says which frame of a model
-its pose places.
+frames, joints or models of the same scope, `a::b` reaches into model a, and `placement_frame` says which frame of a
+model its pose places.
 
 Of a robot the links and joints of one model are read: poses, axes and types, not its shapes. An SDF can say what URDF
 cannot: closed loops, screw and ball joints; without loops it becomes a `RobotModel`. Nested models and `<include>` are
@@ -172,8 +173,8 @@ ROOTS = {"world": "world", "model": "__model__"}
 class Scope:
     """A world or a model, in whose frame links, frames, joints and nested models have poses.
 
-    `elements` are these by name. `element` is its `<world>` or `<model>`; `included` turns an `<include>` into the `<model>` that it stands for,
-    or None.
+    `elements` are these by name. `element` is its `<world>` or `<model>`; `included` turns an `<include>` into the
+    `<model>` that it stands for, or None.
     """
 
     def __init__(self, element: Element, included: Callable[[Element], Element | None]):

@@ -1,4 +1,5 @@
-"""The vendor's own description of the Stretch 4, from its Python package, with its tools and those of the user beside it.
+"""The vendor's own description of the Stretch 4, from its Python package, with its tools and those of the user beside
+it.
 
 All else that is particular to the robot is in its profile, config/robots/stretch4.yaml.
 """
@@ -54,8 +55,8 @@ def vendor_package():
 
 
 def vendor_arguments(tool: str) -> dict[str, object]:
-    """Return what the vendor's xacro takes: its folder, the batch, and a tool of its own or one of the user's own of that
-    name. Raises `InputError` for an unknown tool."""
+    """Return what the vendor's xacro takes: its folder, the batch, and a tool of its own or one of the user's own of
+    that name. Raises `InputError` for an unknown tool."""
     return {"pkg_path": vendor_folder(), "batch": BATCH, **_tool_arguments(tool)}
 
 

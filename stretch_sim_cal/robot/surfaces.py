@@ -2,7 +2,8 @@
 
 Curved primitives become polyhedra: a cylinder has `CYLINDER_SECTIONS` sides, a sphere is an icosahedron subdivided
 `SPHERE_SUBDIVISIONS` times (1280 triangles). Their vertices lie on the true surface, so a face is inside it by at most
-0.13 % of a cylinder's radius and 0.6 % of a sphere's. trimesh takes a third of a second to import and is imported only when it is used.
+0.13 % of a cylinder's radius and 0.6 % of a sphere's. trimesh takes a third of a second to import and is imported only
+when it is used.
 """
 
 from collections.abc import Iterable
@@ -83,10 +84,10 @@ def _link_surface(model: RobotModel, link: Link, which: str) -> Surface:
 def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
     """Return the geometry that rays and evidence are computed with, per link in link frames.
 
-    The shapes that lidars see by the profile (by default the Stretch's), without what a lidar does not see because it is
-    the lidar itself: the links that the profile has under `unseen` are left out, and a link whose mesh holds the lidars' housings, as the
-    Stretch's head does, has its visual shape without them (its collision shape is one box around both lidars).
-    Raises `InputError` as `link_surfaces` does.
+    The shapes that lidars see by the profile (by default the Stretch's), without what a lidar does not see because it
+    is the lidar itself: the links that the profile has under `unseen` are left out, and a link whose mesh holds the
+    lidars' housings, as the Stretch's head does, has its visual shape without them (its collision shape is one box
+    around both lidars). Raises `InputError` as `link_surfaces` does.
     """
     profile = profile or stretch_profile()
     surfaces = outline_surfaces(model, profile)
@@ -97,8 +98,8 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
 
 
 def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
-    """Return what counts as the robot's body, per link in link frames: `robot_surfaces` and the links that are the lidars
-    themselves. Raises `InputError` as `link_surfaces` does."""
+    """Return what counts as the robot's body, per link in link frames: `robot_surfaces` and the links that are the
+    lidars themselves. Raises `InputError` as `link_surfaces` does."""
     profile = profile or stretch_profile()
     surfaces = seen_surfaces(model, profile.lidar_geometry)
     lidars = housed_lidars(model, profile)
@@ -108,9 +109,9 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> 
 
 
 def seen_surfaces(model: RobotModel, geometry: str) -> dict[str, Surface]:
-    """Return the shapes that a profile's `lidar_geometry` names, per link in link frames; links that have none of these have
-    their collision shapes. Raises `InputError` as `link_surfaces` does, and for a file that is no description, or has none of
-    the model's links."""
+    """Return the shapes that a profile's `lidar_geometry` names, per link in link frames; links that have none of these
+    have their collision shapes. Raises `InputError` as `link_surfaces` does, and for a file that is no description, or
+    has none of the model's links."""
     surfaces = link_surfaces(model, "collision")
     if geometry == "visual":
         return surfaces | link_surfaces(model, "visual")
@@ -167,9 +168,9 @@ def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) ->
     """Return a shell's visual shape without the lidars' housings, and the housings, in the frame of the shell's link.
 
     A housing is made of the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis.
-    The shell around it is closed by a lid that runs through the housing, under its dome; parts of others inside the housing cannot
-    be seen from outside and are removed, too. The collar around the dome stays: it
-    hides what is lower than about 7 deg over the lidar's x-y plane.
+    The shell around it is closed by a lid that runs through the housing, under its dome; parts of others inside the
+    housing cannot be seen from outside and are removed, too. The collar around the dome stays: it hides what is lower
+    than about 7 deg over the lidar's x-y plane.
     """
     link = profile.housing_link
     shell = _link_surface(model, model.links[link], "visual")

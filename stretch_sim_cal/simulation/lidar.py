@@ -1,8 +1,8 @@
 """A simulated lidar: which rays a spinning multi-channel lidar sends out in a scan, and what its driver publishes of
 their hits.
 
-All entries of a sensor file are simulated: the tables, a unit's own errors (`sensor.unit`), noise, quantisation,
-lost and late returns, mixed pixels of a beam of some width, blooming, dual returns, a spin that is not locked to the mount
+All entries of a sensor file are simulated: the tables, a unit's own errors (`sensor.unit`), noise, quantisation, lost
+and late returns, mixed pixels of a beam of some width, blooming, dual returns, a spin that is not locked to the mount
 and drifts, a clock phase per device, and what the driver corrects and how it publishes misses and times. Not simulated:
 motion within a scan, crosstalk between the lidars, sunlight.
 """
@@ -51,8 +51,8 @@ class Rays:
 
 @dataclass(frozen=True)
 class Echoes:
-    """Echoes along N rays: true `distances` (N,) in m from where the rays begin (inf for nothing), absolute
-    `cosines` (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector.
+    """Echoes along N rays: true `distances` (N,) in m from where the rays begin (inf for nothing), absolute `cosines`
+    (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector.
     """
 
     distances: np.ndarray
@@ -144,7 +144,8 @@ class Lidar:
         return self._generator("bloom", tick).random(self.sensor.num_rays, dtype=np.float32)
 
     def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the driver publishes of a scan: points (M,) of `POINT_DTYPE`, and the number (M,) of each one's ray.
+        """Return what the driver publishes of a scan: points (M,) of `POINT_DTYPE`, and the number (M,) of each one's
+        ray.
 
         `second` holds what else comes back, inf where nothing does; it is published by a sensor of dual returns, whose
         points come twice, those of each azimuth's channels first from `echoes` and then from `second` (or again from

@@ -1,4 +1,5 @@
-"""The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows, as a scenario writes them."""
+"""The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows, as a scenario writes
+them."""
 
 import dataclasses
 import math
@@ -51,12 +52,11 @@ class BaseError:
 class SimulationSetup:
     """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths.
 
-    `joint_errors` say by joint how far its origin is from the description's; along or about a joint's axis, a zero
-    that is off.
-    Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side;
-    `driver` says what their driver corrects, by the names of `Driver`, the others are as the sensor file says.
-    `robot` is what is spawned, by default the vendor's Stretch 4 as it is. `lidar_geometry` is what the simulated lidars see, as
-    of a profile, by default the profile's own; only the simulator knows of another one.
+    `joint_errors` say by joint how far its origin is from the description's; along or about a joint's axis, a zero that
+    is off. Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units`
+    by side; `driver` says what their driver corrects, by the names of `Driver`, the others are as the sensor file says.
+    `robot` is what is spawned, by default the vendor's Stretch 4 as it is. `lidar_geometry` is what the simulated
+    lidars see, as of a profile, by default the profile's own; only the simulator knows of another one.
     `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
     """
 
@@ -97,8 +97,8 @@ class SimulationSetup:
         )
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
-        """Return the sensor of lidar "left" or "right": `sensor`, with the unit's own angle table if the robot's fleet folder
-        has it, or that of its unit file; behind the driver asked for.
+        """Return the sensor of lidar "left" or "right": `sensor`, with the unit's own angle table if the robot's fleet
+        folder has it, or that of its unit file; behind the driver asked for.
 
         Raises `InputError` for a unit file or table that cannot be used.
         """
@@ -116,7 +116,8 @@ class SimulationSetup:
         return sensor.with_driver(dataclasses.replace(sensor.driver, **self.driver))
 
     def angle_table_of(self, device: str, sensor: Sensor) -> Path | None:
-        """Return the angle table in the robot's fleet folder that lidar "left" or "right" has, None for the sensor's own."""
+        """Return the angle table in the robot's fleet folder that lidar "left" or "right" has, None for the sensor's
+        own."""
         return fleet_angle_table(device) if sensor.fleet_angle_tables and device not in self.units else None
 
     @classmethod

@@ -1,9 +1,9 @@
 """SDF's shapes as triangles, each in its own frame. Lengths in m.
 
-Boxes and planes are exact. Curved shapes are faceted so that no point of a facet is further than `SURFACE_ERROR` from the
-true surface, on either side of it (facets cut through the surface, so that they are right on average). Cylinders and
-cones keep that up to a radius of 80 m, spheres up to 10 m; larger ones get no more facets. (`trimesh.creation.revolve`
-leaves out facets of less than 1e-8 m2, so that small spheres have holes.)
+Boxes and planes are exact. Curved shapes are faceted so that no point of a facet is further than `SURFACE_ERROR` from
+the true surface, on either side of it (facets cut through the surface, so that they are right on average). Cylinders
+and cones keep that up to a radius of 80 m, spheres up to 10 m; larger ones get no more facets.
+(`trimesh.creation.revolve` leaves out facets of less than 1e-8 m2, so that small spheres have holes.)
 """
 
 import numpy as np

@@ -1,6 +1,7 @@
 """The robot as it stands in a simulation: its description, and beside it the truth that only the simulator knows.
 
-The frames of the description stay where the robot believes they are; models/README.md tells of the links that are added.
+The frames of the description stay where the robot believes they are; models/README.md tells of the links that are
+added.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,8 @@ TRUE_LIDAR_LINKS = ("lidar_left_true_link", "lidar_right_true_link")
 """Links at the true poses of the lidars, left first; the profile's frames are at the nominal ones."""
 FLOOR_LINK = "floor_link"
 GAZEBO_EFFORT = 1000.0
-"""N or Nm for joints that the description gives none: enough for the heaviest, and the controllers' gains set the pace."""
+"""N or Nm for joints that the description gives none: enough for the heaviest, and the controllers' gains set the pace.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,14 @@ def simulated_description(
     joint_errors: Mapping[str, np.ndarray] | None = None,
     robot: SpawnedRobot | None = None,
 ) -> str:
-    """Return the URDF text of a robot (by default the vendor's Stretch 4 with `tool`) whose lidars and base are not where
-    its description says.
+    """Return the URDF text of a robot (by default the vendor's Stretch 4 with `tool`) whose lidars and base are not
+    where its description says.
 
-    The lidars' errors are 4x4, `true = nominal * error`; `base_error` is (height, roll, pitch) of the base frame over the
-    floor in m and rad, in its own frame. With `simulator="gazebo"` there are sensors, controllers and joint efforts, and
-    no collision box around the lidars; `gazebo` are further arguments of models/gazebo.xacro. `joint_errors`
-    (4x4 by joint) move the origins of joints that carry no lidar, `true = nominal * error`.
-    Raises `InputError` for errors that are not rigid, unknown tools, simulators and links of the payload.
+    The lidars' errors are 4x4, `true = nominal * error`; `base_error` is (height, roll, pitch) of the base frame over
+    the floor in m and rad, in its own frame. With `simulator="gazebo"` there are sensors, controllers and joint
+    efforts, and no collision box around the lidars; `gazebo` are further arguments of models/gazebo.xacro.
+    `joint_errors` (4x4 by joint) move the origins of joints that carry no lidar, `true = nominal * error`. Raises
+    `InputError` for errors that are not rigid, unknown tools, simulators and links of the payload.
     """
     if simulator not in SIMULATORS:
         raise InputError(f"simulator '{simulator}' is not known; there is {', '.join(SIMULATORS)}")

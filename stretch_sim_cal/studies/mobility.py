@@ -1,10 +1,10 @@
 """How many degrees of freedom a mechanism has: counted after Gruebler and Kutzbach, and measured on its geometry.
 
-A mechanism is bodies and joints, loops allowed; a body called `WORLD` is the ground. The count
-M = d (n - 1) - sum(d - f_i), for n bodies with the ground and joints of freedom f_i, d = 6 in space and 3 in a plane, is
-the sum of f_i minus d for every closed loop. It takes all loops' constraints for independent; if they are not, the
-mechanism is over-constrained and moves although the count says otherwise. So if the joints' poses are known, the rank of
-the loops' closure equations is measured, in the configuration that the description shows.
+A mechanism is bodies and joints, loops allowed; a body called `WORLD` is the ground. The count M = d (n - 1) - sum(d -
+f_i), for n bodies with the ground and joints of freedom f_i, d = 6 in space and 3 in a plane, is the sum of f_i minus d
+for every closed loop. It takes all loops' constraints for independent; if they are not, the mechanism is
+over-constrained and moves although the count says otherwise. So if the joints' poses are known, the rank of the loops'
+closure equations is measured, in the configuration that the description shows.
 
 It is read from a URDF or xacro, an SDF, or a small YAML that lists links and joints:
 

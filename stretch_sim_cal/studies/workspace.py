@@ -219,7 +219,8 @@ class Hull:
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return which of the integers `values` (N,) are in `known` (K,): `np.isin`, many times as fast on numbers this large."""
+    """Return which of the integers `values` (N,) are in `known` (K,): `np.isin`, many times as fast on numbers this
+    large."""
     if not len(known):
         return np.zeros(len(values), dtype=bool)
     known = np.sort(known)

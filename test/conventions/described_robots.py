@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 from stretch_sim_cal.conventions import PROFILES
 from stretch_sim_cal.conventions.icub import AXES, BOARDS, FRAMES, FT_SENSORS, LINKS
+from stretch_sim_cal.conventions.normal_form import Normal
 from stretch_sim_cal.conventions.profile import INFO, lint
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, nominal_description
@@ -30,8 +31,6 @@ def joint(name, parent, child, kind="fixed", xyz="0 0 0", rpy="0 0 0", axis="0 0
 
 
 BOX = '<visual><geometry><box size="0.1 0.1 0.1"/></geometry></visual>'
-
-
 MASS = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
 
 
@@ -137,6 +136,11 @@ def without(link_name: str):
                 root.remove(element)
 
     return change
+
+
+def text_of(normal: Normal) -> str:
+    """Return a normal form as URDF text."""
+    return ElementTree.tostring(normal.root, encoding="unicode")
 
 
 def findings(text: str, profile: str, infos: bool = False) -> set[tuple[str, str, str]]:

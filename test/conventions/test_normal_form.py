@@ -18,6 +18,7 @@ from described_robots import (
     renamed,
     robot,
     stretch_text,
+    text_of,
     without,
 )
 from hypothesis import given
@@ -79,7 +80,7 @@ def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
 
     assert departure <= 1e-9
     assert not normal.remaining or all(each.level == "info" for each in normal.remaining)
-    assert findings(ElementTree.tostring(normal.root, encoding="unicode"), "stretch") == set()
+    assert findings(text_of(normal), "stretch") == set()
     # The parallel gripper has no fingertip frames, and those of its fingers are past telling.
     added = {"fingertip_left_link", "fingertip_right_link"} if tool == PG4 else set()
     assert set(restored.links) == set(original.links) | added
@@ -100,7 +101,7 @@ def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
 def test_sensors_that_look_nowhere_the_rules_know_are_guessed_and_said_to_be():
     crooked, links, signs = scrambled(stretch_text(NIL), 6, sensors_too=True)
     normal = normalized(description(crooked), Options())
-    text = ElementTree.tostring(normal.root, encoding="unicode")
+    text = text_of(normal)
     assert findings(text, "stretch") == set()
     assert "measure it" in normal.reasons["camera_left_link"] and "measure it" in normal.reasons["lidar_left_link"]
     assert normalized(description(text), Options()).unchanged
@@ -245,7 +246,7 @@ def test_names_that_would_clash_are_told():
 def test_rep199_frames_are_added_where_they_lack():
     bare = edited(robot(arm_parts()), without("tool0"), without("flange"), without("base"))
     normal = normalized(description(bare), Options("rep199", poses={"base": from_xyz_rpy((0, 0, 0.33))}))
-    text = ElementTree.tostring(normal.root, encoding="unicode")
+    text = text_of(normal)
     assert findings(text, "rep199", infos=True) == set()
     model = parse_urdf(text)
     assert [frame.link for frame in normal.added] == ["base", "flange", "tool0"]
@@ -274,7 +275,7 @@ def test_an_icub_is_renamed_by_the_tables():
         renamed("joint", "r_wrist_prosup", "right_wrist_prosup_joint"), renamed("link", "root_link", "pelvis"),
     )  # fmt: skip
     normal = normalized(description(crooked), Options("icub"))
-    assert findings(ElementTree.tostring(normal.root, encoding="unicode"), "icub", infos=True) == set()
+    assert findings(text_of(normal), "icub", infos=True) == set()
     assert normal.links["shin_left"] == "l_lower_leg" and normal.joints["LeftKnee"].name == "l_knee"
 
 

@@ -1,7 +1,5 @@
 """What `normalize` writes, `lint` has nothing to say about: for robots made at random, every profile, also prefixed."""
 
-from xml.etree import ElementTree
-
 import icub_models
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from described_robots import (
     renamed,
     robot,
     stretch_text,
+    text_of,
     without,
 )
 from hypothesis import given, settings
@@ -88,7 +87,7 @@ def test_a_real_icub(name, tmp_path):
 
 
 def normal_text(text: str, options: Options = Options()) -> str:
-    return ElementTree.tostring(normalized(description(text), options).root, encoding="unicode")
+    return text_of(normalized(description(text), options))
 
 
 def test_an_oblique_wrist_axis_is_turned_by_rule_3_and_excused_by_rule_1():
@@ -192,5 +191,5 @@ def test_an_icub_gets_its_axes_signs_and_its_missing_frames():
     }  # fmt: skip
     assert "measure it" in next(frame.reason for frame in normal.added if frame.link == "imu_frame")
     assert not said(normal.remaining)
-    knee = parse_urdf(ElementTree.tostring(normal.root, encoding="unicode")).joints["l_knee"]
+    knee = parse_urdf(text_of(normal)).joints["l_knee"]
     assert (knee.limit.lower, knee.limit.upper) == (-2.0, 1.0)

@@ -49,6 +49,11 @@ def trees(draw):
     return robot_model("tree", [Link(f"l{i}") for i in draw(st.permutations(range(count)))], made, "tree")
 
 
+@pytest.fixture(scope="module")
+def stretch():
+    return load_model(nominal_description())
+
+
 def one_joint(joint: Joint):
     return robot_model("one", [Link("parent"), Link("child")], [joint], "one")
 
@@ -73,10 +78,9 @@ def test_humanoids_move_as_in_yourdfpy(name):
     check_against_yourdfpy(icub_models.get_model_file(name).read_text(encoding="utf-8"))
 
 
-def test_the_lidars_are_where_the_vendor_says():
-    model = load_model(nominal_description())
+def test_the_lidars_are_where_the_vendor_says(stretch):
     for side, sign in (("left", 1), ("right", -1)):
-        base_from_lidar = link_transform(model, {}, f"lidar_{side}_link", "base_link")
+        base_from_lidar = link_transform(stretch, {}, f"lidar_{side}_link", "base_link")
         assert np.allclose(base_from_lidar[:3, 3], [0.0387, sign * 0.1244, 1.5007], atol=5e-5)
         assert np.allclose(base_from_lidar[:3, 2], [0.455, sign * 0.542, -0.707], atol=5e-4)
 
@@ -163,25 +167,23 @@ def test_each_link_hangs_on_its_parent_by_its_own_joint(model, seed):
         assert np.allclose(frames[joint.parent] @ link_transforms(one_joint(alone), own)["child"], frames[joint.child])
 
 
-def test_many_configurations_and_shapes_that_broadcast():
-    model = load_model(nominal_description())
+def test_many_configurations_and_shapes_that_broadcast(stretch):
     count = 10_000
     yaw = np.linspace(-1, 4, count)
-    many = link_transform(model, {"wrist_yaw_joint": yaw, "lift_joint": 0.5}, "grasp_center_link")
+    many = link_transform(stretch, {"wrist_yaw_joint": yaw, "lift_joint": 0.5}, "grasp_center_link")
     assert many.shape == (count, 4, 4)
     for index in (0, 5_000, count - 1):
-        alone = link_transforms(model, {"wrist_yaw_joint": yaw[index], "lift_joint": 0.5})["grasp_center_link"]
+        alone = link_transforms(stretch, {"wrist_yaw_joint": yaw[index], "lift_joint": 0.5})["grasp_center_link"]
         assert np.allclose(many[index], alone)
-    grid = link_transforms(model, {"lift_joint": np.zeros((3, 1)), "wrist_yaw_joint": np.zeros(5)})
+    grid = link_transforms(stretch, {"lift_joint": np.zeros((3, 1)), "wrist_yaw_joint": np.zeros(5)})
     assert {frame.shape for frame in grid.values()} == {(3, 5, 4, 4)}
-    assert link_transforms(model, {"lift_joint": np.zeros(0)})["lift_link"].shape == (0, 4, 4)
+    assert link_transforms(stretch, {"lift_joint": np.zeros(0)})["lift_link"].shape == (0, 4, 4)
 
 
-def test_one_frame_relative_to_another():
-    model = load_model(nominal_description())
+def test_one_frame_relative_to_another(stretch):
     positions = {"lift_joint": np.array([0.0, 0.5, 1.0])}
-    frames = link_transforms(model, positions)
-    relative = link_transform(model, positions, "grasp_center_link", "lift_link")
+    frames = link_transforms(stretch, positions)
+    relative = link_transform(stretch, positions, "grasp_center_link", "lift_link")
     assert np.allclose(relative, inverse(frames["lift_link"]) @ frames["grasp_center_link"])
     assert np.allclose(relative, relative[0])
 
@@ -215,14 +217,14 @@ def test_a_mimic_joint_follows_and_may_be_overruled():
         ({"lift_joint": [0, 1], "wrist_yaw_joint": [0, 1, 2]}, "do not fit together"),
     ],
 )
-def test_positions_that_cannot_be_are_named(positions, mentions):
+def test_positions_that_cannot_be_are_named(stretch, positions, mentions):
     with pytest.raises(InputError, match=mentions):
-        link_transforms(load_model(nominal_description()), positions)
+        link_transforms(stretch, positions)
 
 
-def test_an_unknown_link_is_named_with_near_names():
+def test_an_unknown_link_is_named_with_near_names(stretch):
     with pytest.raises(InputError, match="did you mean lidar_left_link"):
-        link_transforms(load_model(nominal_description()), {}, ["lidar_left_lnk"])
+        link_transforms(stretch, {}, ["lidar_left_lnk"])
 
 
 def test_a_floating_joint_wants_six_numbers():
@@ -236,18 +238,11 @@ def test_a_floating_joint_wants_six_numbers():
 
 @st.composite
 def chains(draw):
-    kinds = ("fixed", "revolute", "continuous", "prismatic", "helical", "planar", "spherical", "floating")
-    triple = st.tuples(NUMBER, NUMBER, NUMBER)
-    axis = triple.filter(lambda values: np.linalg.norm(values) > 0.1)
-    joints = []
-    for i in range(4):
-        origin = from_xyz_rpy(draw(triple), draw(triple))
-        kind = draw(st.sampled_from(kinds))
-        joint = Joint(f"j{i}", kind, f"l{i}", f"l{i + 1}", origin, np.array(draw(axis)), pitch=draw(NUMBER))
-        if i == 3 and joints[0].variables == 1 and joint.variables == 1:
-            joint = replace(joint, mimic=Mimic("j0", draw(NUMBER), draw(NUMBER)))
-        joints.append(joint)
-    return robot_model("chain", [Link(f"l{i}") for i in range(5)], joints, "chain")
+    """Four joints in a row, of which the last one may follow the first."""
+    row = [replace(draw(joints()), name=f"j{i}", parent=f"l{i}", child=f"l{i + 1}") for i in range(4)]
+    if row[0].variables == row[3].variables == 1:
+        row[3] = replace(row[3], mimic=Mimic("j0", draw(NUMBER), draw(NUMBER)))
+    return robot_model("chain", [Link(f"l{i}") for i in range(5)], row, "chain")
 
 
 @given(chains(), st.integers(0, 2**32 - 1))
@@ -278,12 +273,11 @@ def test_the_jacobian_is_the_derivative_of_forward_kinematics(model, seed):
         assert np.allclose(columns[:, index], numeric, atol=1e-6)
 
 
-def test_the_jacobian_of_many_configurations_at_once():
-    model = load_model(nominal_description())
+def test_the_jacobian_of_many_configurations_at_once(stretch):
     lifts, yaws = np.array([0.1, 0.5, 1.0]), np.array([0.0, 1.0, 3.0])
-    many, variables = jacobian(model, {"lift_joint": lifts, "wrist_yaw_joint": yaws}, "grasp_center_link")
+    many, variables = jacobian(stretch, {"lift_joint": lifts, "wrist_yaw_joint": yaws}, "grasp_center_link")
     assert many.shape == (3, 6, len(variables)) == (3, 6, 8)
     for i in range(3):
-        alone, _ = jacobian(model, {"lift_joint": lifts[i], "wrist_yaw_joint": yaws[i]}, "grasp_center_link")
+        alone, _ = jacobian(stretch, {"lift_joint": lifts[i], "wrist_yaw_joint": yaws[i]}, "grasp_center_link")
         assert np.allclose(many[i], alone)
-    assert jacobian(model, {}, "head_link")[0].shape == (6, 0)
+    assert jacobian(stretch, {}, "head_link")[0].shape == (6, 0)

@@ -19,29 +19,37 @@ def model():
     return load_model(nominal_description())
 
 
+STRETCH = stretch_profile()
+
+
+def posed(model, **commanded):
+    """Return the description's joint positions at home with `commanded` ones in place of its own."""
+    return STRETCH.joint_positions(model, STRETCH.home[0] | commanded)
+
+
 def test_the_commanded_arm_is_four_segments_and_back(model):
     commanded = {"lift_joint": 0.4, "arm_joint": 0.2, "gripper_joint": 0.1}
-    described = stretch_profile().joint_positions(model, commanded)
+    described = STRETCH.joint_positions(model, commanded)
     assert [described[name] for name in [f"arm_l{number}_joint" for number in (1, 2, 3, 4)]] == [0.05] * 4
     assert described["gripper_finger_left_joint"] == described["gripper_finger_right_joint"] == 0.1
-    assert stretch_profile().commanded_positions(model, described) == pytest.approx(commanded)
+    assert STRETCH.commanded_positions(model, described) == pytest.approx(commanded)
     described.pop("arm_l2_joint")
-    assert "arm_joint" not in stretch_profile().commanded_positions(model, described)
-    extension = stretch_profile().joint_positions(model, {"arm_joint": np.array([0.0, 0.52])})
+    assert "arm_joint" not in STRETCH.commanded_positions(model, described)
+    extension = STRETCH.joint_positions(model, {"arm_joint": np.array([0.0, 0.52])})
     reach = link_transforms(model, extension, ["wrist_link"])["wrist_link"][:, 0, 3]
     assert np.isclose(np.diff(reach)[0], 0.52)
 
 
 def test_commanded_limits_are_the_models(model):
-    limits = stretch_profile().commanded_limits(model)
-    assert set(limits) == {joint.command for joint in stretch_profile().joints}
+    limits = STRETCH.commanded_limits(model)
+    assert set(limits) == {joint.command for joint in STRETCH.joints}
     assert (limits["lift_joint"].upper, limits["lift_joint"].velocity) == (1.2, 0.5)
     assert limits["arm_joint"].upper == pytest.approx(0.52)
     assert limits["arm_joint"].velocity == pytest.approx(2.8)
 
 
 def test_lidars_are_found_under_their_older_names(model):
-    assert stretch_profile().lidar_links(model) == list(stretch_profile().lidar_frames)
+    assert STRETCH.lidar_links(model) == list(STRETCH.lidar_frames)
     older = parse_urdf(
         '<robot name="r"><link name="a"/><link name="link_lidar_right"/><link name="link_lidar_left"/>'
         + "".join(
@@ -50,32 +58,30 @@ def test_lidars_are_found_under_their_older_names(model):
         )
         + "</robot>"
     )
-    assert stretch_profile().lidar_links(older) == ["link_lidar_left", "link_lidar_right"]
+    assert STRETCH.lidar_links(older) == ["link_lidar_left", "link_lidar_right"]
 
 
 @pytest.mark.parametrize("tool", available_tools())
 def test_home_is_free_with_every_tool(tool):
     model = load_model(nominal_description(tool))
-    limits = stretch_profile().commanded_limits(model)
-    home = {name: value for name, value in stretch_profile().home[0].items() if name in limits}
+    limits = STRETCH.commanded_limits(model)
+    home = {name: value for name, value in STRETCH.home[0].items() if name in limits}
     assert all(limits[name].lower <= value <= limits[name].upper for name, value in home.items())
-    assert SelfCollision(model, floor=0.0).colliding_pairs(stretch_profile().joint_positions(model, home)) == []
+    assert SelfCollision(model, floor=0.0).colliding_pairs(STRETCH.joint_positions(model, home)) == []
 
 
 def test_stowed_nothing_is_closer_than_12_mm(model):
-    limits = stretch_profile().commanded_limits(model)
-    assert all(limits[name].lower <= value <= limits[name].upper for name, value in stretch_profile().stowed.items())
+    limits = STRETCH.commanded_limits(model)
+    assert all(limits[name].lower <= value <= limits[name].upper for name, value in STRETCH.stowed.items())
     assert (
-        SelfCollision(model, margin=0.012, floor=0.0).colliding_pairs(
-            stretch_profile().joint_positions(model, stretch_profile().stowed)
-        )
+        SelfCollision(model, margin=0.012, floor=0.0).colliding_pairs(STRETCH.joint_positions(model, STRETCH.stowed))
         == []
     )
 
 
 def test_stowed_the_tool_is_over_the_base(model):
     surfaces = robot_surfaces(model)
-    frames = link_transforms(model, stretch_profile().joint_positions(model, stretch_profile().stowed))
+    frames = link_transforms(model, STRETCH.joint_positions(model, STRETCH.stowed))
     reach = {k: np.hypot(*surfaces[k].moved(frames[k]).vertices[:, :2].T).max() for k in surfaces}
     assert max(reach.values()) < reach["base_link"] + 0.01
 
@@ -98,7 +104,7 @@ def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
     for link in nominal.links:
         assert np.abs(ours[link] - theirs[link]).max() < 1e-12
         assert simulated.links[link].collisions == () or simulated.links[link].collisions[0].path.is_file()
-    for true, believed in zip(TRUE_LIDAR_LINKS, stretch_profile().lidar_frames, strict=True):
+    for true, believed in zip(TRUE_LIDAR_LINKS, STRETCH.lidar_frames, strict=True):
         assert np.abs(ours[true] - ours[believed]).max() < 1e-12
     assert simulated.root == FLOOR_LINK
     assert set(simulated.links) - set(nominal.links) == {FLOOR_LINK, *TRUE_LIDAR_LINKS}
@@ -109,9 +115,7 @@ def test_errors_act_in_the_frame_of_what_they_move():
     text = simulated_description(left, right, (0.003, 0.007, -0.005))
     model = load_model(text)
     nominal = load_model(nominal_description())
-    for link, believed, lidar_error in zip(
-        TRUE_LIDAR_LINKS, stretch_profile().lidar_frames, (left, right), strict=True
-    ):
+    for link, believed, lidar_error in zip(TRUE_LIDAR_LINKS, STRETCH.lidar_frames, (left, right), strict=True):
         base_from_believed = link_transform(nominal, {}, believed, "base_link")
         assert np.allclose(link_transform(model, {}, link, "base_link"), base_from_believed @ lidar_error, atol=1e-12)
         assert np.allclose(link_transform(model, {}, believed, "base_link"), base_from_believed, atol=1e-12)
@@ -156,19 +160,15 @@ def test_what_cannot_be_simulated_is_named(arguments, mentions):
 
 def test_a_gripper_in_the_base_the_arm_or_the_floor_is_seen(model):
     collision = SelfCollision(model, floor=0.0)
-    down = stretch_profile().joint_positions(
-        model, stretch_profile().stowed | {"lift_joint": 0.0, "wrist_yaw_joint": 3.14}
-    )
+    down = STRETCH.joint_positions(model, STRETCH.stowed | {"lift_joint": 0.0, "wrist_yaw_joint": 3.14})
     assert any("base_link" in pair for pair in collision.colliding_pairs(down))
     assert not collision.is_free(down)
-    pointing_down = stretch_profile().joint_positions(
-        model, stretch_profile().home[0] | {"lift_joint": 0.1, "arm_joint": 0.5, "wrist_pitch_joint": 1.5}
-    )
+    pointing_down = posed(model, lift_joint=0.1, arm_joint=0.5, wrist_pitch_joint=1.5)
     assert {link for link, other in collision.colliding_pairs(pointing_down) if other == FLOOR} >= {
         "gripper_fingertip_left_link"
     }
     assert SelfCollision(model).is_free(pointing_down)
-    folded = stretch_profile().joint_positions(model, stretch_profile().home[0] | {"wrist_pitch_joint": -1.1})
+    folded = posed(model, wrist_pitch_joint=-1.1)
     assert ("wrist_link", "gripper_camera_link") in SelfCollision(model, margin=0.05).colliding_pairs(folded)
 
 
