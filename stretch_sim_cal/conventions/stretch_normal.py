@@ -264,29 +264,22 @@ def _sensors(
     that has no axis there is past telling: it gets the nearest one that keeps the rule, and the report says so.
     """
     broken = {name for name, each in blamed.items() if each.rule.startswith(("rule-4-base", "rule-4-lidar"))}
-    wanted = {}
-    for link in names.sensors(model):
-        if link in broken:
-            now, position = frames[link][:3, :3], frames[link][:3, 3]
-            best = now @ min(QUARTERS, key=lambda quarter: _camera_cost(link, now @ quarter, position))
-            looks = names.looks(link, position)
-            nearest = names.sensor_upright(
-                link, best[:, 0] if angle_deg(best[:, 0], looks) < names.LOOKS_DEG else looks
-            )
-            wanted[link] = _kept_or_nearest(best, nearest)
-    lidars = names.lidars(model)
-    for link in lidars:
-        if link in broken:
-            now, position = frames[link][:3, :3], frames[link][:3, 3]
-            inwards = names.head_centre(frames, lidars, link) - position
-            best = now @ min(QUARTERS, key=lambda quarter: _lidar_cost(now @ quarter, inwards))
-            looks = names.looks(link, position, inwards)
-            nearest = names.lidar_upright(
-                best[:, 2] if angle_deg(best[:, 2], looks) < names.LOOKS_DEG else looks, inwards
-            )
-            if angle_deg(nearest[:, 1], inwards) > INWARDS_DEG:
-                nearest = names.lidar_upright(looks, inwards)
-            wanted[link] = _kept_or_nearest(best, nearest, LIDAR_DEG)
+    wanted, lidars = {}, names.lidars(model)
+    for link in (*names.sensors(model), *lidars):
+        if link not in broken:
+            continue
+        now, position = frames[link][:3, :3], frames[link][:3, 3]
+        inwards = names.head_centre(frames, lidars, link) - position if link in lidars else None
+        looks, column = names.looks(link, position, inwards), 0 if inwards is None else 2
+        best = now @ min(QUARTERS, key=lambda quarter: _cost(link, now @ quarter, position, inwards))
+        ahead = best[:, column] if angle_deg(best[:, column], looks) < names.LOOKS_DEG else looks
+        if inwards is None:
+            wanted[link] = _kept_or_nearest(best, names.sensor_upright(link, ahead))
+            continue
+        nearest = names.lidar_upright(ahead, inwards)
+        if angle_deg(nearest[:, 1], inwards) > INWARDS_DEG:
+            nearest = names.lidar_upright(looks, inwards)
+        wanted[link] = _kept_or_nearest(best, nearest, LIDAR_DEG)
     return wanted
 
 
@@ -296,15 +289,14 @@ def _kept_or_nearest(relabelled: np.ndarray, nearest: np.ndarray, allowed: float
     return nearest, "Rule 4: none of its axes was where the sensor looks, so this is a guess: measure it"
 
 
-def _camera_cost(link: str, rotation: np.ndarray, position: np.ndarray) -> float:
+def _cost(link: str, rotation: np.ndarray, position: np.ndarray, inwards: np.ndarray | None) -> float:
+    """Return how far (deg, weighted) a sensor's rotation is from its mounting; `inwards` is of lidars."""
+    if inwards is not None:
+        outwards = names.looks("", np.zeros(3), inwards)
+        return 3.0 * angle_deg(rotation[:, 2], outwards) + angle_deg(rotation[:, 1], inwards)
     off = angle_deg(rotation[:, 0], names.looks(link, position))
-    upright = names.sensor_upright(link, rotation[:, 0]) if off < 89.0 else rotation @ np.diag([1.0, -1.0, -1.0])
-    return off + 3.0 * angle_deg(rotation[:, 2], upright[:, 2])
-
-
-def _lidar_cost(rotation: np.ndarray, inwards: np.ndarray) -> float:
-    outwards = names.looks("", np.zeros(3), inwards)
-    return 3.0 * angle_deg(rotation[:, 2], outwards) + angle_deg(rotation[:, 1], inwards)
+    right = names.sensor_upright(link, rotation[:, 0]) if off < 89.0 else rotation @ np.diag([1.0, -1.0, -1.0])
+    return off + 3.0 * angle_deg(rotation[:, 2], right[:, 2])
 
 
 def _optical(

@@ -71,6 +71,11 @@ class Housing:
     collar_radius: float
     collar_heights: tuple[float, float]
 
+    def holds(self, points: np.ndarray, collar: bool = False) -> np.ndarray:
+        """Return which points (N, 3) in the lidar's frame lie in the housing, or in its collar (N,)."""
+        radius, (low, high) = (self.collar_radius, self.collar_heights) if collar else (self.radius, self.heights)
+        return (np.hypot(points[:, 0], points[:, 1]) < radius) & (points[:, 2] > low) & (points[:, 2] < high)
+
 
 @dataclass(frozen=True)
 class ProfiledLidar:

@@ -179,10 +179,7 @@ def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) ->
     housings = {}
     taken = np.zeros(len(shell.faces), dtype=bool)
     for lidar in lidars:
-        size = sizes[lidar]
-        in_lidar = apply(inverse(link_transform(model, {}, lidar, link)), shell.vertices)
-        inside = (np.hypot(in_lidar[:, 0], in_lidar[:, 1]) < size.radius) & (in_lidar[:, 2] > size.heights[0])
-        inside &= in_lidar[:, 2] < size.heights[1]
+        inside = sizes[lidar].holds(apply(inverse(link_transform(model, {}, lidar, link)), shell.vertices))
         own = np.zeros_like(taken)
         for part in parts:
             own[part] = inside[shell.faces[part]].all()

@@ -1,11 +1,11 @@
-"""The embedded simulator: a robot in a world, its joints, and what its lidars see of both. Arrays, no ROS.
+"""The embedded simulator: a robot in a world, its joints, and the scans of its lidars. Arrays, no ROS.
 
     simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", seed=3))
     left, right = simulator.scan("left", 0), simulator.scan("right", 0)
     truth = simulator.ground_truth()
 
 A scan is taken with the joints where they are: motion during the tenth of a second that it takes is not simulated.
-`RobotGeometry` is the true robot as triangles: what moves with which link, and what of the head belongs to a lidar's mount.
+`RobotGeometry` is the true robot as triangles: by link, a lidar's mount apart from the head.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -91,11 +91,8 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
     rest = np.ones(len(shell.faces), dtype=bool)
     mounts = {}
     for (side, true_link), frame in zip(true_lidar_links().items(), frames, strict=True):
-        size = profile.lidars[side].housing
         lidar_from_shell = inverse(transforms[frame]) @ transforms[link]
-        vertices = apply(lidar_from_shell, shell.vertices)
-        near = np.hypot(vertices[:, 0], vertices[:, 1]) < size.collar_radius
-        near &= (vertices[:, 2] > size.collar_heights[0]) & (vertices[:, 2] < size.collar_heights[1])
+        near = profile.lidars[side].housing.holds(apply(lidar_from_shell, shell.vertices), collar=True)
         mount = near[shell.faces].any(axis=1) & rest
         # Drawn around the nominal lidar, it stands around the true one.
         mounts[true_link] = shell.with_faces(mount).moved(lidar_from_shell)
@@ -104,8 +101,7 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
 
 
 def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
-    """Return by side what of the links that are a lidar itself has a surface, in the lidar's frame; it goes where the
-    lidar goes."""
+    """Return by side the surfaces of the links that are a lidar itself, in the lidar's frame, with which they move."""
     unseen = {link for lidar in profile.lidars.values() for link in lidar.unseen if model.links[link].collisions}
     if not unseen:
         return {}
@@ -136,7 +132,7 @@ class EmbeddedSimulator:
     """A simulation of `setup`, its robot stowed at the world's origin.
 
     `world`, `sensor`, `joints`, `nominal_description` and `true_description` (URDF texts) are there to be read;
-    `joints` is how the robot is moved. `sensor` may be given as an object where a benchmark needs one of its own.
+    `joints` is how the robot is moved. `sensor` may be given as an object if a benchmark needs one of its own.
     Raises `InputError` for worlds, sensors and payloads that cannot be used.
     """
 
@@ -169,7 +165,7 @@ class EmbeddedSimulator:
 
     @property
     def warnings(self) -> list[str]:
-        """What of the world is not simulated, or otherwise than one may think; one line each."""
+        """Elements of the world that are not simulated, or not in the obvious way; one line each."""
         tables = {device: self.setup.angle_table_of(device, self.sensor) for device in SIDES}
         own = [f"{device} lidar: with the unit's own angle table, {table}" for device, table in tables.items() if table]
         return [*self.world.warnings, *self.world.notes, *own]
@@ -189,7 +185,7 @@ class EmbeddedSimulator:
     def scan(self, lidar: str, tick: int) -> np.ndarray:
         """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
 
-        They come in firing order, as from the vendor's driver: with misses and second returns where the sensor has them
+        They come in firing order, as from the vendor's driver: with misses and second returns if the sensor has them
         (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions and
         surroundings give equal scans, whatever was scanned before.
         """
@@ -227,7 +223,7 @@ class EmbeddedSimulator:
         return hits.distances, normals, self._optics.reflectivities(hits)
 
     def ground_truth(self) -> dict[str, Any]:
-        """Return what only a simulator knows, ready for JSON; transforms are 4x4 nested lists.
+        """Return the ground truth, ready for JSON; transforms are 4x4 nested lists.
 
         `description_file` is where whoever writes the truth puts `true_description`, beside it. `units` are the lidars'
         own errors by side, as unit files say them.
@@ -251,7 +247,7 @@ class EmbeddedSimulator:
         }
 
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
-        """Return base_link_from_lidar (4, 4), the true one, or where the description has it."""
+        """Return base_link_from_lidar (4, 4), the true one, or that of the description."""
         self.lidar(lidar)
         link = self._nominal_links[lidar] if nominal else self._true_links[lidar]
         return inverse(self._root_from_link[self.profile.base_frame]) @ self._root_from_link[link]
@@ -295,8 +291,8 @@ class EmbeddedSimulator:
         return points, surfaces[numbers], names
 
     def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
-        """Return what rays of a lidar are cast at, in the model's root frame: what rests, what moves with the robot, and
-        who walks, as it is at that simulated time (None: nobody)."""
+        """Return the scenes for rays of a lidar, in the model's root frame: at rest, moving with the robot, and people who
+        walk, at that simulated time (None: nobody)."""
         if self._static is None:
             root_from_world = inverse(self._world_from_root)
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
@@ -319,7 +315,7 @@ class EmbeddedSimulator:
         return scenes
 
     def _moving_scene(self) -> Scene:
-        """Return the scene of all that moves, built anew where a joint has moved since."""
+        """Return the scene of all that moves, built anew if a joint has moved since."""
         positions = self.joints.joint_positions
         if self._moving is None or self._moving[0] != positions:
             root_from_world = inverse(self._world_from_root)

@@ -1,11 +1,11 @@
-"""What a lidar's rays meet, and what comes back along them.
+"""The surfaces that a lidar's rays meet, and their echoes.
 
 Rays are cast against named triangle surfaces with Embree: how far, on which surface, at which incidence. It computes in
 single precision: at ranges of some metres distances are exact to a few micrometres, far below what a lidar resolves. Its
 fast mode is used, which in principle lets a ray slip between two triangles: none of 16 million rays did in closed boxes,
 spheres and cylinders.
 
-What comes back depends on the surface's material. A mirror returns what is in front of it, as far behind it as that is in
+Echoes depend on the surface's material. A mirror returns what is in front of it, as far behind it as that is in
 front; glass returns what is behind it, and itself if it is hit nearly straight on. A beam that is hit in part by
 something nearer or farther leaves mixed pixels, or two echoes. Around a retro-reflector, rays that pass it return its
 range as well.
@@ -157,7 +157,7 @@ class Seen:
 
     @property
     def echoes(self) -> Echoes:
-        """What a lidar measures of it."""
+        """The echoes that a lidar measures."""
         return Echoes(self.distances, self.cosines, self.reflectivities)
 
 

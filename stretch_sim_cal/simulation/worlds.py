@@ -1,8 +1,8 @@
 """Worlds: SDF files as named triangle surfaces in the world frame. Lengths in m.
 
 A lidar sees a link's collision shapes, as Gazebo's CPU lidar does; the visuals of a link without collision shapes are
-taken instead, and a note says so. There is no physics: models stay where the file puts them. What a file holds beyond
-the supported elements is left out with a warning that names element, file and line, except for what no lidar sees.
+taken instead, and a note says so. There is no physics: models stay where the file puts them. Unsupported
+elements are left out with a warning that names element, file and line, unless no lidar could see them.
 """
 
 import os
@@ -75,7 +75,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class World:
-    """What a world file holds: `surfaces` by name ("model/link/shape"), in the world frame, `materials` of those that
+    """The contents of a world file: `surfaces` by name ("model/link/shape"), in the world frame, `materials` of those that
     have one, and `actors`.
 
     `warnings` name what was left out, `notes` what was understood in a way that is worth knowing.
@@ -244,7 +244,7 @@ class _WorldReader:
     def _included(self, include: Element) -> Element | None:
         """Return the `<model>` that an `<include>` stands for, with the name and pose that the include gives it.
 
-        None, where it stands for something else: a light is passed over, an actor is warned of.
+        None if it stands for something else: a light is passed over, an actor is warned of.
         """
         self._warn_unsupported(include)
         uri = include.required("uri")
