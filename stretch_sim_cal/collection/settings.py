@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.settings import find_settings, read_settings
+from stretch_sim_cal.calibration.body.settings import SWEEP_NUMBERS, find_settings, read_settings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import Limit
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -85,6 +85,8 @@ def load_settings(
         where = f"--{joint.replace('_', '-')}" if joint in grids else f"{source}: plans: {plan}: {joint}"
         grid = parse_grid(grids[joint], where) if joint in grids else written.get(joint)
         values[joint] = _grid_values(grid, limit, where)
+    numbers = {name: number(data.get(name), f"{path}: {name}", *bounds) for name, bounds in SWEEP_NUMBERS.items()}
+    numbers["frames"] = frames or int(numbers["frames"])
     return CollectionSettings(
         source=source,
         plan=plan,
@@ -96,14 +98,7 @@ def load_settings(
             )
             for joint, command in profile.commands.items()
         },
-        margin=number(data.get("margin"), f"{path}: margin", 0.0, 0.5),
-        settle_time=number(data.get("settle_time"), f"{path}: settle_time", 0.0, 60.0),
-        frames=frames or int(number(data.get("frames"), f"{path}: frames", 1, 1000)),
-        crop_radius=number(data.get("crop_radius"), f"{path}: crop_radius", 0.5, 20.0),
-        crop_height=number(data.get("crop_height"), f"{path}: crop_height", 0.5, 20.0),
-        cell=number(data.get("cell"), f"{path}: cell", 1e-4, 0.01),
-        floor_cell=number(data.get("floor_cell"), f"{path}: floor_cell", 1e-4, 0.1),
-        clearance=number(data.get("clearance"), f"{path}: clearance", 0.0, 2.0),
+        **numbers,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from itertools import compress
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, eye_array, hstack, vstack
+from scipy.sparse import csr_array, eye_array, hstack, kron, vstack
 
 from stretch_sim_cal.calibration.body.grid import Axes, Hulls, divided, grid_points, neighbours
 from stretch_sim_cal.calibration.body.model import interpolation
@@ -145,7 +145,7 @@ class _Program:
         self._by_free = problem.weights[:, self.free].tocsr()
         first, second = problem.neighbours[self._pairs].T
         steps = _picked(first, len(numbers)) - _picked(second, len(numbers))
-        self._change_by_free = steps.tocsr()[:, self.free].tocsr()
+        self._changes_by_free = kron(steps.tocsr()[:, self.free], eye_array(6), format="csr")
 
     def step(self, numbers: np.ndarray, trust: float) -> np.ndarray:
         """Return the capsules (G, 6) that are best by the linear program about the present ones.
@@ -218,18 +218,8 @@ class _Program:
         first, second = self._problem.neighbours[self._pairs].T
         now = (numbers[first] - numbers[second]).ravel()
         allowed = np.repeat(self._problem.most_change[self._pairs], 6)
-        weights = self._change_by_free.tocoo()
-        number = np.arange(6)
-        sides = []
-        for sign in (1, -1):
-            matrix = csr_array(
-                (
-                    np.repeat(sign * weights.data, 6),
-                    ((weights.row[:, None] * 6 + number).ravel(), (weights.col[:, None] * 6 + number).ravel()),
-                ),
-                shape=(len(now), 6 * len(self.free)),
-            )
-            sides.append(self._with_slack(matrix, np.repeat(self._pairs, 6), CHANGE))
+        slack = np.repeat(self._pairs, 6)
+        sides = [self._with_slack(sign * self._changes_by_free, slack, CHANGE) for sign in (1, -1)]
         return vstack(sides), np.concatenate([allowed - now, allowed + now])
 
     def _area_rows(self, areas: np.ndarray, by_numbers: np.ndarray):

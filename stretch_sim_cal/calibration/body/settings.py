@@ -22,7 +22,17 @@ from stretch_sim_cal.calibration.zones import ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared, read_text, read_yaml, write_text
 
-SWEEP_NUMBERS = ("margin", "settle_time", "frames", "crop_radius", "crop_height", "cell", "floor_cell", "clearance")
+SWEEP_NUMBERS = {
+    "margin": (0.0, 0.5),
+    "settle_time": (0.0, 60.0),
+    "frames": (1, 1000),
+    "crop_radius": (0.5, 20.0),
+    "crop_height": (0.5, 20.0),
+    "cell": (1e-4, 0.01),
+    "floor_cell": (1e-4, 0.1),
+    "clearance": (0.0, 2.0),
+}
+"""The bounds of the sweep's numbers, in m and s."""
 FIT: dict[str, Sequence] = {
     "method": FIT_METHODS,
     "evidence": EVIDENCE,
