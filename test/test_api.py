@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_robot import write_description
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.api import finding_of
@@ -141,9 +142,7 @@ def test_a_sentence_of_a_method_becomes_a_finding(sentence, code, remedy):
 
 def test_a_recording_gives_clouds_with_rings_and_the_description(scene, tmp_path):
     with RecordingWriter(tmp_path / "room") as writer:
-        text = writer._typestore.types["std_msgs/msg/String"](data=scene.simulator.nominal_description)
-        writer.add_topic("/robot_description", "std_msgs/msg/String", latched=True)
-        writer.write("/robot_description", 0, bytes(writer._typestore.serialize_cdr(text, "std_msgs/msg/String")))
+        write_description(writer, scene.simulator.nominal_description)
         for tick in range(3):
             for side in ("left", "right"):
                 cloud = getattr(scene, side)[tick]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from recorded_robot import SECOND, write_description, write_joints, write_scans
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
@@ -101,24 +102,8 @@ def test_a_recording_with_joints_is_checked_and_one_without_says_so(tmp_path, ca
 
 def record(folder, simulator: EmbeddedSimulator, with_joints: bool) -> None:
     with RecordingWriter(folder) as writer:
-        types, pack = writer._typestore.types, writer._typestore.serialize_cdr
-
-        def write(topic: str, kind: str, message) -> None:
-            writer.add_topic(topic, kind)
-            writer.write(topic, 0, bytes(pack(message, kind)))
-
-        text = types["std_msgs/msg/String"](data=simulator.nominal_description)
-        write("/robot_description", "std_msgs/msg/String", text)
+        write_description(writer, simulator.nominal_description)
         if with_joints:
-            positions = simulator.joints.joint_positions
-            time = types["builtin_interfaces/msg/Time"](sec=1, nanosec=0)
-            header = types["std_msgs/msg/Header"](stamp=time, frame_id="")
-            message = types["sensor_msgs/msg/JointState"](
-                header=header, name=list(positions), position=np.array(list(positions.values()), dtype=float),
-                velocity=np.zeros(0), effort=np.zeros(0),
-            )  # fmt: skip
-            write("/joint_states", "sensor_msgs/msg/JointState", message)
+            write_joints(writer, simulator.joints.joint_positions, SECOND)
         for tick in range(15):
-            for side in ("left", "right"):
-                stamp = round(simulator.start_time(side, tick) * 1e9) + 1_000_000_000
-                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, simulator.scan(side, tick))
+            write_scans(writer, simulator, tick)

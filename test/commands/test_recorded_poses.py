@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+from recorded_robot import SECOND, write_description, write_joints, write_scans
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -16,7 +17,6 @@ from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
-SECOND = 1_000_000_000
 REST = {"wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0, "gripper_joint": 0.0}
 POSES = [
     {"lift_joint": 0.2, "arm_joint": 0.0, "wrist_yaw_joint": -1.1},
@@ -51,32 +51,16 @@ def record(folder, storage="mcap", scans=None, described=True, without=(), stamp
     simulator, noise = EmbeddedSimulator(SETUP), np.random.default_rng(1)
     start = SECOND
     with RecordingWriter(folder, storage=storage) as writer:
-        types = writer._typestore.types
-
-        def write(topic, kind, stamp, **fields):
-            writer.add_topic(topic, kind, latched=topic == "/robot_description")
-            writer.write(topic, stamp, bytes(writer._typestore.serialize_cdr(types[kind](**fields), kind)))
-
         if described:
-            write("/robot_description", "std_msgs/msg/String", 0, data=simulator.nominal_description)
+            write_description(writer, simulator.nominal_description)
         for tick, pose in enumerate(way() if scans is None else scans):
             simulator.joints.place(REST | pose)
             for part in range(RATE):
                 stamp = start + round((tick + part / RATE) * simulator.period * SECOND)
                 joints = {name: v for name, v in simulator.joints.joint_positions.items() if name not in without}
-                header = types["std_msgs/msg/Header"](
-                    stamp=types["builtin_interfaces/msg/Time"](*(divmod(stamp, SECOND) if stamped else (0, 0))),
-                    frame_id="",
-                )
                 values = np.array(list(joints.values())) + 5e-5 * noise.normal(size=len(joints))
-                empty = np.zeros(0)
-                write(
-                    "/joint_states", "sensor_msgs/msg/JointState", stamp,
-                    header=header, name=list(joints), position=values, velocity=empty, effort=empty,
-                )  # fmt: skip
-            for side in SIDES:
-                stamp = start + round(simulator.start_time(side, tick) * SECOND)
-                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, simulator.scan(side, tick))
+                write_joints(writer, dict(zip(joints, values, strict=True)), stamp, stamped)
+            write_scans(writer, simulator, tick)
     return simulator
 
 

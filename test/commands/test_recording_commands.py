@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+from recorded_robot import FRAMES, write_description, write_scans
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 
 from stretch_sim_cal import cli
@@ -24,7 +25,6 @@ def main(arguments: list[str]) -> int:
 
 
 PAIRS = 20
-SECOND = 1_000_000_000
 
 
 def setup(world: str) -> SimulationSetup:
@@ -42,7 +42,7 @@ def record(
     folder,
     world="furnished_room",
     storage="mcap",
-    frames=("lidar_left_link", "lidar_right_link"),
+    frames=FRAMES,
     offset=0.0,
     place=None,
 ):
@@ -54,16 +54,11 @@ def record(
         first = PAIRS  # another time, another noise
     with RecordingWriter(folder, storage=storage) as writer:
         description = simulator.nominal_description
-        for new, old in zip(("lidar_left_link", "lidar_right_link"), frames, strict=True):
+        for new, old in zip(FRAMES, frames, strict=True):
             description = description.replace(f'"{new}"', f'"{old}"')
-        text = writer._typestore.types["std_msgs/msg/String"](data=description)
-        writer.add_topic("/robot_description", "std_msgs/msg/String", latched=True)
-        writer.write("/robot_description", 0, bytes(writer._typestore.serialize_cdr(text, "std_msgs/msg/String")))
+        write_description(writer, description)
         for tick in range(first, first + PAIRS):
-            for side, frame in zip(("left", "right"), frames, strict=True):
-                stamp = round(simulator.start_time(side, tick) * SECOND) + SECOND
-                stamp += round(offset * SECOND) if side == "right" else 0
-                writer.write_cloud(f"/lidar_points_{side}", frame, stamp, simulator.scan(side, tick))
+            write_scans(writer, simulator, tick, frames=frames, late=offset)
     return simulator
 
 

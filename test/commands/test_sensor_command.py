@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from numpy.lib.recfunctions import drop_fields
+from recorded_robot import write_description, write_scans
 
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
@@ -15,7 +15,6 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
 SENSOR = "jt128_sparse_real"
-SECOND = 1_000_000_000
 SCANS = 8
 
 
@@ -23,16 +22,9 @@ def record(simulator, folder, turn=0.0, scans=SCANS, first=0, sides=SIDES, witho
     """Record a few scans of a simulated robot, turned by so much (deg), `without` some fields of the points."""
     simulator.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
     with RecordingWriter(folder) as writer:
-        text = writer._typestore.types["std_msgs/msg/String"](data=simulator.nominal_description)
-        writer.add_topic("/robot_description", "std_msgs/msg/String", latched=True)
-        writer.write("/robot_description", 0, bytes(writer._typestore.serialize_cdr(text, "std_msgs/msg/String")))
+        write_description(writer, simulator.nominal_description)
         for tick in range(first, first + scans):
-            for side in sides:
-                scan = simulator.scan(side, tick)
-                if without:
-                    scan = np.ascontiguousarray(drop_fields(scan, list(without), usemask=False))
-                stamp = round(simulator.start_time(side, tick) * SECOND) + SECOND
-                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, scan)
+            write_scans(writer, simulator, tick, sides, without=without)
     return folder
 
 

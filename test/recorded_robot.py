@@ -1,0 +1,49 @@
+"""Recordings of a simulated robot, written as `ros2 bag record` writes those of a real one."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.lib.recfunctions import drop_fields
+
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+
+SECOND = 1_000_000_000
+FRAMES = ("lidar_left_link", "lidar_right_link")
+
+
+def write_description(writer: RecordingWriter, text: str) -> None:
+    """Write a robot's URDF."""
+    _write(writer, "/robot_description", "std_msgs/msg/String", 0, latched=True, data=text)
+
+
+def write_joints(writer: RecordingWriter, positions: Mapping[str, float], stamp: int, stamped: bool = True) -> None:
+    """Write joint positions (m, rad) as received at `stamp` (ns), which their header holds if they are `stamped`."""
+    types, empty = writer._typestore.types, np.zeros(0)
+    time = types["builtin_interfaces/msg/Time"](*(divmod(stamp, SECOND) if stamped else (0, 0)))
+    _write(
+        writer, "/joint_states", "sensor_msgs/msg/JointState", stamp,
+        header=types["std_msgs/msg/Header"](stamp=time, frame_id=""), name=list(positions),
+        position=np.array(list(positions.values()), dtype=float), velocity=empty, effort=empty,
+    )  # fmt: skip
+
+
+def write_scans(
+    writer: RecordingWriter, simulator: EmbeddedSimulator, tick: int, sides: Sequence[str] = SIDES,
+    frames: Sequence[str] = FRAMES, late: float = 0.0, without: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Write a scan of each lidar, the right one's stamp by so much (s) `late`, `without` some fields of the points."""
+    for side in sides:
+        scan = simulator.scan(side, tick)
+        if without:
+            scan = np.ascontiguousarray(drop_fields(scan, list(without), usemask=False))
+        stamp = round(simulator.start_time(side, tick) * SECOND) + SECOND
+        stamp += round(late * SECOND) if side == "right" else 0
+        writer.write_cloud(f"/lidar_points_{side}", frames[SIDES.index(side)], stamp, scan)
+
+
+def _write(writer: RecordingWriter, topic: str, kind: str, stamp: int, latched: bool = False, **fields) -> None:
+    writer.add_topic(topic, kind, latched=latched)
+    message = writer._typestore.types[kind](**fields)
+    writer.write(topic, stamp, bytes(writer._typestore.serialize_cdr(message, kind)))
