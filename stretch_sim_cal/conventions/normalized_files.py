@@ -23,7 +23,7 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import read_text, write_text, yaml_text
 from stretch_sim_cal.geometry.transforms import from_rotation_translation
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.kinematics import link_transforms, position_ranges
+from stretch_sim_cal.robot.kinematics import link_transforms, random_positions
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, RobotModel
 
 XACRO = "http://www.ros.org/wiki/xacro"
@@ -251,7 +251,9 @@ def prove_same_mechanism(normal: Normal, new: RobotModel, seed: int = 0) -> floa
 
     for joint in old.joints.values():
         _hold_limits(hold, joint, joints[joint.name], new)
-    positions = random_positions(old, np.random.default_rng(seed))
+    positions = random_positions(old, CONFIGURATIONS, seed)
+    for values in positions.values():
+        values[0] = 0.0  # The first configuration is zero.
     mapped = {joints[name].name: joints[name].sign * value + joints[name].offset for name, value in positions.items()}
     before, after = link_transforms(old, positions), link_transforms(new, mapped)
     old_from_new_root = from_rotation_translation(normal.old_from_new.get(old.root, np.eye(3)), np.zeros(3))
@@ -278,17 +280,6 @@ def prove_same_mechanism(normal: Normal, new: RobotModel, seed: int = 0) -> floa
             hold(f"the inertia of link '{name}'", *tensors)
             hold(f"the centre of mass of link '{name}'", *centres)
     return worst
-
-
-def random_positions(model: RobotModel, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return `CONFIGURATIONS` random positions within limits of every joint with one degree of freedom of its own.
-
-    The first one is zero. Joints with several degrees of freedom stay at zero.
-    """
-    positions = {name: generator.uniform(*ends, CONFIGURATIONS) for name, ends in position_ranges(model).items()}
-    for values in positions.values():
-        values[0] = 0.0
-    return positions
 
 
 def _hold_limits(hold: Callable, joint: Joint, mapping: JointMapping, new: RobotModel) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.kinematics import Positions, link_transforms, position_ranges
+from stretch_sim_cal.robot.kinematics import Positions, link_transforms, random_positions
 from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.surfaces import Surface, link_surfaces
 
@@ -115,8 +115,8 @@ class SelfCollision:
         fingers = {pair for pair in movable if len(ways[pair]) == 2 and not self._is_chain(*pair)}
         by_design = self._close_pairs({}, fingers)
         always = movable
-        for positions in random_configurations(self.model, SAMPLES, seed=0):
-            always = self._close_pairs(positions, always)
+        for frames in self._frames(random_positions(self.model, SAMPLES, seed=0)):
+            always = set(self._close(frames, _as_array(always)))
         by_design |= always
         if rest is not None:
             by_design |= self._close_pairs(rest, movable)
@@ -144,12 +144,9 @@ class SelfCollision:
 
     def _links_to_hold_against_floor(self) -> list[int]:
         """Return the links whose lowest point is not always at the same height: a wheel or the base stays on it."""
-        samples = [
-            self._frames({name: value for name, value in positions.items() if name not in self._still})[0]
-            for positions in random_configurations(self.model, SAMPLES, seed=1)
-        ]
-        spans = [np.ptp([shape.lowest(frames[i]) for frames in samples]) for i, shape in enumerate(self._shapes)]
-        return [i for i, span in enumerate(spans) if span > 1e-3]
+        positions = random_positions(self.model, SAMPLES, seed=1)
+        frames = self._frames({name: value for name, value in positions.items() if name not in self._still})
+        return [i for i, shape in enumerate(self._shapes) if np.ptp(shape.lowest(frames[:, i])) > 1e-3]
 
 
 class _Shape:
@@ -176,16 +173,6 @@ class _Shape:
     def lowest(self, frames: np.ndarray) -> np.ndarray:
         """Return the height (...) of the lowest point in frames (..., 4, 4)."""
         return (frames[..., 2, :3] @ self.corners.T).min(axis=-1) + frames[..., 2, 3]
-
-
-def random_configurations(model: RobotModel, count: int, seed: int) -> list[dict[str, np.ndarray]]:
-    """Return `count` random configurations: joints uniform within their limits, unlimited turns within +-pi.
-
-    Planar and floating joints move the whole robot or parts of it without bounds, so they stay at zero.
-    """
-    generator = np.random.default_rng(seed)
-    ranges = position_ranges(model)
-    return [{name: generator.uniform(*bounds) for name, bounds in ranges.items()} for _ in range(count)]
 
 
 def _as_array(pairs: Iterable[tuple[int, int]]) -> np.ndarray:

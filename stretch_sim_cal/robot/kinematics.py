@@ -143,14 +143,19 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
         raise InputError(f"the joints' positions have shapes that do not fit together: {listed}") from error
 
 
-def _position(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Return a joint's position: its own, or what follows from the joint it mimics (which may mimic another)."""
+def _leader(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> tuple[str, float, float]:
+    """Return the joint that a joint mimics in the end (itself without), and by which multiplier and offset."""
     multiplier, offset = 1.0, 0.0
     while joint.name not in values and joint.mimic is not None:
         offset += multiplier * joint.mimic.offset
         multiplier *= joint.mimic.multiplier
         joint = model.joints[joint.mimic.joint]
-    value = values.get(joint.name)
+    return joint.name, multiplier, offset
+
+
+def _position(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    leader, multiplier, offset = _leader(model, joint, values)
+    value = values.get(leader)
     if (multiplier, offset) == (1.0, 0.0):
         return value
     return np.asarray(offset if value is None else multiplier * value + offset)
@@ -183,71 +188,44 @@ def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable
     return variables
 
 
-def position_ranges(model: RobotModel) -> dict[str, tuple[float, float]]:
-    """Return lower and upper ends, for random positions, of every joint with one degree of freedom of its own: its
-    limits, without any -pi to pi."""
-    ranges = {}
-    for joint in model.moving_joints():
-        if joint.variables == 1:
-            limited = joint.limit is not None and joint.type != "continuous"
-            ranges[joint.name] = (joint.limit.lower, joint.limit.upper) if limited else (-np.pi, np.pi)
-    return ranges
+def random_positions(model: RobotModel, count: int, seed: int) -> dict[str, np.ndarray]:
+    """Return `count` random positions (count,) of every joint with one degree of freedom of its own: within its limits,
+    or -pi to pi without. Planar, spherical and floating joints stay at zero."""
+    single = [variable for variable in configuration_space(model) if model.joints[variable.joint].variables == 1]
+    low, high = np.array([(variable.lower, variable.upper) for variable in single]).reshape(-1, 2).T
+    low, high = np.where(np.isfinite(low), low, -np.pi), np.where(np.isfinite(high), high, np.pi)
+    drawn = np.random.default_rng(seed).uniform(low, high, (count, len(single)))
+    return {variable.joint: column for variable, column in zip(single, drawn.T, strict=True)}
 
 
-def jacobian(model: RobotModel, positions: Positions, link: str) -> tuple[np.ndarray, list[Variable]]:
-    """Return the Jacobian (..., 6, n) of a link's frame, and the n variables that its columns belong to.
+def jacobian(
+    model: RobotModel, positions: Positions, link: str, relative_to: str | None = None
+) -> tuple[np.ndarray, list[Variable]]:
+    """Return the Jacobian (..., 6, n) of a link's frame in another one (by default the root) that may move itself, and the
+    n variables that its columns belong to.
 
-    A column is the velocity of the link's origin and its angular velocity, (tx, ty, tz, rx, ry, rz) in the root's
-    frame, per unit velocity of one number of a joint's position (of planar, spherical and floating joints all of
-    theirs). Only joints above the link have columns; a mimic joint adds to the column of the joint it follows, unless
-    a position of its own is given. Raises `InputError` as `link_transforms` does.
+    A column is the velocity of the link's origin and its angular velocity, (tx, ty, tz, rx, ry, rz), in and against the
+    frame `relative_to`, per unit velocity of one number of a joint's position (of planar, spherical and floating joints
+    all of theirs). Only joints between the two have columns; a mimic joint adds to the column of the joint it follows,
+    unless a position of its own is given. Raises `InputError` as `link_transforms` does.
     """
-    chain = [joint for joint in model.chain(model.checked_link(link)) if joint.variables]
+    relative_to = model.root if relative_to is None else relative_to
+    between = model.between(model.checked_link(link), model.checked_link(relative_to))
     values, shape = checked_positions(model, positions)
-    frames = link_transforms(model, positions, [link, *(joint.child for joint in chain)])
-    tip = frames[link][..., :3, 3]
-    columns: dict[str, np.ndarray] = {}
-    for joint in chain:
-        leader, ratio = _leader(model, joint, values)
-        own = joint_columns(joint, frames[joint.child], tip, values.get(joint.name), shape)
-        columns[leader] = columns.get(leader, 0.0) + ratio * own
-    variables = [variable for name in columns for variable in _variables(model.joints[name])]
+    frames = link_transforms(model, positions, [link, relative_to, *(joint.child for joint in between)])
+    above, columns = {joint.name for joint in model.chain(link)}, {}
+    for joint in between:
+        if joint.variables:
+            leader, ratio, _ = _leader(model, joint, values)
+            own = joint_columns(joint, frames[joint.child], frames[link][..., :3, 3], values.get(joint.name), shape)
+            # A joint that moves the other frame moves the link the other way as seen from there.
+            columns[leader] = columns.get(leader, 0.0) + (ratio if joint.name in above else -ratio) * own
     if not columns:
         return np.zeros((*shape, 6, 0)), []
-    return np.concatenate(list(columns.values()), axis=-1), variables
-
-
-def relative_jacobian(
-    model: RobotModel, positions: Positions, link: str, relative_to: str
-) -> tuple[np.ndarray, list[Variable]]:
-    """Return the Jacobian (..., 6, n) of a link's frame as seen from another frame that may move itself, and the n
-    variables that its columns belong to.
-
-    A column is the velocity of the link's origin and its angular velocity in and against the frame `relative_to`, per
-    unit velocity of one number of a joint's position. Raises `InputError` as `link_transforms` does.
-    """
-    frames = link_transforms(model, positions, [link, relative_to])
-    apart = frames[link][..., :3, 3] - frames[relative_to][..., :3, 3]
-    columns: dict[str, np.ndarray] = {}
-    variables: dict[str, Variable] = {}
-    for frame, sign in ((link, 1.0), (relative_to, -1.0)):
-        own, own_variables = jacobian(model, positions, frame)
-        for index, variable in enumerate(own_variables):
-            column = own[..., index]
-            if sign < 0:
-                # What hangs on the turning frame moves with it.
-                carried = column[..., :3] + np.cross(column[..., 3:], apart)
-                column = np.concatenate([carried, column[..., 3:]], axis=-1)
-            variables[variable.name] = variable
-            columns[variable.name] = columns.get(variable.name, 0.0) + sign * column
     into = np.swapaxes(frames[relative_to][..., :3, :3], -1, -2)
-    turned = [
-        np.concatenate([np.einsum("...ij,...j->...i", into, part) for part in (column[..., :3], column[..., 3:])], -1)
-        for column in columns.values()
-    ]
-    if not turned:
-        return np.zeros((*apart.shape[:-1], 6, 0)), []
-    return np.stack(turned, axis=-1), list(variables.values())
+    moving = np.concatenate(list(columns.values()), axis=-1)
+    turned = np.concatenate([into @ moving[..., :3, :], into @ moving[..., 3:, :]], axis=-2)
+    return turned, [variable for name in columns for variable in _variables(model.joints[name])]
 
 
 def joint_columns(
@@ -309,15 +287,6 @@ def _rates(angles: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     about_y = np.stack([zero, np.cos(roll), -np.sin(roll)], axis=-1)
     about_z = np.stack([-np.sin(pitch), np.cos(pitch) * np.sin(roll), np.cos(pitch) * np.cos(roll)], axis=-1)
     return into_child, [about_x, about_y, about_z]
-
-
-def _leader(model: RobotModel, joint: Joint, values: dict[str, np.ndarray]) -> tuple[str, float]:
-    """Return the joint whose position moves this one, and how fast."""
-    ratio = 1.0
-    while joint.mimic is not None and joint.name not in values:
-        ratio *= joint.mimic.multiplier
-        joint = model.joints[joint.mimic.joint]
-    return joint.name, ratio
 
 
 def _variables(joint: Joint) -> list[Variable]:

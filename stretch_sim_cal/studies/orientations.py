@@ -14,7 +14,7 @@ from scipy.stats import qmc
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.kinematics import Positions, Variable, link_transform, relative_jacobian
+from stretch_sim_cal.robot.kinematics import Positions, Variable, jacobian, link_transform
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.studies.workspace import NEARBY, directions, joint_positions, moving_variables
 
@@ -161,7 +161,7 @@ class _Approach:
     def _columns(self, configurations: np.ndarray) -> np.ndarray:
         """Return the Jacobians (N, 6, V) per whole range of each variable."""
         positions = self._fixed | joint_positions(self._variables, configurations)
-        columns, names = relative_jacobian(self._model, positions, self._link, self._relative_to)
+        columns, names = jacobian(self._model, positions, self._link, self._relative_to)
         places = {variable.name: index for index, variable in enumerate(names)}
         chosen = columns[..., [places[variable.name] for variable in self._variables]]
         return np.broadcast_to(chosen, (len(configurations), *chosen.shape[-2:])) * self._range

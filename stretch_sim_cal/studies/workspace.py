@@ -25,9 +25,9 @@ from stretch_sim_cal.robot.kinematics import (
     Positions,
     Variable,
     configuration_space,
+    jacobian,
     link_transform,
     link_transforms,
-    relative_jacobian,
 )
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.surfaces import joined, link_surfaces
@@ -365,7 +365,7 @@ def _rank(
     if not variables:
         return 0
     some = configurations[:: max(1, len(configurations) // 200)]
-    columns, names = relative_jacobian(model, fixed | joint_positions(variables, some), link, relative_to)
+    columns, names = jacobian(model, fixed | joint_positions(variables, some), link, relative_to)
     ranges = {variable.name: variable.upper - variable.lower for variable in variables}
     scale = np.array([ranges.get(variable.name, 0.0) for variable in names])
     lengths = np.linalg.svd(np.broadcast_to(columns[..., :3, :] * scale, (len(some), 3, len(names))), compute_uv=False)
