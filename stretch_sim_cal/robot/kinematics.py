@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.robot.model import Joint, RobotModel, near
+from stretch_sim_cal.robot.model import Joint, Limit, RobotModel, near
 
 Positions = Mapping[str, ArrayLike]
 BASES = {"fixed": 0, "mobile": 3, "floating": 6}
@@ -180,12 +180,10 @@ def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable
     """
     if base not in BASES:
         raise InputError(f"base '{base}' is not known{near(base, BASES)}")
-    variables = []
+    joints = [(joint.name, joint.type, joint.limit) for joint in model.moving_joints()]
     if base != "fixed":
-        variables += _unbounded("base", "planar" if base == "mobile" else "floating")
-    for joint in model.moving_joints():
-        variables += _variables(joint)
-    return variables
+        joints.insert(0, ("base", "planar" if base == "mobile" else "floating", None))
+    return [variable for joint in joints for variable in _variables(*joint)]
 
 
 def random_positions(model: RobotModel, count: int, seed: int) -> dict[str, np.ndarray]:
@@ -225,7 +223,8 @@ def jacobian(
     into = np.swapaxes(frames[relative_to][..., :3, :3], -1, -2)
     moving = np.concatenate(list(columns.values()), axis=-1)
     turned = np.concatenate([into @ moving[..., :3, :], into @ moving[..., 3:, :]], axis=-2)
-    return turned, [variable for name in columns for variable in _variables(model.joints[name])]
+    leaders = [model.joints[name] for name in columns]
+    return turned, [variable for each in leaders for variable in _variables(each.name, each.type, each.limit)]
 
 
 def joint_columns(
@@ -289,21 +288,15 @@ def _rates(angles: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     return into_child, [about_x, about_y, about_z]
 
 
-def _variables(joint: Joint) -> list[Variable]:
-    if joint.variables > 1:
-        return _unbounded(joint.name, joint.type)
-    kind = TRANSLATION if joint.type == "prismatic" else ANGLE
-    if joint.type != "continuous" and joint.limit is not None:
-        return [Variable(joint.name, joint.name, kind, joint.limit.lower, joint.limit.upper)]
-    return [_free(joint.name, joint.name, kind)]
-
-
-def _unbounded(name: str, kind: str) -> list[Variable]:
-    parts = PARTS[kind]
-    return [_free(f"{name}.{part}", name, TRANSLATION if part in ("x", "y", "z") else ANGLE) for part in parts]
-
-
-def _free(name: str, joint: str, kind: str) -> Variable:
-    if kind == TRANSLATION:
-        return Variable(name, joint, TRANSLATION, -np.inf, np.inf)
-    return Variable(name, joint, TURN, -np.pi, np.pi)
+def _variables(name: str, kind: str, limit: Limit | None = None) -> list[Variable]:
+    """Return the axes of a joint of a type; only joints of one number have limits."""
+    found = []
+    for part in PARTS.get(kind, ("",)):
+        slides, own = kind == "prismatic" or part in ("x", "y", "z"), f"{name}.{part}" if part else name
+        if limit is not None and not part and kind != "continuous":
+            found.append(Variable(own, name, TRANSLATION if slides else ANGLE, limit.lower, limit.upper))
+        elif slides:
+            found.append(Variable(own, name, TRANSLATION, -np.inf, np.inf))
+        else:
+            found.append(Variable(own, name, TURN, -np.pi, np.pi))
+    return found
