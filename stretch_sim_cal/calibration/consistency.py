@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.surfaces import Surface
+from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.geometry.transforms import apply, inverse
 
 # Two views agree on a point when their ranges differ by less than this (m, and share of the range).
@@ -73,6 +73,22 @@ class Views:
             self._right.classify(apply(inverse(right_to_left), self._left.surface.points), 1.0)[0],
             self._left.classify(apply(right_to_left, self._right.surface.points), 1.0)[0],
         )
+
+
+def seen_by_both(
+    lidars: tuple[Lidar, Lidar], right_to_left: np.ndarray, settings
+) -> tuple[tuple[Surface, Surface], tuple[Lidar, Lidar]]:
+    """Return the surfaces of both lidars, the robot's own body marked as not usable if `settings.base_from_left` is known,
+    and the lidars with the cells alone that the other one confirms under `right_to_left` (4, 4)."""
+    surfaces = tuple(lidar.surface for lidar in lidars)
+    if settings.base_from_left is not None:
+        poses = settings.base_from_left, settings.base_from_left @ right_to_left
+        surfaces = tuple(without_body(own, pose, settings) for own, pose in zip(surfaces, poses, strict=True))
+    shared = Views(*surfaces).shared(right_to_left)
+    return surfaces, tuple(
+        Lidar(surface, lidar.model).only(confirmed)
+        for surface, lidar, confirmed in zip(surfaces, lidars, shared, strict=True)
+    )
 
 
 class _View:

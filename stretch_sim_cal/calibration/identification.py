@@ -18,18 +18,18 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.alignment.planes import FIRST_NOISE, FIXED, PASSES
+from stretch_sim_cal.calibration.alignment.planes import FIXED, estimate_jointly
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cloud, DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment
-from stretch_sim_cal.calibration.consistency import Views
+from stretch_sim_cal.calibration.consistency import Views, seen_by_both
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, remeasured
-from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solution, Solver, State, Unknowns
+from stretch_sim_cal.calibration.problem import RIGHT, Priors, Solver, State, Unknowns, first_units
 from stretch_sim_cal.calibration.robust import tukey_fit
-from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
+from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.calibration.surfaces import Lidar, in_base, without_body
+from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, exp
 from stretch_sim_cal.sensor.points import are_returns, coordinates
@@ -172,9 +172,14 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
             raise InputError(
                 f"recording {number}: {min(frames)} scans of the {short} lidar, at least {MIN_FRAMES} are needed"
             )
-        lidars, initial = _seen(standing, initial)
-        rooms.append(lidars)
-    state, solution, unknowns, spreads, blocks = _estimate(rooms, initial)
+        lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(standing.cells))
+        initial = coarse_alignment(*(lidar.surface for lidar in lidars), initial, standing.settings)
+        rooms.append(seen_by_both(lidars, initial, standing.settings)[1])
+    unknowns = Unknowns(tuple(lidar.model for lidar in rooms[0]))
+    first = State((np.eye(4), initial), first_units(unknowns.models, None))
+    found = estimate_jointly(rooms, first, Solver(unknowns, Priors(first, left=FIXED)))
+    state, solution = found.state, found.solution
+    blocks = [remeasured_block(lidars, state, block, None) for lidars, block in zip(rooms, found.blocks, strict=True)]
     for number, (standing, block) in enumerate(zip(standings, blocks, strict=True), start=1):
         if why := _refusals(standing, block):
             raise Refused(f"recording {number}: {'; '.join(why)}")
@@ -190,51 +195,14 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
         for side, found in enumerate(residuals)
     )
     return Identification(
-        units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT], spreads,
+        units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT], tuple(map(dict, solution.spreads)),
         standings[0].signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 
-def _seen(standing: Standing, initial: np.ndarray | None) -> tuple[tuple[Lidar, Lidar], np.ndarray]:
-    """Return what both lidars see in common from one place, and how they stand to each other, roughly."""
-    settings = standing.settings
-    lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(standing.cells))
-    left, right = (lidar.surface for lidar in lidars)
-    estimate = coarse_alignment(left, right, initial, settings)
-    if settings.base_from_left is not None:
-        left = without_body(left, settings.base_from_left, settings)
-        right = without_body(right, settings.base_from_left @ estimate, settings)
-    shared = Views(left, right).shared(estimate)
-    seen = zip((left, right), lidars, shared, strict=True)
-    return tuple(Lidar(surface, lidar.model).only(confirmed) for surface, lidar, confirmed in seen), estimate
-
-
-def _estimate(
-    rooms: list[tuple[Lidar, Lidar]], initial: np.ndarray
-) -> tuple[State, Solution, Unknowns, tuple, list[RoomBlock]]:
-    """Return the joint estimate over all recordings, with its spreads and the recordings' patches there."""
-    models = tuple(lidar.model for lidar in rooms[0])
-    # All poses are in the left lidar's frame, which stays where it is.
-    state = State((np.eye(4), initial), tuple(np.zeros(model.size) for model in models))
-    unknowns = Unknowns(models)
-    solver, noises, blocks = Solver(unknowns, Priors(state, left=FIXED)), [FIRST_NOISE] * len(rooms), []
-    for slack, grids in PASSES:
-        equations, by_chance = NormalEquations.empty(unknowns.size), np.zeros((6, 6))
-        blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(rooms, noises, strict=True)]
-        for lidars, block in zip(rooms, blocks, strict=True):
-            block.add_to(equations, unknowns, lidars)
-            by_chance += block.information_by_chance()
-        solution = solver.solve(equations, state, by_chance)
-        state = solver.decided(unknowns.moved(state, solution.change), solution)
-        noises = [block.noise for block in blocks]
-    last = [remeasured_block(lidars, state, block, None) for lidars, block in zip(rooms, blocks, strict=True)]
-    return state, solution, unknowns, tuple(map(dict, solver.spreads)), last
-
-
 def _refusals(standing: Standing, last: RoomBlock) -> list[str]:
     """Return why a recording must not be identified by."""
-    patches, members, fits = last.flat
-    motion = motion_of(last.surface, patches, members.each_cell_once(), fits, last.noise)
+    motion = motion_of(last.surface, last.flat, last.noise)
     left, right = (Lidar.of_cells(cells, side) for side, cells in enumerate(standing.cells))
     views = Views(*(
         lidar.corrected(values) for lidar, values in zip((left, right), last.state.units, strict=True)

@@ -27,11 +27,10 @@ class Motion:
     rotation: float
 
 
-def motion_of(surface: Surface, patches: Patches, members: Members, fits: Fits, noise: Noise) -> Motion:
-    """Return how far the two lidars moved while the frames were taken, from the heights of cells above their patches.
-
-    `members` must hold no cell twice.
-    """
+def motion_of(surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise) -> Motion:
+    """Return how far the two lidars moved while the frames were taken, by the heights of cells above their patches `flat`."""
+    patches, members, fits = flat
+    members = members.each_cell_once()
     counts = surface.block_counts[members.cell]
     normals, points = patches.normals[members.patch], surface.points[members.cell]
     heights = np.einsum("kbi,ki->kb", surface.block_points[members.cell], normals)

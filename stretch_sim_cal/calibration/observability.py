@@ -1,21 +1,38 @@
-"""Says in words how well each direction of a transform is determined."""
+"""How well each direction of a transform is determined, in numbers and in words."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
-from stretch_sim_cal.calibration.results import Direction
 
 # An axis that is this close to a base axis is named after it.
 _AXIS_COSINE = np.cos(np.deg2rad(25.0))
-
-
-# What the information says nothing about gets this standard deviation (m, rad): more than two lidars of a robot are apart.
+# A direction without information gets this standard deviation (m, rad): more than two lidars of a robot are apart.
 UNOBSERVED = 1.0
 # A direction this much weaker than its bound stands for itself, and is not mixed into the others.
 _HOPELESS = 20.0
 _TURNING_SHARE = 0.1
 # Principal axes whose deviations differ by less than this factor are chosen by chance within what they span.
 _ALIKE = 1.5
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a transform, and how well the scene determines it.
+
+    `name` is in words ("sliding along base x", "turning about base z"); `standard_deviation` and `bound` are in m for
+    sliding, in rad for turning; a direction that the scene does not determine at all has an infinite standard deviation.
+    """
+
+    name: str
+    standard_deviation: float
+    bound: float
+
+    @property
+    def observed(self) -> bool:
+        """Whether the standard deviation stays within the bound."""
+        return self.standard_deviation <= self.bound
 
 
 def covariance_of(information: np.ndarray) -> np.ndarray:

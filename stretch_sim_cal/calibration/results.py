@@ -4,26 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.geometry.planes import Plane
-
-
-@dataclass(frozen=True)
-class Direction:
-    """How well the scene determines one direction of a transform.
-
-    `name` says it in words ("sliding along base x", "turning about base z"); `standard_deviation` and `bound` are in m
-    for sliding, in rad for turning; a direction that the scene does not show at all has an infinite deviation.
-    """
-
-    name: str
-    standard_deviation: float
-    bound: float
-
-    @property
-    def observed(self) -> bool:
-        """Whether the standard deviation stays within the bound."""
-        return self.standard_deviation <= self.bound
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ data: a result that they do not support comes with refusals that say why. docs/a
 accurate it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance
-from stretch_sim_cal.calibration.consistency import Views
+from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_both
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     disturbance,
@@ -43,7 +44,7 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
+from stretch_sim_cal.calibration.surfaces import Lidar, Surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 
@@ -68,7 +69,7 @@ class PlaneAlignment:
     takes_fields = True
 
     def __init__(self, initial_right_to_left: np.ndarray | None, settings: AlignmentSettings | None = None):
-        """Start from the description's transform (4, 4), or from None where nothing is known."""
+        """Start from the description's transform (4, 4), or from None if nothing is known."""
         self._settings = settings or AlignmentSettings()
         self._initial = (
             None if initial_right_to_left is None else check_rigid(initial_right_to_left, "initial right_to_left")
@@ -90,7 +91,7 @@ class PlaneAlignment:
                 cells.add(cloud)
 
     def solve(self) -> AlignmentResult:
-        """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""
+        """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
         for number, place in enumerate(self._places, start=1):
             where = "" if len(self._places) == 1 else f" of standing place {number}"
             for cells, side in zip(place, SIDES, strict=True):
@@ -100,64 +101,53 @@ class PlaneAlignment:
                     )
         by_side = (Lidar.of_places(seen, side) for side, seen in enumerate(zip(*self._places, strict=True)))
         places = list(zip(*by_side, strict=True))
-        estimate = coarse_alignment(*(lidar.surface for lidar in places[0]), self._initial, self._settings)
-        views = [self._without_body(lidars, estimate) for lidars in places]
-        # Only what both lidars see says how they stand to each other.
-        places = [
-            tuple(
-                Lidar(surface, lidar.model).only(confirmed)
-                for surface, lidar, confirmed in zip(view, lidars, Views(*view).shared(estimate), strict=True)
-            )
-            for view, lidars in zip(views, places, strict=True)
-        ]
+        guess = coarse_alignment(*(lidar.surface for lidar in places[0]), self._initial, self._settings)
+        # Only what both lidars see determines their poses to each other.
+        views, places = zip(*(seen_by_both(lidars, guess, self._settings) for lidars in places), strict=True)
         # All poses are in the left lidar's frame, which stays where it is; so the places' scenes have nothing in common.
         unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), self._settings.units
-        state = coarse = State((np.eye(4), estimate), first_units(unknowns.models, known))
-        solver = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None))
-        noises = [FIRST_NOISE] * len(places)
-        for slack, grids in PASSES:
-            blocks = [
-                room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)
-            ]
-            equations = NormalEquations.empty(unknowns.size)
-            for block, lidars in zip(blocks, places, strict=True):
-                block.add_to(equations, unknowns, lidars)
-            solution = solver.solve(equations, state, sum(block.information_by_chance() for block in blocks))
-            before = state
-            state = solver.decided(unknowns.moved(state, solution.change), solution)
-            noises = [block.noise for block in blocks]
-        fallback, whole = None, Views(*views[0])
-        if whole.under(state.left_from_right).score < whole.under(estimate).score - MUCH_WORSE:
-            # Too few small surfaces fit: they must not lead away from what the whole views say.
-            state, fallback = coarse, coarse_covariance(*views[0], estimate, self._settings)
+        coarse = State((np.eye(4), guess), first_units(unknowns.models, known))
+        found = estimate_jointly(places, coarse, Solver(unknowns, Priors(coarse, FIXED, units_known=known is not None)))
+        state, fallback, whole = found.state, None, Views(*views[0])
+        if whole.under(state.left_from_right).score < whole.under(guess).score - MUCH_WORSE:
+            # Too few small surfaces fit: they must not lead away from the views as a whole.
+            state, fallback = coarse, coarse_covariance(*views[0], guess, self._settings)
         seen = [
-            self._evidence(view, remeasured_block(lidars, state, block, None))
-            for view, lidars, block in zip(views, places, blocks, strict=True)
+            PlaceEvidence.of(view, remeasured_block(lidars, state, block, None))
+            for view, lidars, block in zip(views, places, found.blocks, strict=True)
         ]
-        evidence = Evidence(seen, self._initial, solution, unknowns, fallback)
+        evidence = Evidence(seen, self._initial, found.solution, unknowns, fallback)
         result = judged(self.name, evidence, self._intake, self._settings)
         if fallback is not None:
             return result
         observations = Observations.of(
-            equations.weighing(evidence.scale**-2), unknowns, before, state, evidence.covariance
+            found.equations.weighing(evidence.scale**-2), unknowns, found.blocks[0].state, state, evidence.covariance
         )
         return replace(result, observations=replace(observations, patches=seen[0].last.seen()))
 
-    def _without_body(self, lidars: tuple[Lidar, Lidar], estimate: np.ndarray) -> tuple[Surface, Surface]:
-        """Return what both lidars see, the robot's own body marked as not usable if it is known where the left lidar is."""
-        left, right = (lidar.surface for lidar in lidars)
-        if self._settings.base_from_left is None:
-            return left, right
-        return (
-            without_body(left, self._settings.base_from_left, self._settings),
-            without_body(right, self._settings.base_from_left @ estimate, self._settings),
-        )
 
-    @staticmethod
-    def _evidence(view: tuple[Surface, Surface], last: RoomBlock) -> "PlaceEvidence":
-        patches, members, fits = last.flat
-        motion = motion_of(last.surface, patches, members.each_cell_once(), fits, last.noise)
-        return PlaceEvidence(*view, last, motion)
+@dataclass(frozen=True)
+class JointEstimate:
+    """The `state` after the last pass, and its `solution` with the `equations` and the `blocks` (by place) that gave it."""
+
+    state: State
+    solution: Solution
+    equations: NormalEquations
+    blocks: list[RoomBlock]
+
+
+def estimate_jointly(places: Sequence[tuple[Lidar, Lidar]], state: State, solver: Solver) -> JointEstimate:
+    """Return the estimate, from a first state, by the patches of the rooms that both lidars see from all standing places."""
+    unknowns, noises = solver.unknowns, [FIRST_NOISE] * len(places)
+    for slack, grids in PASSES:
+        blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
+        equations = NormalEquations.empty(unknowns.size)
+        for block, lidars in zip(blocks, places, strict=True):
+            block.add_to(equations, unknowns, lidars)
+        solution = solver.solve(equations, state, sum(block.information_by_chance() for block in blocks))
+        state = solver.decided(unknowns.moved(state, solution.change), solution)
+        noises = [block.noise for block in blocks]
+    return JointEstimate(state, solution, equations, blocks)
 
 
 @dataclass(frozen=True)
@@ -168,6 +158,16 @@ class PlaceEvidence:
     right: Surface
     last: RoomBlock
     motion: Motion
+
+    @classmethod
+    def of(cls, view: tuple[Surface, Surface], last: RoomBlock) -> "PlaceEvidence":
+        """Return the evidence of both views and of the patches at the estimate."""
+        return cls(*view, last, motion_of(last.surface, last.flat, last.noise))
+
+    @cached_property
+    def consistency(self) -> Consistency:
+        """How well both views agree under the estimate."""
+        return Views(self.left, self.right).under(self.last.state.left_from_right)
 
     @property
     def disturbed(self) -> float:
@@ -224,26 +224,22 @@ class Evidence:
 def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
     """Return the result with its covariance, and with the reasons there are to refuse it.
 
-    Where robot or scene moved, and under a wrong transform, nothing else is what it seems: what they seem to lack besides
-    is not told.
+    If robot or scene moved, or the transform is wrong, all other checks are misled: they are left out.
     """
-    views = [Views(place.left, place.right).under(evidence.estimate) for place in evidence.places]
-    view_of = {id(place): view for place, view in zip(evidence.places, views, strict=True)}
+    views = [place.consistency for place in evidence.places]
     first, blocks, scale, covariance = evidence.blocks[0], evidence.blocks, evidence.scale, evidence.covariance
     found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
     disturbed = max(place.disturbed for place in evidence.places)
     coarse = evidence.coarse_covariance is not None
-    refusals = evidence.in_each(
-        lambda place: movement(place.motion, place.disturbed, place.last.num_used)
-    ) + evidence.in_each(lambda place: wrong_minimum(view_of[id(place)])) or evidence.in_each(
-        lambda place: overlap_refusals(view_of[id(place)], place.last.num_used)
-    )
+    refusals = evidence.in_each(lambda place: movement(place.motion, place.disturbed, place.last.num_used))
+    refusals += evidence.in_each(lambda place: wrong_minimum(place.consistency))
+    refusals = refusals or evidence.in_each(lambda place: overlap_refusals(place.consistency, place.last.num_used))
     if not refusals and coarse:
         refusals = unobserved(found)
     elif not refusals:
         refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + misfit(scale, evidence.rmse)
     numbers = {} if coarse else sensor_numbers(evidence.unknowns, first.state, evidence.solution)
-    # An estimate that is refused tells nothing about the model.
+    # A refused estimate is no reason to doubt the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
         right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames, method=method,

@@ -44,9 +44,8 @@ from stretch_sim_cal.calibration.mounts.system import (
     remainders,
     tukey,
 )
-from stretch_sim_cal.calibration.observability import directions
+from stretch_sim_cal.calibration.observability import Direction, directions
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.results import Direction
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation, inverse

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.results import Direction
+from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, exp, from_rotation_translation, inverse
 from stretch_sim_cal.sensor.sensor import Sensor
 
