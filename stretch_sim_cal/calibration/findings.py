@@ -1,14 +1,13 @@
-"""The one judge: every check of every stage, its limit, and what it says of a result.
+"""Every check of every stage: its limit, and the finding that it gives.
 
-A check looks at what was estimated and gives findings: one line for people each, with a code that stays the same from
-release to release and what to do about it. A stage refuses a result for some of them, `refusals`, and tells the others,
-`warnings`; nodes, `calibrate` and the Python API show the same ones.
+A finding is one line for people, with a code that stays the same from release to release and a remedy. A stage refuses its
+result for some of them, `refusals`, and reports the others, `warnings`; nodes, `calibrate` and the Python API show the same.
 
 | question | checks |
 |---|---|
-| observed? | `unobserved`, `overlap_refusals`, `little_support`, `judge_support`, `mount_refusals` |
-| residuals explained? | `misfit`, `wrong_minimum`, `judge_shape`, `judge_disagreement`, `mount_warnings` |
-| moved? | `movement`, `disturbance`, `judge_motion` |
+| observed? | `unobserved`, `overlap_refusals`, `little_support`, `check_support`, `mount_refusals` |
+| residuals explained? | `large_residuals`, `wrong_minimum`, `check_shape`, `check_disagreement`, `mount_warnings` |
+| moved? | `movement`, `disturbance`, `check_motion` |
 | plausible against the description? | `model_warnings`, `left_off`, `mount_refusals` |
 | which prior is exceeded? | `unit_warnings` |
 """
@@ -47,7 +46,7 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 # Of the alignment.
 MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
-# The effective number of patches that each direction has to rest on.
+# The effective number of patches that has to determine each direction.
 MIN_SUPPORT = 4.0
 # How far the robot may move while the frames are taken. Both lidars move together, so a little does no harm.
 MAX_MOTION = 0.003
@@ -60,7 +59,7 @@ MAX_SCALE = 3.0
 MAX_GAP = 0.002
 
 # Of the floor.
-WORTH_TELLING = 0.0005  # m; of a floor's shape, or of ranges
+WORTH_TELLING = 0.0005  # m, of a floor's shape
 FOOTPRINT_RADIUS = 0.3  # m; a step nearer than this may run between the wheels
 UNLIKELY = 16.3  # chi square of three values, 0.1 %
 FLAT_PART = "move the robot to a flat part of the floor"
@@ -75,69 +74,50 @@ BEYOND_CHANCE = 33.1
 WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
 
 UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
-# Channels that differ so many times more than the sensor file says are none of the units that it describes.
+# Channels that differ by more times the sensor file's spread are of no unit that it describes.
 BEYOND_SPREAD = 2.0
 
 
 def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[Finding]:
-    """Return which of the lidars' own errors, `numbers` by name and side as the diagnostics of a result hold them, are larger
-    than those of the units that the sensor file describes, and what their drivers leave uncorrected.
+    """Return which of the lidars' own errors, `numbers` by name and side as in a result's diagnostics, are larger than those of
+    the units that the sensor file describes, and which corrections their drivers leave out.
 
     Their priors were widened (`Solver`), so neither the result nor its covariance relies on the file there.
     """
     if sensor is None:
         return []
-    found, deviations = _uncorrected(numbers), np.sqrt(np.diag(sensor.error_model().prior_covariance()))
+    found, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
     for side in SIDES:
+        for scalar, correction in UNCORRECTED.items():
+            name = f"{scalar}_{side}"
+            if name in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5:
+                sentence = f"the {side} lidar's driver does not correct {correction} of the sensor's table"
+                remedy = (
+                    "let it, and calibrate again: the calibration holds only for clouds corrected by the same amount"
+                )
+                found.append(Finding("driver_uncorrected", sentence, remedy))
+        beyond = []
         for scalar, known in zip(SCALARS, deviations, strict=False):
             value = numbers.get(f"{scalar}_{side}", 0.0)
             if scalar not in UNCORRECTED and known > 0 and abs(value) > BEYOND_PRIOR * known:
                 said = error_in_units(scalar, value, numbers[f"{scalar}_{side}_std"])
-                found.append(
-                    _beyond(
-                        f"the {side} lidar's {scalar} of {said} is {abs(value) / known:.1f} standard deviations", sensor
-                    )
-                )
+                beyond.append(f"{scalar} of {said} is {abs(value) / known:.1f}")
         for kind in CHANNEL_KINDS:
             share = numbers.get(f"{kind}_spread_{side}", 0.0) / (getattr(sensor.spread, kind) or np.inf)
             if share > BEYOND_SPREAD:
-                sentence = f"the {side} lidar's channels differ in {kind} by {share:.1f} standard deviations"
-                found.append(_beyond(sentence, sensor))
+                beyond.append(f"channels differ in {kind} by {share:.1f}")
+        found += [
+            Finding(
+                "beyond_sensor_file",
+                f"the {side} lidar's {excess} standard deviations of what sensor file {sensor.name} allows; it was estimated "
+                "without that limit", "give a unit file of this lidar, or the sensor file of its kind",
+            ) for excess in beyond
+        ]  # fmt: skip
     return found
 
 
-def _uncorrected(numbers: Mapping[str, float]) -> list[Finding]:
-    """Return what the drivers leave uncorrected: one finding for both lidars if it is the same."""
-    by_side = {
-        side: " and ".join(
-            what
-            for scalar, what in UNCORRECTED.items()
-            if (name := f"{scalar}_{side}") in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5
-        )
-        for side in SIDES
-    }
-    alike = len(set(by_side.values())) == 1
-    drivers = {"the drivers of both lidars do": by_side["left"]} if alike else {
-        f"the {side} lidar's driver does": what for side, what in by_side.items()
-    }  # fmt: skip
-    return [
-        Finding(
-            "driver_uncorrected", f"{driver} not correct {what} of the sensor's table",
-            "turn the correction on and calibrate again: the calibration holds only for clouds corrected by the same amount",
-        )
-        for driver, what in drivers.items() if what
-    ]  # fmt: skip
-
-
-def _beyond(sentence: str, sensor: Sensor) -> Finding:
-    return Finding(
-        "beyond_sensor_file", f"{sentence} of what sensor file {sensor.name} allows; it was estimated without that limit",
-        "give a unit file of this lidar, or the sensor file of its kind",
-    )  # fmt: skip
-
-
 def error_in_units(name: str, value: float, deviation: float) -> str:
-    """Return an error of a lidar with its standard deviation, in the unit that people think of it in."""
+    """Return an error of a lidar with its standard deviation, in mm, deg or as a ratio."""
     if name.startswith("azimuth"):
         return f"{np.degrees(value):.4f} +- {np.degrees(deviation):.4f} deg"
     if name == "range_scale" or name.endswith("_share"):
@@ -159,7 +139,7 @@ def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
 
 
 def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings) -> list[Finding]:
-    """Return the base axes along or about which too few patches hold the lidar to reject outliers among them."""
+    """Return the base axes along or about which too few patches determine the pose to reject outliers among them."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
     sentences = []
@@ -167,27 +147,19 @@ def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings
         for axis in range(3):
             direction = np.zeros(6)
             direction[block] = to_base[axis]
-            influences = [
-                block.gaps.jacobian @ (covariance @ direction) * block.weights / block.gaps.variances
+            variances = np.concatenate([
+                (block.gaps.jacobian @ (covariance @ direction) * block.weights) ** 2 / block.gaps.variances
                 for block in blocks
-            ]
-            variances = np.concatenate(
-                [own**2 * block.gaps.variances for own, block in zip(influences, blocks, strict=True)]
-            )
+            ])  # fmt: skip
             number = variances.sum() ** 2 / np.sum(variances**2) / blocks[0].grids
             if number < MIN_SUPPORT:
-                sentences.append(
-                    Finding(
-                        "little_support",
-                        f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}",
-                        MORE_SURFACES,
-                    )
-                )
+                sentence = f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}"
+                sentences.append(Finding("little_support", sentence, MORE_SURFACES))
     return sentences
 
 
 def wrong_minimum(views: Consistency) -> list[Finding]:
-    """Return what speaks against the transform being the right one at all; views that hardly meet do not."""
+    """Return why the transform is wrong altogether; views that hardly overlap are no reason."""
     hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
     if credible(views) or hardly_meet:
         return []
@@ -203,29 +175,21 @@ def wrong_minimum(views: Consistency) -> list[Finding]:
 
 
 def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
-    """Return what tells that robot or scene did not stand still.
-
-    Too few patches, as under a wrong transform, say nothing of motion.
-    """
+    """Return why robot or scene did not stand still. Too few patches, as under a wrong transform, do not show motion."""
     found = []
     moved = motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION
     if moved and used >= MIN_PATCHES:
         by = f"{1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg"
-        found.append(
-            Finding("moved", f"the robot moved by {by} while the frames were taken", "keep it still and repeat")
-        )
+        sentence = f"the robot moved by {by} while the frames were taken"
+        found.append(Finding("moved", sentence, "keep it still and repeat"))
     if disturbed > MAX_DISTURBED:
-        share = f"{100.0 * disturbed:.0f} %"
-        found.append(
-            Finding(
-                "moving_scene", f"{share} of the directions saw something else for a while", "repeat when nothing moves"
-            )
-        )
+        sentence = f"{100.0 * disturbed:.0f} % of the directions saw something else for a while"
+        found.append(Finding("moving_scene", sentence, "repeat when nothing moves"))
     return found
 
 
-def misfit(scale: float, rmse: float) -> list[Finding]:
-    """Return whether the gaps that remain are larger than the noise of the data allows."""
+def large_residuals(scale: float, rmse: float) -> list[Finding]:
+    """Return whether the plane-to-plane residuals, `rmse` (m), are larger than noise explains, `scale` times."""
     if scale <= MAX_SCALE or rmse <= MAX_GAP:
         return []
     return [
@@ -246,7 +210,7 @@ def disturbance(disturbed: float) -> list[Finding]:
 
 
 def model_warnings(initial: np.ndarray | None, estimate: np.ndarray, settings: AlignmentSettings) -> list[Finding]:
-    """Return what is odd about `estimate` when held against the description's `initial` transform (4, 4)."""
+    """Return whether `estimate` is far from the description's transform `initial`, both (4, 4), or near its inverse."""
     if initial is None:
         return []
     distance, angle = error(initial, estimate)
@@ -262,26 +226,16 @@ def model_warnings(initial: np.ndarray | None, estimate: np.ndarray, settings: A
 
 @dataclass(frozen=True)
 class Disagreement:
-    """The right lidar's floor against the left one's: `step` (height in m, tilt about x, tilt about y in rad) and its
+    """The right lidar's floor against the left one's: `increment` (height in m, tilt about x, tilt about y in rad) and its
     `covariance` (3, 3) by noise and by the alignment."""
 
-    step: np.ndarray
+    increment: np.ndarray
     covariance: np.ndarray
-
-    @property
-    def height(self) -> float:
-        """How far apart (m) the two floors are below the robot."""
-        return float(abs(self.step[0]))
-
-    @property
-    def tilt(self) -> float:
-        """The angle (rad) between the two floors."""
-        return float(np.linalg.norm(self.step[1:]))
 
 
 @dataclass
 class Findings:
-    """What the checks of a floor found: `refusals` forbid the use of the result."""
+    """The findings of a floor: `refusals` forbid the use of the result."""
 
     warnings: list[Finding] = field(default_factory=list)
     refusals: list[Finding] = field(default_factory=list)
@@ -295,16 +249,13 @@ class Findings:
         self.refusals.append(Finding(*finding))
 
 
-def judge_support(
+def check_support(
     findings: Findings, support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings
 ) -> None:
-    """Is there enough floor, on all sides, on one plane, and is the result (covariance (3, 3)) sure enough?"""
+    """Is there enough floor, on all sides, on one plane, and is the covariance (3, 3) of the result small enough?"""
     if support.area < settings.min_area:
-        findings.refuse(
-            "little_floor",
-            f"only {support.area:.2f} m2 of floor support the plane, {settings.min_area:g} m2 are needed",
-            "make room around the robot",
-        )
+        sentence = f"only {support.area:.2f} m2 of floor support the plane, {settings.min_area:g} m2 are needed"
+        findings.refuse("little_floor", sentence, "make room around the robot")
     if support.gap > settings.max_gap:
         findings.refuse(
             "floor_on_one_side",
@@ -313,54 +264,41 @@ def judge_support(
             "move the robot to where floor is free around it",
         )
     if support.level_share < settings.min_level_share:
-        findings.refuse(
-            "floor_not_plane",
-            f"the floor is not a plane: only {100 * support.level_share:.0f} % of it within "
-            f"{settings.flatness_radius:g} m lie on one" + (f"; it is {worst_place}" if worst_place else ""),
-            FLAT_PART,
-        )
+        share, where = 100 * support.level_share, f"; it is {worst_place}" if worst_place else ""
+        sentence = f"only {share:.0f} % of it within {settings.flatness_radius:g} m lie on one{where}"
+        findings.refuse("floor_not_plane", f"the floor is not a plane: {sentence}", FLAT_PART)
     elif worst_place:
-        off = 100 * (1 - support.level_share)
-        findings.warn(
-            "floor_partly_level", f"{off:.0f} % of the floor around the robot is off the plane: {worst_place}"
-        )
+        share = 100 * (1 - support.level_share)
+        sentence = f"{share:.0f} % of the floor around the robot is off the plane: {worst_place}"
+        findings.warn("floor_partly_level", sentence)
     height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
-    if height > settings.max_std_height:
-        findings.refuse(
-            "uncertain_floor",
-            f"the height is not sure enough: standard deviation {height * 1e3:.2f} mm, "
-            f"at most {settings.max_std_height * 1e3:.2f} mm",
-            MORE_PAIRS,
-        )
-    if tilt > settings.max_std_tilt:
-        findings.refuse(
-            "uncertain_floor",
-            f"the tilt is not sure enough: standard deviation {np.degrees(tilt):.3f} deg, "
-            f"at most {np.degrees(settings.max_std_tilt):.3f} deg",
-            MORE_PAIRS,
-        )
+    for quantity, value, limit, said in (
+        ("height", height, settings.max_std_height, lambda value: f"{1e3 * value:.2f} mm"),
+        ("tilt", tilt, settings.max_std_tilt, lambda value: f"{np.degrees(value):.3f} deg"),
+    ):
+        if value > limit:
+            sentence = f"the {quantity} is too uncertain: standard deviation {said(value)}, at most {said(limit)}"
+            findings.refuse("uncertain_floor", sentence, MORE_PAIRS)
 
 
-def judge_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> None:
-    """How does the floor differ from a plane, and what of that do the lidars' ranges explain?"""
+def check_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> None:
+    """How does the floor differ from a plane: by a step, by curvature, by unevenness?"""
     if fit.step is not None:
-        judge_step(findings, fit.step)
+        check_step(findings, fit.step)
     xx, xy, yy = fit.curvature
     radius = settings.flatness_radius
-    bent = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * radius**2 / 2
-    sentence = f"bends by {bent * 1e3:.1f} mm within {radius:g} m of the robot"
-    if bent > settings.flatness:
+    rise = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * radius**2 / 2
+    sentence = f"bends by {rise * 1e3:.1f} mm within {radius:g} m of the robot"
+    if rise > settings.flatness:
         findings.refuse("floor_not_plane", f"the floor is not a plane: it {sentence}", FLAT_PART)
-    elif bent > WORTH_TELLING:
+    elif rise > WORTH_TELLING:
         findings.warn("floor_curved", f"the floor {sentence}; the plane touches it there")
     if fit.unevenness > WORTH_TELLING:
-        findings.warn(
-            "floor_uneven",
-            f"the floor is uneven: its parts lie {fit.unevenness * 1e3:.1f} mm (standard deviation) off the plane",
-        )
+        uneven = f"{fit.unevenness * 1e3:.1f} mm (standard deviation)"
+        findings.warn("floor_uneven", f"the floor is uneven: its parts lie {uneven} off the plane")
 
 
-def judge_step(findings: Findings, step: Step) -> None:
+def check_step(findings: Findings, step: Step) -> None:
     """Does the robot stand on one side of the step?"""
     where = f"{step.distance:.1f} m {direction_in_words(step.bearing)}"
     side = "higher" if step.height > 0 else "lower"
@@ -371,23 +309,21 @@ def judge_step(findings: Findings, step: Step) -> None:
         findings.warn("floor_step", f"{sentence}; the plane is the one that the robot stands on")
 
 
-def judge_disagreement(findings: Findings, both: Disagreement | None, settings: FloorSettings) -> None:
-    """Do the two lidars see one floor, as far as the alignment lets them?"""
+def check_disagreement(findings: Findings, both: Disagreement | None, settings: FloorSettings) -> None:
+    """Do the two lidars see one floor, within the uncertainty of the alignment?"""
     if both is None:
         findings.warn("floor_of_one_lidar", "only one lidar sees enough floor for a comparison of the two")
         return
-    sentence = (
-        f"the right lidar sees the floor {both.height * 1e3:.2f} mm and {np.degrees(both.tilt):.3f} deg "
-        "off the left one's"
-    )
-    if both.height > settings.max_disagreement_height or both.tilt > settings.max_disagreement_tilt:
-        findings.refuse("lidars_disagree", sentence, "align the lidars first")
-    elif both.step @ np.linalg.solve(both.covariance, both.step) > UNLIKELY:
-        more = ", more than the alignment's own uncertainty explains"
-        findings.warn("lidars_disagree", sentence + more, "align the lidars again")
+    height, tilt = float(abs(both.increment[0])), float(np.linalg.norm(both.increment[1:]))
+    off = f"the right lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the left one's"
+    if height > settings.max_disagreement_height or tilt > settings.max_disagreement_tilt:
+        findings.refuse("lidars_disagree", off, "align the lidars first")
+    elif both.increment @ np.linalg.solve(both.covariance, both.increment) > UNLIKELY:
+        sentence = f"{off}, more than the alignment's own uncertainty explains"
+        findings.warn("lidars_disagree", sentence, "align the lidars again")
 
 
-def judge_motion(findings: Findings, motion: FloorMotion | None, num_frames: int, settings: FloorSettings) -> None:
+def check_motion(findings: Findings, motion: FloorMotion | None, num_frames: int, settings: FloorSettings) -> None:
     """Is the floor another one from some frame on? Then the robot moved, or something moved it."""
     if motion is None:
         return
@@ -405,81 +341,62 @@ def mount_warnings(
     found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], link_residuals: Sequence[LinkResidual],
     residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
 ) -> list[Finding]:  # fmt: skip
-    """Return what the user should know before believing the result."""
-    told = [
-        Finding(
-            "uncertain_mounts",
-            f"{side} lidar: these poses do not determine {direction.name} well: standard deviation {_said(direction)}",
+    """Return what a user should know before using the lidar extrinsics."""
+    warnings = []
+    for side in SIDES:
+        for direction in found[side]:
+            if not direction.observed:
+                said = f"do not determine {direction.name} well: standard deviation {_said(direction)}"
+                warnings.append(Finding("uncertain_mounts", f"{side} lidar: these poses {said}"))
+    for joint in joints:
+        if asked and not joint.separable:
+            sentence = f"the zero of {joint.joint} is not separable from the mounts with these poses"
+            remedy = "leave it out, or add poses in which it differs"
+            warnings.append(Finding("joint_zero_unobserved", sentence, remedy))
+        elif not asked:
+            sentence = f"{joint.joint} zero offset: {_offset_said(joint)}"
+            warnings.append(Finding("joint_zero_off", sentence, "home the robot, or say --with-joint-offsets"))
+    for link in link_residuals:
+        if link.released or link.sigmas > MISPLACED:
+            off = f"{1e3 * np.linalg.norm(link.motion[:3]):.1f} mm and {np.degrees(np.linalg.norm(link.motion[3:])):.2f} deg"
+            warnings.append(Finding("link_misplaced", f"{link.link}, with the links on it, is {off} off the model"))
+    for link, share in unexplained(residuals, links):
+        sentence = (
+            f"{100 * share:.0f} % of the returns on {link} lie in front of it: a payload, or something in the way"
         )
-        for side in SIDES for direction in found[side] if not direction.observed
-    ]  # fmt: skip
-    told += [
-        Finding(
-            "joint_zero_unobserved", f"the zero of {joint.joint} is not separable from the mounts with these poses",
-            "leave it out, or add poses in which it differs",
-        )
-        for joint in joints if not joint.separable and asked
-    ]  # fmt: skip
-    told += [
-        Finding(
-            "joint_zero_off",
-            f"the zero of {joint.joint} seems to be off by {_offset_said(joint)}: home the robot, or say --with-joint-offsets",
-        )
-        for joint in joints if not asked
-    ]  # fmt: skip
-    told += [
-        Finding(
-            "link_misplaced",
-            f"{one.link}, with what it holds, seems to be {1e3 * np.linalg.norm(one.motion[:3]):.1f} mm and "
-            f"{np.degrees(np.linalg.norm(one.motion[3:])):.2f} deg from where the model has it",
-        )
-        for one in link_residuals if one.released or one.sigmas > MISPLACED
-    ]  # fmt: skip
-    told += [
-        Finding(
-            "payload",
-            f"{100 * share:.0f} % of the returns on {link} lie in front of it: a payload, or something in the way; left out",
-        )
-        for link, share in unexplained(residuals, links)
-    ]
+        warnings.append(Finding("payload", sentence, "they are left out"))
     if alignment is not None:
         difference = log(as_right_to_left(poses) @ inverse(alignment.result))
         sigmas = float(np.sqrt(difference @ alignment.of_the_transform().information @ difference))
         if sigmas > ALIGNMENT_SIGMAS:
             sentence = f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma"
-            told.append(Finding("alignment_contradicted", sentence))
-    return told
+            warnings.append(Finding("alignment_contradicted", sentence))
+    return warnings
 
 
 def mount_refusals(
     counts: Mapping[str, int], found: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
     nominal: Mapping[str, np.ndarray], min_points: int, settings: MountSettings,
 ) -> list[Finding]:  # fmt: skip
-    """Return why the result must not be used."""
-    told = []
+    """Return why the lidar extrinsics must not be used."""
+    refusals = []
     for side in SIDES:
         if counts[side] < min_points:
             sentence = f"{side} lidar: only {counts[side]} returns from the robot, at least {min_points} are needed"
-            told.append(Finding("few_returns", sentence))
+            refusals.append(Finding("few_returns", sentence))
             continue
-        told += [
-            Finding(
-                "unobserved",
-                f"{side} lidar: these poses do not determine {direction.name}: standard deviation {_said(direction)}",
-            )
-            for direction in found[side] if direction.standard_deviation > settings.refuse_factor * direction.bound
-        ]  # fmt: skip
+        for direction in found[side]:
+            if direction.standard_deviation > settings.refuse_factor * direction.bound:
+                said = f"do not determine {direction.name}: standard deviation {_said(direction)}"
+                refusals.append(Finding("unobserved", f"{side} lidar: these poses {said}"))
         distance, angle = error(nominal[side], poses[side])
         if distance > FARTHEST or angle > FARTHEST_ANGLE:
-            told.append(
-                Finding(
-                    "far_from_description",
-                    f"{side} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from where the description "
-                    "has it, which is more than this method finds; are the lidars swapped, or the description another "
-                    "robot's?",
-                )
+            sentence = (
+                f"{side} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from where the description "
+                "has it, which is more than this method finds; are the lidars swapped, or the description another robot's?"
             )
-    return told
+            refusals.append(Finding("far_from_description", sentence))
+    return refusals
 
 
 def _said(direction: Direction) -> str:
@@ -493,7 +410,7 @@ def _offset_said(offset: JointOffset) -> str:
 
 
 def left_off(found: MountsResult, described: np.ndarray) -> list[Finding]:
-    """Return by how much the left lidar is off its described pose (4, 4), if that is beyond doubt and large enough to matter."""
+    """Return how far the left lidar is off its described pose (4, 4), if that is significant and large enough to matter."""
     pose = found.base_from_lidar["left"]
     twist, (distance, angle) = log(pose @ inverse(described)), error(described, pose)
     beyond_chance = twist @ np.linalg.solve(found.covariance_of("left"), twist) > BEYOND_CHANCE

@@ -1,8 +1,9 @@
 """Does a stored calibration still hold on fresh data? Yes, no, or cannot tell, with the drift and its uncertainty.
 
-The calibration is found anew from a few frames and compared. If it is known which errors the lidars had then
-(`observations.py`), they are taken out, not estimated again: what they leave open is the same then and now, and no drift. A drift is judged with `SIGMAS` standard deviations of both
-results together: beyond the tolerance by all of them it has drifted, within by all of them it holds, between it is open.
+The calibration is found anew from a few frames and compared. If the lidars' errors of then are known (`observations.py`), they
+are taken out, not estimated again: the uncertainty that they leave is the same then and now, and no drift. A drift counts with
+`SIGMAS` standard deviations of both results together: beyond the tolerance by all of them it has drifted, within by all of
+them it holds, between them it is open.
 """
 
 import math
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, SEEN_COVARIANCE, CalibrationFile
+from stretch_sim_cal.calibration.checks import largest_deviation
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
 from stretch_sim_cal.calibration.observations import load_beside
@@ -69,7 +71,7 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """`DRIFTED` where anything has, else `CANNOT_TELL` where anything is open, else `HOLDS`."""
+        """`DRIFTED` if anything has, else `CANNOT_TELL` if anything is open, else `HOLDS`."""
         verdicts = {drift.verdict for drift in self.drifts}
         if DRIFTED in verdicts:
             return DRIFTED
@@ -103,29 +105,23 @@ def found_anew(
     known = load_beside(file.path, file.right_to_left)
     units = None if known is None else known.units
     found = FoundAnew(file, known is not None)
+
+    def solved(method, name: str):
+        for left, right in pairs:
+            method.add(left, right)
+        result = method.solve()
+        found.open_questions += [f"{name}: {reason}" for reason in result.refusals]
+        return result if result.accepted else None
+
     settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units)
-    alignment = alignment_method()(file.right_to_left, settings)
-    for left, right in pairs:
-        alignment.add(left, right)
-    aligned = alignment.solve()
-    if not aligned.accepted:
-        found.open_questions += [f"lidars: {reason}" for reason in aligned.refusals]
-        return found
-    found.aligned = aligned
-    if file.floor_plane is None:
+    found.aligned = aligned = solved(alignment_method()(file.right_to_left, settings), "lidars")
+    if aligned is None or file.floor_plane is None:
         return found
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
     settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known)
-    base_from_left = seen_from(file, base_from_left)
-    method = floor_method()(base_from_left, aligned.right_to_left, nominal_footprint_from_base, settings)
-    for left, right in pairs:
-        method.add(left, right)
-    floor = method.solve()
-    if not floor.accepted:
-        found.open_questions += [f"floor: {reason}" for reason in floor.refusals]
-        return found
-    found.floor = floor
-    if known is not None and known.floor is not None:
+    poses = seen_from(file, base_from_left), aligned.right_to_left, nominal_footprint_from_base
+    found.floor = solved(floor_method()(*poses, settings), "floor")
+    if found.floor is not None and known is not None and known.floor is not None:
         found.file = with_units(file, known.floor, known.units, np.zeros((len(known.floor.scalars),) * 2))
     return found
 
@@ -138,48 +134,44 @@ def verify(
     tolerances: Tolerances = Tolerances(),
     sensor: Sensor | None = None,
 ) -> Verification:
-    """Hold the calibration in `file` against fresh pairs of clouds (N, 3 or 5) of lidars of a kind (`sensor`), each in its own lidar's frame.
+    """Compare the calibration in `file` with fresh pairs of clouds (N, 3 or 5) of lidars of a kind (`sensor`), each in its own
+    lidar's frame.
 
-    The floor is only looked at where the lidars' alignment could be; `base_from_left` and
-    `nominal_footprint_from_base` (4, 4) are the description's. Raises `InputError` where the file holds no alignment.
+    The floor is only looked at if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4, 4) are the
+    description's. Raises `InputError` if the file holds no alignment.
     """
     found = found_anew(file, pairs, base_from_left, nominal_footprint_from_base, sensor)
-    verification = Verification(open_questions=found.open_questions)
+    drifts = []
     if found.aligned is not None:
-        verification.drifts += _alignment_drifts(file, found.aligned, tolerances, found.same_lidars)
+        apart = error(file.right_to_left, found.aligned.right_to_left)
+        covariance = _covariance(found, RIGHT_TO_LEFT, found.aligned.covariance)
+        drifts += _drifts(("lidars, translation", "lidars, rotation"), apart, covariance, 3, tolerances)
     if found.floor is not None:
-        verification.drifts += _floor_drifts(found.file, found.floor, tolerances, found.same_lidars)
-    return verification
+        apart = floor_error(found.file.floor_plane, found.floor.plane)
+        covariance = _covariance(found, FLOOR, found.floor.covariance)
+        drifts += _drifts(("floor, height", "floor, tilt"), apart, covariance, 1, tolerances)
+    return Verification(drifts, found.open_questions)
 
 
-def _alignment_drifts(file: CalibrationFile, result, tolerances: Tolerances, same_lidars: bool) -> list[Drift]:
-    translation, rotation = error(file.right_to_left, result.right_to_left)
-    covariance = result.covariance + (result.covariance if same_lidars else _stored_covariance(file, RIGHT_TO_LEFT, 6))
+def _drifts(
+    names: tuple[str, str], apart: tuple[float, float], covariance: np.ndarray, lengths: int, tolerances: Tolerances
+) -> list[Drift]:
+    """Return the drifts of a length and an angle; the first `lengths` rows of the covariance are lengths, the others angles."""
+    deviations = largest_deviation(covariance[:lengths, :lengths]), largest_deviation(covariance[lengths:, lengths:])
     return [
-        Drift("lidars, translation", translation, _largest(covariance[:3, :3]), tolerances.length, False),
-        Drift("lidars, rotation", rotation, _largest(covariance[3:, 3:]), tolerances.angle, True),
+        Drift(names[0], apart[0], deviations[0], tolerances.length, False),
+        Drift(names[1], apart[1], deviations[1], tolerances.angle, True),
     ]
 
 
-def _floor_drifts(file: CalibrationFile, result, tolerances: Tolerances, same_lidars: bool) -> list[Drift]:
-    height, tilt = floor_error(file.floor_plane, result.plane)
-    covariance = result.covariance + (result.covariance if same_lidars else _stored_covariance(file, FLOOR, 3))
-    return [
-        Drift("floor, height", height, math.sqrt(covariance[0, 0]), tolerances.length, False),
-        Drift("floor, tilt", tilt, _largest(covariance[1:, 1:]), tolerances.angle, True),
-    ]
-
-
-def _stored_covariance(file: CalibrationFile, entry: str, size: int) -> np.ndarray:
-    """Return the stored result's own covariance; a published file has none, which adds nothing.
+def _covariance(found: FoundAnew, key: str, fresh: np.ndarray) -> np.ndarray:
+    """Return the covariance of a drift: that of the `fresh` result and of the stored one, of which a published file has none.
 
     A floor is compared with one that is seen from the same pose of the left lidar, whose uncertainty is left out.
     """
-    covariance = file.entries[entry].covariance if entry in file.entries else None
-    if covariance is None:
-        return np.zeros((size, size))
-    return np.array(file.data[entry].get(SEEN_COVARIANCE, covariance), dtype=float)
-
-
-def _largest(covariance: np.ndarray) -> float:
-    return float(np.sqrt(np.linalg.eigvalsh(covariance)[-1]))
+    if found.same_lidars:
+        return 2.0 * fresh
+    entry = found.file.entries.get(key)
+    if entry is None or entry.covariance is None:
+        return fresh
+    return fresh + np.array(found.file.data[key].get(SEEN_COVARIANCE, entry.covariance), dtype=float)

@@ -125,7 +125,7 @@ def test_a_lift_zero_that_is_off_is_found_and_does_not_move_the_mounts(robot, li
 def test_a_lift_zero_that_nobody_asked_for_is_reported_and_covered(robot, lifted):
     simulator, samples = lifted
     found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings())
-    assert any("the zero of lift_joint seems to be off" in warning for warning in found.warnings)
+    assert any("lift_joint zero offset: " in warning for warning in found.warnings)
     assert max(nees(simulator, found, side) for side in SIDES) < 17.0  # one in a hundred is larger
 
 

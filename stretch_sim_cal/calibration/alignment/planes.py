@@ -18,8 +18,8 @@ from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     disturbance,
+    large_residuals,
     little_support,
-    misfit,
     model_warnings,
     movement,
     overlap_refusals,
@@ -237,7 +237,9 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     if not refusals and coarse:
         refusals = unobserved(found)
     elif not refusals:
-        refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + misfit(scale, evidence.rmse)
+        refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + large_residuals(
+            scale, evidence.rmse
+        )
     numbers = {} if coarse else sensor_numbers(evidence.unknowns, first.state, evidence.solution)
     # A refused estimate is no reason to doubt the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)

@@ -15,10 +15,10 @@ from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     Disagreement,
     Findings,
-    judge_disagreement,
-    judge_motion,
-    judge_shape,
-    judge_support,
+    check_disagreement,
+    check_motion,
+    check_shape,
+    check_support,
     unit_warnings,
 )
 from stretch_sim_cal.calibration.floor.cells import FloorMotion, floor_motion, height_slopes, incremented
@@ -51,7 +51,7 @@ from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
 
 FIXED = np.zeros((6, 6))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
@@ -215,16 +215,16 @@ class SupportFloor:
         covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
         level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
         support = support_of(found, level_share)
-        findings = Findings(self._general_warnings())
-        judge_support(findings, support, worst_place, covariance, self.settings)
+        findings = Findings(self._intake.warnings())
+        check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
             findings.refuse(
                 "floor_far_from_description", "the floor lies beyond the search limits of the description's base_footprint",
                 "check the description's base_footprint",
             )  # fmt: skip
-        judge_shape(findings, fit, self.settings)
-        judge_disagreement(findings, both, self.settings)
-        judge_motion(findings, self._motion(lidars, state, found), self._intake.num_frames, self.settings)
+        check_shape(findings, fit, self.settings)
+        check_disagreement(findings, both, self.settings)
+        check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames, self.settings)
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         return FloorResult(
@@ -266,18 +266,6 @@ class SupportFloor:
         increment = increment + [moved.offset - state.floor.offset, *tilt[:2]]
         return Disagreement(increment, covariance + by_pose @ aligned @ by_pose.T)
 
-    def _general_warnings(self) -> list[Finding]:
-        found = [
-            Finding("silent_lidar", f"the {name} lidar was silent in {count} scans")
-            for name, count in zip(SIDES, self._intake.empty, strict=False)
-            if count
-        ]
-        repeated = sum(self._intake.repeated)
-        if repeated:
-            sentence = f"{repeated} scans repeat earlier ones bit by bit and count once"
-            found.append(Finding("repeated_clouds", sentence))
-        return found
-
     def _refused(self, lidars: tuple[Lidar, Lidar], state: State) -> FloorResult:
         views, rays = self._views(lidars, state)
         reason = Finding(
@@ -295,7 +283,7 @@ class SupportFloor:
             num_frames=self._intake.num_frames,
             num_inliers=0,
             method=self.name,
-            warnings=self._general_warnings(),
+            warnings=self._intake.warnings(),
             refusals=[reason],
         )
 
