@@ -87,7 +87,10 @@ def test_joint_states_and_clock_are_read():
     states = messages.joint_states(encode((2, "stretch"), (6, joint)))
     assert states.positions == {"lift_joint": 0.25}
     assert states.velocities == {"lift_joint": -0.5}
-    assert messages.clock_time(encode((2, encode((1, 9))), (4, encode((1, 3), (2, 25_000_000))))) == 3_025_000_000
+    assert messages.clock_times(encode((2, encode((1, 9))), (4, encode((1, 3), (2, 25_000_000))))) == (
+        3_025_000_000,
+        9_000_000_000,
+    )
 
 
 def test_the_recorded_room_s_truth_is_consistent():

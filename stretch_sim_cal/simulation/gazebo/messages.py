@@ -178,9 +178,10 @@ def _records(layout: _Layout, data: memoryview) -> np.ndarray:
     return np.ndarray((layout.height, layout.width), record, data, strides=(row_step, layout.point_step))
 
 
-def clock_time(message: bytes) -> int:
-    """Return the simulated time, in ns, of a serialised gz.msgs.Clock."""
-    return next((_time(value) for number, value in fields(message) if number == 4), 0)
+def clock_times(message: bytes) -> tuple[int, int]:
+    """Return the simulated time of a serialised gz.msgs.Clock, and the machine's when it was sent, in ns."""
+    times = {number: _time(value) for number, value in fields(message) if number in (2, 4)}
+    return times.get(4, 0), times.get(2, 0)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """What of Gazebo is installed, its processes, and its transport through its own Python bindings.
 
 The bindings hold Python's interpreter lock while they wait for a service's answer, and need it to deliver messages: a
-process that does both dead-locks. So subscriptions are made in the simulator's process, and services are called and
-commands published by another one. Gazebo's server must not outlive us, however we end, so a third one watches over it:
+process that does both dead-locks. So services are called and commands published by one process, and messages are taken by
+another one, which can be replaced. Gazebo's server must not outlive us, however we end, so a third one watches over it:
 
     python -m stretch_sim_cal.simulation.gazebo.processes command BINDINGS [PATH]
+    python -m stretch_sim_cal.simulation.gazebo.processes listen BINDINGS [PATH]
     python -m stretch_sim_cal.simulation.gazebo.processes watch FOLDER COMMAND...
 
 This is the only module that imports the bindings.
@@ -13,22 +14,29 @@ This is the only module that imports the bindings.
 import base64
 import contextlib
 import ctypes
+import fcntl
+import functools
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import pkgutil
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import threading
+import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 from stretch_sim_cal.errors import InputError, RunFailure
 
@@ -156,40 +164,160 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 
 class Subscriptions:
-    """Subscriptions to topics; callbacks get serialised messages, in a thread of the transport's.
+    """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a time in a thread of this one.
 
-    `close` has to be called before Python ends: the transport outlives the interpreter, and crashes in callbacks that
-    it still holds.
+    That process may be replaced at any time (`renew`), as if nothing came any more, or if the transport has crashed there.
     """
 
-    def __init__(self, bindings: ModuleType):
-        self._bindings = bindings
-        self._node = bindings.Node()
-        self._topics: list[str] = []
+    def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
+        self._start = lambda: _own_process("listen", bindings, python_path, environment, bufsize=-1)
+        self._wanted: dict[str, dict[str, Any]] = {}
+        self._callbacks: dict[int, Callable[[bytes], None]] = {}
+        self._numbers = itertools.count()
+        self._begin()
+
+    @property
+    def silence(self) -> float:
+        """For how long, in s of wall time, no message has come."""
+        return time.monotonic() - self._heard
 
     def subscribe(
         self, topic: str, message_type: str, callback: Callable[[bytes], None], per_second: int | None = None
     ) -> None:
-        """Call `callback` with every message on a topic, or with so many `per_second` of wall time at most.
-
-        Raises `RunFailure` if that is refused.
-        """
-        options = self._bindings.SubscribeOptions()
-        if per_second is not None:
-            options.msgs_per_sec = per_second
-        if not self._node.subscribe_raw(topic, lambda data, _info: callback(data), message_type, options):
-            raise RunFailure(f"Gazebo's transport refuses a subscription to {topic} ({message_type})")
-        self._topics.append(topic)
+        """Call `callback` with every message on a topic, or with so many `per_second` of wall time at most."""
+        number = next(self._numbers)
+        self._callbacks[number] = callback
+        self._wanted[topic] = {"subscribe": topic, "type": message_type, "per_second": per_second, "number": number}
+        self._order(self._wanted[topic])
 
     def unsubscribe(self, topic: str) -> None:
         """Let go of the callback of a topic."""
-        self._node.unsubscribe(topic)
-        self._topics.remove(topic)
+        del self._callbacks[self._wanted.pop(topic)["number"]]
+        self._order({"unsubscribe": topic})
+
+    def renew(self) -> None:
+        """Subscribe to everything again, in a new process."""
+        self._end()
+        self._begin()
+        for order in self._wanted.values():
+            self._order(order)
 
     def close(self) -> None:
         """Let go of all callbacks."""
-        for topic in list(self._topics):
-            self.unsubscribe(topic)
+        self._callbacks.clear()
+        self._end()
+
+    def _begin(self) -> None:
+        self._heard = time.monotonic()
+        self._process = self._start()
+        threading.Thread(target=self._deliver, args=(self._process,), daemon=True).start()
+
+    def _end(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(2 * NEXT_MESSAGE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _order(self, order: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # of one that has crashed: all orders are given to the next one
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _deliver(self, process: subprocess.Popen) -> None:
+        with process.stdout as messages:
+            while len(head := messages.read(FRAME.size)) == FRAME.size:
+                number, length = FRAME.unpack(head)
+                message = messages.read(length)
+                if process is not self._process or len(message) < length:
+                    return
+                self._heard = time.monotonic()
+                if callback := self._callbacks.get(number):
+                    callback(message)
+
+
+FRAME = struct.Struct("<IQ")  # before a message: the subscription's number, and the message's length
+PIPE_SIZE = 1 << 20
+# s. Gazebo repeats its clock a thousand times a second unless it is at work.
+NEXT_MESSAGE = 2.0
+
+
+class Listener:
+    """Subscribes by orders on one node of the transport, and writes what it hears to `output`.
+
+    The transport polls its socket in a thread of its own, without a lock; a subscription that another thread makes or ends
+    meanwhile has crashed it, or left it deaf (ZeroMQ's sockets are for one thread). So both happen in that thread, in a callback.
+    """
+
+    def __init__(self, bindings: ModuleType, output: BinaryIO):
+        self._bindings = bindings
+        self._node = bindings.Node()
+        self._output = output
+        self._writing, self._changing = threading.Lock(), threading.Lock()
+        self._orders: deque[dict[str, Any]] = deque()
+        self._heard = False
+
+    def take(self, *orders: dict[str, Any]) -> None:
+        """Have orders carried out before the next message, or now if none comes."""
+        self._orders.extend(orders)
+        deadline = time.monotonic() + NEXT_MESSAGE * self._heard
+        while self._orders and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        with self._changing:
+            while self._orders:
+                order = self._orders.popleft()
+                if "unsubscribe" in order:
+                    self._node.unsubscribe(order["unsubscribe"])
+                    continue
+                options = self._bindings.SubscribeOptions()
+                if order["per_second"] is not None:
+                    options.msgs_per_sec = order["per_second"]
+                hear = functools.partial(self._hear, order["number"])
+                if not self._node.subscribe_raw(order["subscribe"], hear, order["type"], options):
+                    refused = f"{order['subscribe']} ({order['type']})"
+                    print(f"Gazebo's transport refuses a subscription to {refused}", file=sys.stderr)
+
+    def _hear(self, number: int, message: bytes, _info: Any) -> None:
+        self._heard = True
+        self._carry_out()
+        with self._writing:
+            self._output.write(FRAME.pack(number, len(message)))
+            self._output.write(message)
+            self._output.flush()
+
+
+def listen(bindings: str, python_path: str = "") -> int:
+    """Carry out a `Listener`'s orders on standard input, a line of JSON each, until it closes; what is heard goes to standard output
+    as frames of `FRAME` and message."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the frames
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+    listener = Listener(load_bindings(bindings, python_path), output)
+    topics = set()
+    for line in sys.stdin:
+        order = json.loads(line)
+        (topics.add if "subscribe" in order else topics.discard)(order.get("subscribe", order.get("unsubscribe")))
+        listener.take(order)
+    # A publisher never forgets a subscriber that has gone without a word: a lidar would render on for it.
+    listener.take(*({"unsubscribe": topic} for topic in topics))
+    os._exit(0)  # the transport outlives the interpreter, and crashes in callbacks that it still holds
+
+
+def _own_process(
+    role: str, bindings: str, python_path: str, environment: Mapping[str, str], **options: Any
+) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", THIS_MODULE, role, bindings, python_path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ) | dict(environment), start_new_session=True,
+        **options,
+    )  # fmt: skip
 
 
 LOOK_EVERY = 0.5  # s
@@ -204,11 +332,7 @@ class Commander:
         meanwhile: Callable[[], None] = lambda: None,
     ):  # fmt: skip
         self._meanwhile = meanwhile
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", THIS_MODULE, "command", bindings, python_path],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=dict(os.environ) | dict(environment), start_new_session=True,
-        )  # fmt: skip
+        self._process = _own_process("command", bindings, python_path, environment, text=True)
 
     def call(
         self, service: str, request: bytes, request_type: str, answer_type: str, timeout: float,
@@ -463,5 +587,5 @@ def _default() -> None:
 
 
 if __name__ == "__main__":
-    role = {"command": carry_out_orders, "watch": watch}[sys.argv[1]]
+    role = {"command": carry_out_orders, "listen": listen, "watch": watch}[sys.argv[1]]
     sys.exit(role(*sys.argv[2:]) & 0xFF)

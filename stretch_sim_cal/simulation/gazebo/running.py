@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from stretch_sim_cal import command
@@ -22,7 +21,6 @@ from stretch_sim_cal.simulation.gazebo.processes import (
     Installation,
     Server,
     Subscriptions,
-    load_bindings,
     own_partition,
 )
 from stretch_sim_cal.simulation.joints import Joints
@@ -31,6 +29,12 @@ JOINT_STATES = "/stretch/joint_states"
 # Of wall time, in s: against a Gazebo that stands still; a slow one is waited for.
 START_TIMEOUT = 90.0
 SILENCE_TIMEOUT = 60.0
+# A subscription is told to the publisher once, by a datagram that a busy machine may lose. Gazebo repeats its time also while it
+# stands: after so long without any message, or without a cloud that is wanted, all are made anew.
+DEAF = 5.0
+STEP_LOST = 2.0
+SETTLING = 10.0
+AT_REST = 0.25
 DYING = 2.0  # between the last word of a process and its end
 # Gazebo repeats clock and joint states a thousand times a second, also while it stands; on a busy machine Python is
 # late with so many, and by ever more.
@@ -47,7 +51,6 @@ class RunningWorld:
     def __init__(
         self,
         installation: Installation,
-        bindings: ModuleType | None,
         name: str,
         world: Path,
         folder: Path,
@@ -57,7 +60,8 @@ class RunningWorld:
         self._name = name
         self._spent: dict[str, tuple[int, float]] = {}
         self._heard = threading.Condition()
-        self._time = 0
+        self._time = self._sent = 0
+        self._renewals = 0
         self._states: tuple[int, bytes] | None = None
         self._commander: Commander | None = None
         self._subscriptions: Subscriptions | None = None
@@ -69,8 +73,7 @@ class RunningWorld:
                 installation.bindings, partition, installation.python_path, lambda: self._server.check("simulating")
             )
             self._await_server()
-            bindings = bindings or load_bindings(installation.bindings, installation.python_path)
-            self._subscriptions = Subscriptions(bindings)
+            self._subscriptions = Subscriptions(installation.bindings, partition, installation.python_path)
             self.subscribe(f"/world/{name}/clock", "gz.msgs.Clock", self._hear_clock, REPEATED_PER_SECOND)
             self.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints, REPEATED_PER_SECOND)
         except BaseException:
@@ -100,7 +103,8 @@ class RunningWorld:
     @property
     def spent(self) -> str:
         """Say where the wall time has gone so far."""
-        return ", ".join(f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items())
+        anew = [f"subscribed anew, as nothing was heard, {self._renewals} times"] * bool(self._renewals)
+        return ", ".join([f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items()] + anew)
 
     @property
     def complaints(self) -> list[str]:
@@ -126,6 +130,11 @@ class RunningWorld:
     def unsubscribe(self, topic: str) -> None:
         """Take nothing more from a topic."""
         self._subscriptions.unsubscribe(topic)
+
+    def renew(self) -> None:
+        """Subscribe to everything anew."""
+        self._renewals += 1
+        self._subscriptions.renew()
 
     def spawn(self, name: str, file: Path) -> None:
         """Let Gazebo create the robot in a file."""
@@ -168,8 +177,40 @@ class RunningWorld:
             self._server.check("simulating", DYING)
             raise self.failure("Gazebo does not accept a step of its world")
         with self.spending("steps"):
-            self.wait(lambda: True if self._time >= due else None, f"Gazebo's clock has not come to {due * 1e-9:.3f} s")
+            while not self.wait(self._whether_stepped(due), f"Gazebo's clock has not come to {due * 1e-9:.3f} s"):
+                self._control(messages.world_control(round((due - self._time) * 1e-9 / STEP)), SILENCE_TIMEOUT)
         return due
+
+    def _whether_stepped(self, due: int) -> Callable[[], bool | None]:
+        """Return what says whether a step that was accepted just now has been taken (True), was lost (False), or may still be."""
+        begun, asked = self._time, time.time_ns()
+
+        def stepped() -> bool | None:
+            if self._time >= due:
+                return True
+            # Gazebo takes a step before it sends the time again.
+            return False if self._time == begun and self._sent > asked + STEP_LOST * 1e9 else None
+
+        return stepped
+
+    def settle(self, rendered: Callable[[], bool]) -> None:
+        """Let a renderer come to rest before the next step: until it has `rendered`, and a while longer, or for `SETTLING` s.
+
+        Somebody who begins to listen while time stands still has gz-sim's Sensors system (8.14) render twice at one time. If
+        a step comes before the second time has begun, its PostUpdate waits for ever: `updateTimeApplied` is then that step's
+        time and not `updateTimeToApply`, and when `updateAvailable` turns false nobody notifies `updateTimeCv`.
+        """
+        deadline, since = time.monotonic() + SETTLING, None
+
+        def rested() -> bool | None:
+            nonlocal since
+            if since is None and rendered():
+                since = time.time_ns()
+            at_rest = since is not None and self._sent > since + AT_REST * 1e9
+            return True if at_rest or time.monotonic() > deadline else None
+
+        with self.spending("waiting for the renderer to rest"):
+            self.wait(rested, "Gazebo's renderer does not rest")
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
         """Return what `ready` gives as soon as it gives something, looked at whenever a message has come."""
@@ -179,6 +220,8 @@ class RunningWorld:
                 self._server.check("simulating")
                 if time.monotonic() > deadline:
                     raise self.failure(f"{complaint} within {SILENCE_TIMEOUT:.0f} s")
+                if self._subscriptions.silence > DEAF:
+                    self.renew()
                 self._heard.wait(0.5)
             return result
 
@@ -186,10 +229,9 @@ class RunningWorld:
         """End Gazebo, and return a note where that was not as it should be, else an empty text."""
         if self._commander is not None:
             self._commander.close()
-        note = self._server.stop()
         if self._subscriptions is not None:
             self._subscriptions.close()
-        return note
+        return self._server.stop()
 
     def _await_server(self) -> None:
         """Wait until the world answers, and pause it."""
@@ -209,7 +251,7 @@ class RunningWorld:
         return answer is not None and messages.boolean(answer)
 
     def _hear_clock(self, message: bytes) -> None:
-        self._time = messages.clock_time(message)
+        self._time, self._sent = messages.clock_times(message)
 
     def _hear_joints(self, message: bytes) -> None:
         # One comes with every step of physics: its joints are read when they are wanted.
@@ -225,6 +267,7 @@ NOT_CAST = b""
 # Of wall time, in s: how long a scan is waited for that should be there. A lidar may take a while to notice that somebody
 # listens, and a rendering one leaves a scan out now and then.
 PATIENCE = 2.0
+LATE = 500_000_000  # ns: the first cloud comes sooner, if it comes
 TOLERANCE = round(0.5e9 * STEP)  # ns: scans off the lidar's beat, as at the beginning, are no scans
 
 
@@ -234,7 +277,8 @@ class Clouds:
     def __init__(self, world: RunningWorld, topic: str):
         self._world = world
         self._topic = topic
-        self._listening = False
+        self.listening = False
+        self._stamp: int | None = None
 
     @property
     def newest(self) -> int | None:
@@ -246,17 +290,21 @@ class Clouds:
         """The newest cloud, serialised; there has to be one."""
         return self._kept[-1][1]
 
+    def rendered(self, period: float) -> bool:
+        """Return whether the first cloud since somebody listens has come, or is not due before time passes."""
+        return self._last is not None or self._stamp is not None and self._world.time < self._stamp + period * 1e9
+
     def listen(self, wanted: bool) -> None:
         """Begin or end to listen."""
-        if wanted == self._listening:
+        if wanted == self.listening:
             return
-        self._listening = wanted
+        self.listening = wanted
         if not wanted:
             self._world.unsubscribe(self._topic)
             return
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         self._last: int | None = None
-        self._since, self._wall_heard = self._world.time, time.monotonic()
+        self._since, self._asked, self._wall_heard = self._world.time, time.monotonic(), time.monotonic()
         self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
 
     def taken_at(self, stamp: int) -> bytes:
@@ -274,9 +322,12 @@ class Clouds:
         for taken, message in self._kept:
             if abs(taken - stamp) <= TOLERANCE:
                 return message
-        if stamp < self._since or not self._listening or self._last is not None and self._last >= stamp:
+        if stamp < self._since or not self.listening or self._last is not None and self._last >= stamp:
             return NOT_CAST
         now = time.monotonic()
+        if self._last is None and now - self._asked > DEAF and self._world.time - self._since > LATE:
+            self._asked = now
+            self._world.renew()
         left_out = now - asked > PATIENCE and now - self._wall_heard < SILENCE_TIMEOUT
         return NOT_CAST if left_out else None
 
@@ -285,7 +336,8 @@ class Clouds:
         # The first one is off the beat, and may be of rays that were cast for those who listened before.
         if self._last is not None:
             self._kept.append((stamp, message))
-        self._last, self._wall_heard = stamp, time.monotonic()
+        self._last = self._stamp = stamp
+        self._wall_heard = time.monotonic()
 
 
 # Lets Gazebo lead its joints to positions (by the description's names), for some s, and says where they are then.

@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -56,8 +55,8 @@ class GazeboSimulator:
     `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, `nominal_description`,
     `true_description`, `scan`, `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`.
     Raises `InputError` if Gazebo, its bindings or the lidar are missing, and `RunFailure` if Gazebo does not do
-    what it is asked for, with its own words. `installation` and `bindings` take the place of what is installed; `log` is a file
-    that keeps Gazebo's output.
+    what it is asked for, with its own words. `installation` takes the place of what is installed; `log` is a file that
+    keeps Gazebo's output.
     """
 
     idle_factor = 1.0
@@ -69,7 +68,6 @@ class GazeboSimulator:
         lidar: str = "auto",
         window: bool = False,
         installation: Installation | None = None,
-        bindings: ModuleType | None = None,
         log: Path | None = None,
     ):
         installation = installation or find_gazebo()
@@ -97,7 +95,7 @@ class GazeboSimulator:
         }
         self._world: RunningWorld | None = None
         try:
-            self._start(installation, bindings, window, log)
+            self._start(installation, window, log)
         except BaseException:
             self.close()
             raise
@@ -130,8 +128,15 @@ class GazeboSimulator:
 
     def listen(self, wanted: bool) -> None:
         """Have scans cast from now on, or not. They are at the beginning; a scan costs Gazebo a third of a second."""
-        for clouds in self._clouds.values():
+        changed = [clouds for clouds in self._clouds.values() if clouds.listening != wanted]
+        for clouds in changed:
             clouds.listen(wanted)
+        if changed and wanted:
+            self._let_settle()
+
+    def _let_settle(self) -> None:
+        if self.lidar == "gpu":
+            self._world.settle(lambda: all(clouds.rendered(self.period) for clouds in self._clouds.values()))
 
     def scan(self, lidar: str, tick: int) -> np.ndarray | None:
         """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
@@ -169,7 +174,7 @@ class GazeboSimulator:
             self._world = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self, installation: Installation, bindings: ModuleType | None, window: bool, log: Path | None) -> None:
+    def _start(self, installation: Installation, window: bool, log: Path | None) -> None:
         name, text = gazebo_world(self.setup.world, self.lidar)
         world_file, robot_file = self._folder / "world.sdf", self._folder / "robot.urdf"
         world_file.write_text(text, encoding="utf-8")
@@ -177,11 +182,13 @@ class GazeboSimulator:
             gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder),
             encoding="utf-8",
         )
-        self._world = RunningWorld(installation, bindings, name, world_file, self._folder, self._options(window), log)
+        self._world = RunningWorld(installation, name, world_file, self._folder, self._options(window), log)
         self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in SIDES}
-        self.listen(True)
+        for clouds in self._clouds.values():
+            clouds.listen(True)
         with self._world.spending("spawning, warming up and stowing"):
             self._world.spawn(ROBOT, robot_file)
+            self._let_settle()
             self._warm_up()
             self._stow()
         self._begin_time()

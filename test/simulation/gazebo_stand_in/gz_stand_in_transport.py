@@ -9,9 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-SUBSCRIBED: list[str] = []
-"""Topics whose callbacks are held; the real bindings crash where they still hold one when the interpreter has ended."""
-
 
 class SubscribeOptions:
     pass
@@ -37,17 +34,15 @@ class Node:
 
         def deliver():
             for line in stream:
-                if topic not in SUBSCRIBED:
+                if self._subscriptions.get(topic) is not connection:
                     return
                 callback(base64.b64decode(json.loads(line)["message"]), None)
 
-        SUBSCRIBED.append(topic)
         self._subscriptions[topic] = connection
         threading.Thread(target=deliver, daemon=True).start()
         return True
 
     def unsubscribe(self, topic):
-        SUBSCRIBED.remove(topic)
         self._subscriptions.pop(topic).shutdown(socket.SHUT_RDWR)
         return True
 
