@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
+from stretch_sim_cal.calibration.body.returns import spread_points
 from stretch_sim_cal.collection.plan import Pose, samples_between
+from stretch_sim_cal.geometry.points import voxel_keys
+from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -51,9 +54,7 @@ class Sweep:
         commanded = dict(zip(self._profile.commands.values(), pose, strict=False))
         positions = dict(joints) | self._profile.joint_positions(self._model, commanded)
         transforms = link_transforms(self._model, positions, links)
-        return np.concatenate(
-            [self._points[link] @ transforms[link][:3, :3].T + transforms[link][:3, 3] for link in links]
-        )
+        return np.concatenate([apply(transforms[link], self._points[link]) for link in links])
 
     def obstacle(
         self, points: np.ndarray, tour: list[Pose], joints: Mapping[str, float], clearance: float
@@ -78,17 +79,8 @@ class Sweep:
 
 def surface_points(surface: Surface, spacing: float) -> np.ndarray:
     """Return points (N, 3) on a surface, none of whose places is much further than `spacing` from one of them."""
-    triangles = surface.triangles
-    sides = np.linalg.norm(triangles - np.roll(triangles, 1, axis=1), axis=2).max(axis=1)
-    counts = np.maximum(1, np.ceil(sides / spacing).astype(int))
-    points = [surface.vertices]
-    for count in np.unique(counts[counts > 1]):
-        rows, columns = np.nonzero(np.add.outer(np.arange(count + 1), np.arange(count + 1)) <= count)
-        weights = np.stack([rows, columns, count - rows - columns], axis=1) / count
-        points.append(np.einsum("wc,tcx->twx", weights, triangles[counts == count]).reshape(-1, 3))
-    found = np.concatenate(points)
-    cells = np.floor(found / (0.5 * spacing)).astype(np.int64)
-    return found[np.unique(cells, axis=0, return_index=True)[1]]
+    points = np.concatenate([surface.vertices, spread_points(surface.triangles, spacing)[0]])
+    return points[np.unique(voxel_keys(points, 0.5 * spacing), return_index=True)[1]]
 
 
 def _dense(tour: list[Pose], clearance: float, profile: RobotProfile) -> Iterable[Pose]:

@@ -101,7 +101,7 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
         }
         if model.right_to_left is not None:
             distance, angle = error(model.right_to_left, calibration.right_to_left)
-            contents["alignment"]["from_description"] = {"mm": distance * 1e3, "deg": float(np.degrees(angle))}
+            contents["alignment"]["from_description"] = _in_units(distance, angle)
     if calibration.floor_plane is not None:
         normal, offset = calibration.floor_plane.normal, calibration.floor_plane.offset
         keys = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
@@ -113,7 +113,7 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
         }
         if model.footprint_from_base is not None:
             far = checks.floor_difference(floor_of_footprint(model.footprint_from_base), calibration.floor_plane)
-            contents["floor"]["from_description"] = {"mm": far.distance * 1e3, "deg": float(np.degrees(far.angle))}
+            contents["floor"]["from_description"] = _in_units(far.distance, far.angle)
     return contents
 
 
@@ -126,9 +126,8 @@ def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
     for number, side in enumerate(SIDES):
         pose, own = mounts.base_from_lidar[side], slice(6 * number, 6 * number + 6)
         xyz, rpy = to_xyz_rpy(pose)
-        length, angle = spread(mounts.covariance[own, own], pose)
-        sure = {"mm": length * 1e3, "deg": float(np.degrees(angle))}
-        found[side] = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), "standard_deviation": sure}
+        deviation = _in_units(*spread(mounts.covariance[own, own], pose))
+        found[side] = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), "standard_deviation": deviation}
     return found
 
 
@@ -136,21 +135,21 @@ def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
     """Return the origin and standard deviation of an entry, None for missing ones."""
     if entry is None:
         return {}
-    sure = None
-    if entry.covariance is not None:
-        length, angle = checks.deviations(entry)
-        sure = {"mm": length * 1e3, "deg": float(np.degrees(angle))}
+    stamp = entry.timestamp
     return {
         "robot_id": entry.robot_id,
-        "timestamp": entry.timestamp.isoformat() if entry.timestamp else None,
-        "age_days": round((now.astimezone() - entry.timestamp.astimezone()).total_seconds() / 86400, 2)
-        if entry.timestamp
-        else None,
+        "timestamp": stamp.isoformat() if stamp else None,
+        "age_days": round((now.astimezone() - stamp.astimezone()).total_seconds() / 86400, 2) if stamp else None,
         "fit_method": entry.fit_method,
         "num_frames": entry.num_frames,
         "rmse_mm": None if entry.rmse is None else entry.rmse * 1e3,
-        "standard_deviation": sure,
+        "standard_deviation": None if entry.covariance is None else _in_units(*checks.deviations(entry)),
     }
+
+
+def _in_units(length: float, angle: float) -> dict[str, float]:
+    """Return a length (m) and an angle (rad) in mm and deg."""
+    return {"mm": length * 1e3, "deg": float(np.degrees(angle))}
 
 
 def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.Namespace) -> dict[str, Any]:
@@ -162,12 +161,7 @@ def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.
         "other": str(args.other),
         "tolerance": {"mm": args.tolerance_mm, "deg": args.tolerance_deg},
         "parts": [
-            {
-                "what": part.what,
-                "mm": part.distance * 1e3,
-                "deg": float(np.degrees(part.angle)),
-                "agrees": part.within(*bounds),
-            }
+            {"what": part.what, **_in_units(part.distance, part.angle), "agrees": part.within(*bounds)}
             for part in differences
         ],
     }
@@ -191,11 +185,11 @@ def _lines(findings: dict[str, Any]) -> list[str]:
             *_source_lines(floor),
         ]
     for side, mount in (findings["mounts"] or {}).items():
-        sure = mount["standard_deviation"]
+        deviation = mount["standard_deviation"]
         lines += [
             f"{side} lidar in base_link",
             f"  xyz {_listed(mount['xyz_m'], 5)} m, rpy {_listed(mount['rpy_deg'], 4)} deg",
-            f"  standard deviation {sure['mm']:.2f} mm, {sure['deg']:.3f} deg",
+            f"  standard deviation {deviation['mm']:.2f} mm, {deviation['deg']:.3f} deg",
         ]
     for part in findings.get("comparison", {}).get("parts", []):
         verdict = "agrees with" if part["agrees"] else "differs from"
@@ -221,10 +215,10 @@ def _source_lines(part: dict[str, Any]) -> list[str]:
     ]
     if any(found):
         lines.append("  found " + ", ".join(text for text in found if text))
-    sure = part.get("standard_deviation")
-    lines.append(
-        f"  standard deviation {sure['mm']:.3f} mm, {sure['deg']:.4f} deg" if sure else "  no standard deviation"
-    )
+    if deviation := part.get("standard_deviation"):
+        lines.append(f"  standard deviation {deviation['mm']:.3f} mm, {deviation['deg']:.4f} deg")
+    else:
+        lines.append("  no standard deviation")
     if "from_description" in part:
         far = part["from_description"]
         lines.append(f"  {far['mm']:.2f} mm and {far['deg']:.3f} deg from the description")

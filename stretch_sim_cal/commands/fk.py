@@ -100,7 +100,7 @@ def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
     """
     words = text.split()
     try:
-        values = [math.radians(float(word[:-3])) if word.endswith("deg") else float(word) for word in words]
+        values = [_value(word) for word in words]
     except ValueError:
         values = []
     if len(values) not in meaning or not all(map(math.isfinite, values)):
@@ -141,13 +141,15 @@ def _number(name: str, text: str) -> float | list[float]:
     """Return a number, or the numbers of a joint with several degrees of freedom, written with commas."""
     values = []
     for word in text.split(","):
-        degrees = word.endswith("deg")
         try:
-            value = float(word.removesuffix("deg"))
+            values.append(_value(word))
         except ValueError as error:
             raise InputError(f"--joint {name}={text}: '{word}' is not a number") from error
-        values.append(math.radians(value) if degrees else value)
     return values[0] if len(values) == 1 else values
+
+
+def _value(word: str) -> float:
+    return math.radians(float(word.removesuffix("deg"))) if word.endswith("deg") else float(word)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -123,7 +123,7 @@ def spread_points(triangles: np.ndarray, spacing: float) -> tuple[np.ndarray, np
     each = np.arange(len(triangles))
     start, side, length = triangles[each, longest], sides[each, longest], lengths[each, longest]
     to_apex = triangles[each, (longest + 2) % 3] - start
-    height = np.linalg.norm(np.cross(side, to_apex), axis=1) / length
+    height = np.linalg.norm(np.cross(side, to_apex), axis=1) / np.maximum(length, 1e-12)
     rows = np.maximum(1, np.ceil(height / spacing)).astype(int)
     row_owner = np.repeat(each, rows)
     row = np.arange(len(row_owner)) - np.repeat(np.cumsum(rows) - rows, rows)
