@@ -37,7 +37,7 @@ class Noise:
 
 def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np.ndarray:
     """Return the variances (K,) along the ray that make up scatter matrices (K, 3, 3) about the members' planes."""
-    normals = normals[members.patch]
+    normals = normals.take(members.patch, axis=0)
     return np.maximum(np.einsum("ki,kij,kj->k", normals, scatter, normals), 0.0) / members.cosines**2
 
 
@@ -45,7 +45,7 @@ def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits
     """Return the noise from the scatter within cells and between the cells of a patch (medians, so edges do not count)."""
     counts, side = surface.counts[members.cell], surface.side[members.cell]
     freedom = surface.noise_freedom[members.cell]
-    single = _along_ray(surface.noise_scatter[members.cell], normals, members)
+    single = _along_ray(surface.noise_scatter.take(members.cell, axis=0), normals, members)
     sigma = before.sigma.copy()
     for lidar in (0, 1):
         own = side == lidar
@@ -83,16 +83,17 @@ def clean_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, memb
     `slack` (m) is how far the two lidars' surfaces may still be apart.
     """
     inlier = np.abs(fits.residuals) <= TRIM * np.sqrt(noise.variances(surface, members)) + slack
-    around = surface.neighbours[members.cell]
-    offsets = surface.points[around] - centres[members.patch][:, None]
-    heights = np.abs(np.einsum("kni,ki->kn", offsets, normals[members.patch]))
-    cosines = np.einsum("kni,ki->kn", surface.rays[around], normals[members.patch])
+    around = surface.neighbours.take(members.cell, axis=0)
+    normal = normals.take(members.patch, axis=0)
+    offsets = surface.points.take(around, axis=0) - centres.take(members.patch, axis=0)[:, None]
+    heights = np.abs(np.einsum("kni,ki->kn", offsets, normal))
+    cosines = np.einsum("kni,ki->kn", surface.rays.take(around, axis=0), normal)
     sigma = noise.sigma[surface.side[members.cell]][:, None]
     spread = np.sqrt((sigma * cosines) ** 2 / surface.counts[around] + noise.roughness**2)
     # A neighbour on something much nearer or farther is harmless: of that, a single return in a cell would show below.
     interior = ((heights <= 1.25 * TRIM * spread + slack) | (heights > OBVIOUS_STEP)).all(axis=1)
     freedom = np.maximum(surface.counts[members.cell] - 1.0, 1.0)
-    spread_within = _along_ray(surface.scatter[members.cell], normals, members) * (freedom + 1.0) / freedom
+    spread_within = _along_ray(surface.scatter.take(members.cell, axis=0), normals, members) * (freedom + 1.0) / freedom
     ratio = spread_within / noise.sigma[surface.side[members.cell]] ** 2
     unmixed = ratio <= 1.0 + TRIM * np.sqrt(2.0 / freedom) + 6.0 / freedom
     return inlier & interior & unmixed
@@ -101,9 +102,9 @@ def clean_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, memb
 def still_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, members: Members,
                 noise: Noise) -> np.ndarray:  # fmt: skip
     """Return which members (K,) keep their height over the blocks of time, but for what noise does in one of ten thousand."""
-    counts = surface.block_counts[members.cell]
-    offsets = surface.block_points[members.cell] - centres[members.patch][:, None]
-    heights = np.einsum("kbi,ki->kb", offsets, normals[members.patch])
+    counts = surface.block_counts.take(members.cell, axis=0)
+    offsets = surface.block_points.take(members.cell, axis=0) - centres.take(members.patch, axis=0)[:, None]
+    heights = np.einsum("kbi,ki->kb", offsets, normals.take(members.patch, axis=0))
     variances = (noise.sigma[surface.side[members.cell]] * members.cosines)[:, None] ** 2 / np.maximum(counts, 1.0)
     weights = np.where(counts > 0, 1.0 / variances, 0.0)
     mean = (weights * heights).sum(axis=1) / weights.sum(axis=1)

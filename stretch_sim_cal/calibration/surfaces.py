@@ -82,7 +82,7 @@ def only_cells(surface: Surface, wanted: np.ndarray) -> Surface:
     number = np.cumsum(kept) - 1
     around = surface.neighbours[kept]
     own = np.arange(np.count_nonzero(kept))[:, None]
-    values = {field.name: getattr(surface, field.name)[kept] for field in fields(surface)}
+    values = {field.name: getattr(surface, field.name).compress(kept, axis=0) for field in fields(surface)}
     values["neighbours"] = np.where(kept[around], number[around], own)
     values["usable"] = (surface.usable & wanted)[kept]
     return Surface(**values)
@@ -162,10 +162,11 @@ def in_base(lidars: tuple[Lidar, Lidar], state: State) -> Surface:
 def moved(surface: Surface, target_from_source: np.ndarray) -> Surface:
     """Return a surface in another frame, by its transform (4, 4)."""
     rotation = target_from_source[:3, :3]
+    both = np.kron(rotation, rotation).T  # R S R', for all matrices S in one product
     return replace(
         surface, origins=apply(target_from_source, surface.origins), rays=surface.rays @ rotation.T,
-        points=apply(target_from_source, surface.points), scatter=rotation @ surface.scatter @ rotation.T,
-        noise_scatter=rotation @ surface.noise_scatter @ rotation.T, normals=surface.normals @ rotation.T,
+        points=apply(target_from_source, surface.points), scatter=(surface.scatter.reshape(-1, 9) @ both).reshape(-1, 3, 3),
+        noise_scatter=(surface.noise_scatter.reshape(-1, 9) @ both).reshape(-1, 3, 3), normals=surface.normals @ rotation.T,
         block_points=surface.block_points @ rotation.T + target_from_source[:3, 3],
     )  # fmt: skip
 
