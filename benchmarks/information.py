@@ -22,10 +22,16 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.consistency import Views
-from stretch_sim_cal.calibration.mounts import system
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.mounts.system import Coupled, Units
+from stretch_sim_cal.calibration.mounts.system import (
+    MOUNTS,
+    CloudReader,
+    RobotUnknowns,
+    add_returns,
+    model_variances,
+    noise_weights,
+)
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
@@ -233,31 +239,25 @@ class Problem:
                 tuple(stretch_profile().offset_joints),
             )
             models.append(PosedSample(sample, robot.surfaces, {}))
-        units = Units(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in SIDES])
-        units.start_at(self.state.units)
-        own = system.RobotUnknowns(robot.surfaces, settings)
-        coupled, information, gradient = Coupled.empty(units, own.size), np.zeros((own.size,) * 2), np.zeros(own.size)
+        reader = CloudReader(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in SIDES])
+        own = RobotUnknowns(robot.surfaces, settings)
+        unknowns = own.beside(self.model)
+        equations = NormalEquations.empty(unknowns.size)
         for model in models:
-            for side, pose in zip(SIDES, self.state.base_from_lidar, strict=True):
-                cloud = model.around(side, pose)
-                matches = model.match(units.rays(side, cloud), pose, GATE, GRAZING)
+            for side, pose, values in zip(SIDES, self.state.base_from_lidar, self.state.units, strict=True):
+                returns = reader.returns(model.around(side, pose))
+                matches = model.match(reader.rays(returns, values), pose, GATE, GRAZING)
                 matches = matches.chosen(model.inside(matches, EDGE_ANGLE, EDGE_MARGIN))
                 matches = matches.chosen(model.alone(matches))
-                weights = system.noise_weights(matches, self.simulator.sensor.range_noise)
-                system.add_matches(
-                    information, gradient, own, side, model, matches, weights,
-                    partial(coupled.add, side, cloud, matches, weights, pose[:3, :3]),
-                )  # fmt: skip
-        links = np.arange(system.MOUNTS, own.size)
-        information[links, links] += 1.0 / system.model_variances(own.size, settings)[links]
-        both = np.block([[information, coupled.coupling], [coupled.coupling.T, coupled.information]])
-        rest = np.setdiff1d(np.arange(len(both)), links)
-        cross = both[np.ix_(rest, links)]
-        reduced = both[np.ix_(rest, rest)] - cross @ np.linalg.solve(both[np.ix_(links, links)], cross.T)
-        columns = np.r_[LEFT, RIGHT, self.unknowns.units[0], self.unknowns.units[1]]
-        result = np.zeros((self.unknowns.size,) * 2)
-        result[np.ix_(columns, columns)] = reduced
-        return result
+                weights = noise_weights(matches, self.simulator.sensor.range_noise)
+                add_returns(
+                    equations, unknowns, own, side, model, matches, weights, returns.only(matches.indices), self.state
+                )
+        links = unknowns.others
+        both = equations.information
+        both[links, links] += np.diag(1.0 / model_variances(own.size, settings)[MOUNTS:])
+        rest = slice(0, links.start)
+        return both[rest, rest] - both[rest, links] @ np.linalg.solve(both[links, links], both[links, rest])
 
     def _returns(self, side: str, first: int) -> np.ndarray:
         """Return the returns (N, 5) of one lidar in a pose: x, y, z, ring, intensity."""

@@ -86,13 +86,20 @@ def first_units(models: tuple[ErrorModel, ErrorModel], known: tuple[np.ndarray, 
 
 
 class Unknowns:
-    """Which column of the problem is what: twists of both lidars, floor, curvature, the units' parameters."""
+    """Which column of the problem is what: twists of both lidars, floor, curvature, the units' parameters, and last so many
+    `others` as a residual block brings with it."""
 
-    def __init__(self, models: tuple[ErrorModel, ErrorModel]):
+    def __init__(self, models: tuple[ErrorModel, ErrorModel], others: int = 0):
         self.models = models
         first = FIRST_UNIT + models[0].size
         self.units = (slice(FIRST_UNIT, first), slice(first, first + models[1].size))
-        self.size = self.units[1].stop
+        self.others = slice(self.units[1].stop, self.units[1].stop + others)
+        self.size = self.others.stop
+
+    @property
+    def scalars(self) -> np.ndarray:
+        """The columns (28,) of both lidars' scalars, the left one's first."""
+        return np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in self.units])
 
     def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
         """Return the columns (N, 17) of a lidar's scalars and of the three parameters of channels (N,)."""
@@ -194,21 +201,26 @@ class Solution:
     spreads: tuple[dict[str, float], dict[str, float]]
 
 
-def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict[str, float]:
-    """Return what was found of the lidars' own errors: the scalars in m, rad and ratios with their standard deviations, and
-    the standard deviation of the channels' errors from channel to channel."""
-    deviations = np.sqrt(np.maximum(np.diag(solution.covariance), 0.0))
+def scalar_numbers(state: State, covariance: np.ndarray) -> dict[str, float]:
+    """Return the scalars of both lidars' errors in m, rad and ratios with their standard deviations, by their covariance
+    (28, 28)."""
     numbers = {}
-    for side, name in enumerate(SIDES):
-        model, own = unknowns.models[side], unknowns.units[side]
-        for index, scalar in enumerate(SCALARS):
-            if deviations[own][index] > 0 or state.units[side][index]:  # a share that is decided has no deviation
-                numbers[f"{scalar}_{name}"] = float(state.units[side][index])
-                numbers[f"{scalar}_{name}_std"] = float(deviations[own][index])
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0)).reshape(2, len(SCALARS))
+    for side, values, own in zip(SIDES, state.units, deviations, strict=True):
+        for scalar, value, deviation in zip(SCALARS, values, own, strict=False):
+            if deviation > 0 or value:  # a share that is decided has no deviation
+                numbers[f"{scalar}_{side}"], numbers[f"{scalar}_{side}_std"] = float(value), float(deviation)
+    return numbers
+
+
+def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict[str, float]:
+    """Return what was found of the lidars' own errors: the scalars, and the standard deviation of the channels' errors from
+    channel to channel."""
+    numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)])
+    for side, model, spreads in zip(SIDES, unknowns.models, solution.spreads, strict=True):
         for kind in CHANNEL_KINDS:
             if getattr(model.spread, kind):
-                share = solution.spreads[side][kind]
-                numbers[f"{kind}_spread_{name}"] = share * getattr(model.spread, kind)
+                numbers[f"{kind}_spread_{side}"] = spreads[kind] * getattr(model.spread, kind)
     return numbers
 
 
@@ -227,6 +239,33 @@ class Priors:
     floor_height: float = UNKNOWN
     curvature: float = 0.0
     units_known: bool = False
+
+
+@dataclass(frozen=True)
+class WithoutUnits:
+    """Normal equations `information` (k, k) and `gradient` (k,) over the `columns` (k,) of all unknowns but the lidars' errors,
+    which are eliminated under their priors (Schur complement)."""
+
+    information: np.ndarray
+    gradient: np.ndarray
+    columns: np.ndarray
+    _basis: np.ndarray
+    _factor: tuple
+    _coupling: np.ndarray
+    _right: np.ndarray
+
+    def change(self, solution: np.ndarray) -> np.ndarray:
+        """Return the change (n,) of all unknowns that a solution (k,) of these equations means."""
+        change = self._basis @ cho_solve(self._factor, self._right - self._coupling.T @ solution)
+        change[self.columns] = solution
+        return change
+
+    def covariance_of_units(self, covariance: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the covariance (r, r) of the unknowns `rows` (r,), all of them errors of the lidars, if the solution has the
+        covariance (k, k)."""
+        by_units = cho_solve(self._factor, self._basis[rows].T)
+        by_others = self._coupling @ by_units
+        return self._basis[rows] @ by_units + by_others.T @ covariance @ by_others
 
 
 class Solver:
@@ -259,9 +298,7 @@ class Solver:
         for _ in range(SPREAD_STEPS):
             scale = widths * self._spreads_by_column(len(prior), kinds)
             present = self._present(basis, scale, prior, state)
-            hessian = information * scale[:, None] * scale
-            hessian[np.diag_indices(len(prior))] += prior
-            factor = cho_factor(hessian, lower=True, check_finite=False)
+            factor = cho_factor(_in_prior_units(information, scale, prior), lower=True, check_finite=False)
             solution = cho_solve(factor, gradient * scale - prior * present)
             # A prior that the data exceeds by far must neither pull the estimate nor pretend to know it.
             times = np.abs(solution + present)[scalars]
@@ -273,11 +310,34 @@ class Solver:
             if settled:
                 break
         if honest is not None:
-            hessian = honest * scale[:, None] * scale
-            hessian[np.diag_indices(len(prior))] += prior
-        covariance = _inverse(cho_factor(hessian, lower=True, check_finite=False))
-        covariance = _congruent(basis, covariance * scale[:, None] * scale)
+            factor = cho_factor(_in_prior_units(honest, scale, prior), lower=True, check_finite=False)
+        covariance = _congruent(basis, _inverse(factor) * scale[:, None] * scale)
         return Solution(basis @ (scale * solution), covariance, self.spreads)
+
+    def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
+        """Return the normal equations with the lidars' errors eliminated under their priors, those of scalars that the state
+        exceeds by far `widened` or not."""
+        information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
+        basis, prior, _, scalars = self._basis(fixed)
+        scale = np.ones(len(prior))
+        if widened:
+            times = np.abs(self._present(basis, scale, prior, state)[scalars])
+            scale[scalars] = np.where(times > BEYOND_PRIOR, times, 1.0)
+        gradient = (basis.T @ gradient) * scale - prior * self._present(basis, scale, prior, state)
+        information = _in_prior_units(_congruent(basis.T, information), scale, prior)
+        units = prior > 0
+        factor = cho_factor(information[np.ix_(units, units)], lower=True, check_finite=False)
+        coupling = information[np.ix_(~units, units)]
+        solved = cho_solve(factor, np.column_stack([coupling.T, gradient[units]]))
+        return WithoutUnits(
+            information[np.ix_(~units, ~units)] - coupling @ solved[:, :-1], gradient[~units] - coupling @ solved[:, -1],
+            np.argmax(basis[:, ~units], axis=0), basis[:, units] * scale[units], factor, coupling, gradient[units],
+        )  # fmt: skip
+
+    def exceeded(self, state: State) -> bool:
+        """Return whether a scalar of a lidar's errors is far beyond its prior."""
+        basis, prior, _, scalars = self._basis(np.zeros(self.unknowns.size, bool))
+        return bool(np.any(np.abs(self._present(basis, np.ones(len(prior)), prior, state)[scalars]) > BEYOND_PRIOR))
 
     def _spreads_by_column(self, size: int, kinds: dict) -> np.ndarray:
         """Return the spreads of the channels' errors by column of the basis (k,); 1 for all else."""
@@ -328,8 +388,10 @@ class Solver:
     def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict, np.ndarray]:
         """Return the unknowns in units of their prior: the basis (n, k), the priors' precisions (k,), by (lidar, kind) which of
         the k (slice) are channels' errors, before their spreads, and which of the k (s,) are scalars."""
-        size = self.unknowns.size
-        free = np.flatnonzero(~fixed[:FIRST_UNIT])
+        size, free = self.unknowns.size, ~fixed
+        for unit in self.unknowns.units:
+            free[unit] = False
+        free = np.flatnonzero(free)
         parts, prior, kinds, scalars = [np.eye(size)[:, free]], [np.zeros(len(free))], {}, []
         count = len(free)
         for side, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
@@ -382,6 +444,13 @@ def _congruent(matrix: np.ndarray, symmetric: np.ndarray) -> np.ndarray:
     """Return A S A^T for a matrix (m, k) that is nearly all zeros, as the basis is, and a symmetric one (k, k)."""
     rows = sparse.csr_array(matrix)
     return rows @ (rows @ symmetric).T
+
+
+def _in_prior_units(information: np.ndarray, scale: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return information (k, k) about unknowns in units of `scale` (k,), with the priors' precisions (k,)."""
+    scaled = information * scale[:, None] * scale
+    scaled[np.diag_indices(len(prior))] += prior
+    return scaled
 
 
 def _inverse(factor) -> np.ndarray:

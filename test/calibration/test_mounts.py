@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
 from stretch_sim_cal.calibration.mounts.result import as_right_to_left
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_joints
-from stretch_sim_cal.calibration.mounts.system import Units
+from stretch_sim_cal.calibration.mounts.system import CloudReader
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
@@ -23,6 +23,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
+from stretch_sim_cal.sensor.unit import INCIDENCE
 from stretch_sim_cal.sensor.unit_file import values_from_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
@@ -220,13 +221,14 @@ def test_rays_begin_at_the_optical_centre(robot, corrects):
     columns = ("x", "y", "z", "ring", "intensity")
     clouds = [np.column_stack([scan[are_returns(coordinates(scan))][name] for name in columns]) for scan in scans]
     sample = robot.sample("pose", stretch_profile().joint_positions(robot.model, REST | POSES[0]), *clouds)
-    units = Units(sensor, clouds)
+    reader = CloudReader(sensor, clouds)
     truth = simulator.ground_truth()["units"]
-    units.values = np.concatenate([values_from_mapping(units.model, truth[side]["values"], side) for side in SIDES])
     model = PosedSample(sample, robot.surfaces, {})
     for side in SIDES:
         pose = simulator.base_from_lidar(side)
-        matches = model.match(units.rays(side, model.around(side, pose)), pose, 0.06, 0.15)
-        matches = units.without_incidence(side, matches.chosen(model.inside(matches, np.radians(0.4), 0.004)))
+        values = values_from_mapping(reader.model, truth[side]["values"], side)
+        rays = reader.rays(reader.returns(model.around(side, pose)), values)
+        matches = model.match(rays, pose, 0.06, 0.15).without_incidence(values[INCIDENCE])
+        matches = matches.chosen(model.inside(matches, np.radians(0.4), 0.004))
         assert np.count_nonzero(matches.incidence < 0.35) > 50
         assert np.quantile(np.abs(matches.along), 0.99) < 1.5e-4

@@ -1,24 +1,22 @@
 """The lidars' extrinsics in base_link, from what they see of the robot: returns against the model at the joint values.
 
-Coarse to fine: a search from several starts by rays against the model's surfaces, then Gauss-Newton with all returns that are
-not near an edge. With the twelve numbers of both lidars the errors of every link are estimated, with variances that the returns
-determine (`model_errors.py`).
-Assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that most
+Coarse to fine: first a search by rays against the model's surfaces. Narrow parts make minima of their own, since a ray that
+misses the arm by the error of the extrinsics has no residual; so it starts at several places around the nominal poses and keeps
+the end with the most explained returns. Then Gauss-Newton with all returns that are not near an edge: with the poses it
+estimates the lidars' own errors (`problem.py`) and those of every link (`system.py`), with variances that the returns determine
+(`model_errors.py`), until the lidars' errors have settled.
+
+It assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that most
 returns near the model come from it. Poses are base_link_from_lidar.
-
-The search goes from a few starts to the nearest minimum of each. Narrow parts make minima of their own: a ray that misses the
-arm by the error of the extrinsics has no residual. So the search starts at several places around the nominal poses, and keeps
-the end with the most explained returns.
-
-Link residuals: patches that lie off a surface, links that are misplaced.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
+from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import MISPLACED, mount_refusals, mount_warnings, unit_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
 from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed, thinned
@@ -34,21 +32,29 @@ from stretch_sim_cal.calibration.mounts.result import (
 )
 from stretch_sim_cal.calibration.mounts.system import (
     MOUNTS,
-    Coupled,
+    CloudReader,
     RobotUnknowns,
-    Units,
-    add_matches,
-    add_priors,
+    add_returns,
     model_variances,
+    mount_covariances,
     noise_weights,
     remainders,
-    tukey,
 )
 from stretch_sim_cal.calibration.observability import Direction, directions
 from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.problem import (
+    NormalEquations,
+    Priors,
+    Solver,
+    State,
+    WithoutUnits,
+    scalar_numbers,
+)
+from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation, inverse
+from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
 SEARCH_GRAZING = 0.25
@@ -56,6 +62,31 @@ SEARCH_POINTS = 8000  # of each lidar, over all samples
 SEARCH_TUKEY = 3.0
 START_ANGLE = np.deg2rad(1.8)
 WEAK_POSITION, WEAK_ANGLE = 0.03, np.deg2rad(3.0)  # what one step may do in directions that are not determined
+
+PATCH_SIZE = 0.03  # m, edge of the cells of a link's surface whose returns are judged together
+PATCH_RETURNS = 8
+MEDIAN_SIGMAS = 4.0
+MODEL_SIGMAS = 4.0
+SLACK = 1.5e-3  # m
+DRAWN = 80_000
+FINE_STEPS, MOST_STEPS = 4, 20
+SETTLED = 0.2  # standard deviations of the lidars' own errors: a smaller step is the last
+SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
+GATE = 6.0  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
+SEEN = 3.5  # sigma of the range noise, for pictures
+NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of something that is fixed to it
+GRAZING = 0.15  # cosine of incidence; below it a range says little of the surface
+EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # how far beside a ray the model has to be the same, first and then
+MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray with them on the next part
+FINE_POINTS = 400_000  # over both lidars and all samples
+SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
+FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
+MIN_POINTS = 500  # of each lidar
+
+UNSETTLED = Finding(
+    "unsettled_errors", "the lidars' own errors have not settled; they, and how sure they are, are not to be relied on",
+    "collect more arm poses, or identify the lidars first",
+)  # fmt: skip
 
 Poses = dict[str, np.ndarray]
 
@@ -70,19 +101,18 @@ class Found:
 
 
 def search(
-    samples: Sequence[PosedSample],
-    nominal: Poses,
-    alignment: Observations | None,
-    settings: MountSettings,
-    units: Units,
-) -> Found:
-    """Return the best of the minima from all starts."""
+    samples: Sequence[PosedSample], nominal: Poses, alignment: Observations | None, settings: MountSettings,
+    reader: CloudReader, units: Sequence[np.ndarray],
+) -> Found:  # fmt: skip
+    """Return the best of the minima from all starts; the errors of both lidars with parameters `units` (n,) are taken out."""
     clouds = {
         side: [
-            units.rays(side, thinned(sample.around(side, nominal[side]), SEARCH_POINTS // len(samples)))
+            reader.rays(
+                reader.returns(thinned(sample.around(side, nominal[side]), SEARCH_POINTS // len(samples))), values
+            )
             for sample in samples
         ]
-        for side in SIDES
+        for side, values in zip(SIDES, units, strict=True)
     }
     ends = [_descend(samples, clouds, start, alignment, settings) for start in _starts(nominal, alignment)]
     costs = [_cost(samples, clouds, end, settings) for end in ends]
@@ -126,8 +156,8 @@ def _descend(
             hits, normals = (np.concatenate([getattr(m, name) for m in found]) for name in ("hits", "normals"))
             distances = np.concatenate([m.distances for m in found])
             if len(distances):
-                scale = max(settings.range_noise / 2, 1.4826 * float(np.median(np.abs(distances))))
-                weights = tukey(distances / scale, SEARCH_TUKEY) / scale**2
+                scale = max(settings.range_noise / 2, robust_deviation(distances))
+                weights = tukey_weights(distances / (SEARCH_TUKEY * scale)) / scale**2
                 jacobian = np.hstack([normals, np.cross(hits, normals)])
                 information[own, own] += jacobian.T @ (weights[:, None] * jacobian)
                 gradient[own] -= jacobian.T @ (weights * distances)
@@ -156,21 +186,13 @@ def _cost(
     return 1.0 - explained / max(count, 1)
 
 
-PATCH_SIZE = 0.03  # m, edge of the cells of a link's surface whose returns are judged together
-PATCH_RETURNS = 8
-MEDIAN_SIGMAS = 4.0
-MODEL_SIGMAS = 4.0
-SLACK = 1.5e-3  # m
-DRAWN = 80_000
-
-
 def noise_of(along: Sequence[np.ndarray], settings: MountSettings) -> float:
     """Return the noise along the ray (m) that the returns show, by the median of what is left of them, arrays (M,); the
     settings' bounds it."""
     left = np.concatenate([np.empty(0), *along])
     if not len(left):
         return settings.range_noise
-    noise = 1.4826 * float(np.median(np.abs(left)))
+    noise = robust_deviation(left)
     return float(np.clip(noise, settings.range_noise / 4, 2 * settings.range_noise))
 
 
@@ -225,37 +247,22 @@ def link_residuals(
 
 
 def residuals_of(
-    models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], gate: float, units: Units | None = None
-) -> Residuals:
-    """Return the returns whose rays meet the model, thinned: those within `gate` (m) of it, and all in front of it; with
-    the errors of the lidars' `units` taken out, if they are known."""
+    models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], gate: float,
+    corrected: Callable[[str, np.ndarray], LidarRays] | None = None,
+) -> Residuals:  # fmt: skip
+    """Return the returns whose rays meet the model, thinned: those within `gate` (m) of it, and all in front of it;
+    `corrected` takes the lidar's errors out of a cloud (N, 3 or 5) of a side."""
     parts = []
     count = DRAWN // (2 * len(models))
     for side in SIDES:
         for index, model in enumerate(models):
             cloud = thinned(model.around(side, poses[side]), 4 * count)
-            rays = LidarRays(cloud[:, :3]) if units is None else units.rays(side, cloud)
+            rays = LidarRays(cloud[:, :3]) if corrected is None else corrected(side, cloud)
             found = model.match(rays, poses[side], REACH, 0.05)
             found = found.chosen(found.along < gate)
             near = np.abs(found.along) < gate
             parts.append((found.points, found.hits, found.distances, near, found.links, np.full(len(near), index)))
     return Residuals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-
-
-FINE_STEPS, MOST_STEPS = 4, 12
-SETTLED = 0.2  # standard deviations of the lidars' own errors: a smaller step is the last
-SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
-GATE = 6.0  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
-SEEN = 3.5  # sigma of the range noise, for pictures
-NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of something that is fixed to it
-GRAZING = 0.15  # cosine of incidence; below it a range says little of the surface
-EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # how far beside a ray the model has to be the same, first and then
-MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray with them on the next part
-FINE_POINTS = 400_000  # over both lidars and all samples
-SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
-TUKEY = 4.7  # sigma; 95 % efficient where noise is normal
-FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
-MIN_POINTS = 500  # of each lidar
 
 
 def calibrate_mounts(
@@ -268,78 +275,11 @@ def calibrate_mounts(
     """Return where both lidars are, from what they see of the robot in several arm poses.
 
     `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by side, right
-    to about 3 deg and 30 mm; `alignment` what is known of the lidars' relative pose and of their errors. Raises `InputError` for samples
-    that are no data.
+    to about 3 deg and 30 mm; `alignment` what is known of the lidars' relative pose and of their errors. Raises `InputError` for
+    samples that are no data.
     """
     _check(surfaces, samples, nominal, settings)
-    unknowns = RobotUnknowns(surfaces, settings)
-    offsets = dict.fromkeys(settings.joint_offsets, 0.0)
-    models = posed(list(samples), surfaces, offsets)
-    units = Units(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
-    if alignment is not None and not alignment.fits((units.model,) * 2):
-        alignment = alignment.of_the_transform()
-    found = search(models, dict(nominal), _for_search(alignment, units), settings, units)
-    poses, links = found.poses, np.zeros(unknowns.size)
-    clouds: dict[str, list[np.ndarray]] = {}
-    for step in range(MOST_STEPS):
-        clouds = clouds if clouds and step > 1 else _clouds(models, poses, step, units)
-        matches = _matches(models, clouds, poses, settings, EDGE_ANGLES[min(step, 1)], units)
-        matches, left = _without_patches(unknowns, models, matches, links, settings, patches=step > 0)
-        relative = {(side, i): units.relative_noise(clouds[side][i], found) for (side, i), found in matches.items()}
-        noise = noise_of([left[key] / matches[key].incidence / relative[key] for key in matches], settings)
-        noises = {key: noise * ratio for key, ratio in relative.items()}
-        information, gradient, coupled = _system(
-            unknowns, models, clouds, matches, left, noises, poses, nominal, alignment, offsets, settings, units
-        )
-        errors = with_model_errors(information, gradient, unknowns, settings, MOST_RELEASED if step > 1 else 0)
-        before = units.scalars
-        coupled.take(errors.solution, widened=step + 1 >= FINE_STEPS)
-        scalar_covariance = coupled.scalar_covariance(errors.covariance)
-        poses = {side: moved(poses[side], errors.solution[unknowns.of_side(side)]) for side in SIDES}
-        links = np.concatenate(
-            [np.zeros(MOUNTS), errors.solution[MOUNTS : unknowns.first_joint], np.zeros(len(offsets))]
-        )
-        steps = errors.solution[unknowns.first_joint :]
-        if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
-            offsets = {joint: offsets[joint] + float(by) for joint, by in zip(offsets, steps, strict=True)}
-            models = posed(list(samples), surfaces, offsets)
-        # Errors by incidence and of weak echoes are nearly the same on the robot, and settle slowly.
-        moved_by = np.abs(units.scalars - before)
-        if step + 1 >= FINE_STEPS and (moved_by <= SETTLED * np.sqrt(scalar_covariance.diagonal())).all():
-            break
-    by_link = link_residuals(unknowns, matches, errors, settings)
-    counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
-    along = np.concatenate([left[key] / matches[key].incidence for key in matches])
-    observed = directions_of(poses, errors.covariance, settings)
-    joints = joint_offsets(unknowns, offsets, errors.covariance, settings)
-    numbers = coupled.numbers(scalar_covariance)
-    drawn = residuals_of(models, poses, SEEN * settings.range_noise, units)
-    return MountsResult(
-        poses, errors.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
-        sum(counts.values()), len(samples), observed, joints, by_link, drawn, information,
-        mount_warnings(observed, joints, by_link, drawn, unknowns.links, poses, alignment, settings.offsets_asked_for)
-        + unit_warnings(numbers, settings.sensor),
-        mount_refusals(counts, observed, poses, nominal, MIN_POINTS, settings),
-        {
-            "noise_mm": 1e3 * noise, "joint_origin_scale": errors.origin_scale, "mesh_scale": errors.mesh_scale,
-            "search_cost": found.cost, "starts": float(len(found.costs)),
-        }
-        | numbers
-        | {f"points_{side}": float(count) for side, count in counts.items()},
-        tuple(units.values[units.of_side(side)] for side in SIDES), scalar_covariance,
-    )  # fmt: skip
-
-
-def _for_search(alignment: Observations | None, units: Units) -> Observations | None:
-    """Return the alignment as loose as errors of the lidars make it that the search does not take out; what it knows of them
-    is taken out from the beginning."""
-    if alignment is None:
-        return None
-    if alignment.knows_units:
-        units.start_at(alignment.units)
-    elif np.any(units.model.optical_centre):
-        return alignment.loosened(FIRST_POSITION, FIRST_ANGLE)
-    return alignment.of_the_transform()
+    return _Mounts(surfaces, list(samples), dict(nominal), alignment, settings).solve()
 
 
 def _check(surfaces, samples, nominal, settings) -> None:
@@ -362,73 +302,170 @@ def _check(surfaces, samples, nominal, settings) -> None:
         raise InputError(f"mounts: nominal poses of {' and '.join(SIDES)} are needed")
 
 
-def _clouds(models: Sequence[PosedSample], poses: Poses, step: int, units: Units) -> dict[str, list[np.ndarray]]:
-    """Return the returns that may be of the robot by side and sample; in the first step a part of them will do."""
-    count = FINE_POINTS // (8 if step == 0 else 1) // (2 * len(models))
-    clouds = {}
-    for side in SIDES:
-        clouds[side] = []
-        for model in models:
-            cloud = model.around(side, poses[side])
-            near = model.match(units.rays(side, cloud), poses[side], NEAR, 0.05).indices
-            clouds[side].append(thinned(cloud[near], count))
-    return clouds
+class _Mounts:
+    """The fine solution: the data, and the estimate so far. `state` has both poses and the lidars' errors, `links` (n,) the
+    twists of links, `offsets` those of joints, with which the `models` stand as they do."""
 
+    def __init__(self, surfaces, samples: list[MountSample], nominal: Poses, alignment: Observations | None, settings):
+        self.surfaces, self.samples, self.nominal, self.settings = surfaces, samples, nominal, settings
+        self.robot = RobotUnknowns(surfaces, settings)
+        self.reader = CloudReader(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
+        model = self.reader.model
+        self.unknowns = self.robot.beside(model)
+        if alignment is not None and not alignment.fits((model, model)):
+            alignment = alignment.of_the_transform()
+        self.alignment = alignment
+        unbiased = State(tuple(nominal[side] for side in SIDES), (np.zeros(model.size), np.zeros(model.size)))
+        self.solver = Solver(self.unknowns, Priors(unbiased, *mount_covariances(nominal, settings)))
+        known = alignment is not None and alignment.knows_units
+        self.state = replace(unbiased, units=alignment.units) if known else unbiased
+        self.offsets = dict.fromkeys(settings.joint_offsets, 0.0)
+        self.links = np.zeros(self.robot.size)
+        self.models = posed(samples, surfaces, self.offsets)
 
-def _matches(
-    models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]], poses: Poses, settings: MountSettings,
-    edge_angle: float, units: Units,
-) -> dict[tuple[str, int], Matches]:  # fmt: skip
-    """Return by side and sample the returns that the model should explain: near it, not grazing, not at an edge."""
-    gate = GATE * float(np.hypot(settings.range_noise, settings.link_position))
-    found = {}
-    for side in SIDES:
-        for index, model in enumerate(models):
-            rays = units.rays(side, clouds[side][index])
-            matches = units.without_incidence(side, model.match(rays, poses[side], gate, GRAZING))
-            matches = matches.chosen(model.inside(matches, edge_angle, MARGIN))
-            found[side, index] = matches.chosen(model.alone(matches))
-    return found
+    @property
+    def poses(self) -> Poses:
+        """The estimated poses by side."""
+        return dict(zip(SIDES, self.state.base_from_lidar, strict=True))
 
+    def solve(self) -> MountsResult:
+        """Return the result: searched, then solved until the lidars' errors have settled."""
+        found = search(self.models, self.nominal, self._for_search(), self.settings, self.reader, self.state.units)
+        self.state = replace(self.state, base_from_lidar=tuple(found.poses[side] for side in SIDES))
+        clouds: dict[tuple[str, int], Returns] = {}
+        widened = settled = False
+        for step in range(MOST_STEPS):
+            clouds = clouds if step > 1 else self._clouds(step)
+            matches, left = self._matches(clouds, step)
+            noise, noises = self._noise(clouds, matches, left)
+            equations = self._equations(clouds, matches, left, noises, widened)
+            errors = with_model_errors(
+                equations.information, equations.gradient, self.robot, self.settings, MOST_RELEASED if step > 1 else 0
+            )
+            moved_by = self._move(equations, errors)
+            if step + 1 < FINE_STEPS:
+                continue
+            # Errors by incidence and of weak echoes are nearly the same on the robot, and settle slowly. On the way there they
+            # exceed their priors where they need not: these are widened only then.
+            of_scalars = equations.covariance_of_units(errors.covariance, self.unknowns.scalars)
+            settled = bool((np.abs(moved_by[self.unknowns.scalars]) <= SETTLED * np.sqrt(of_scalars.diagonal())).all())
+            if settled and (widened or not self.solver.exceeded(self.state)):
+                break
+            widened |= settled
+        return self._result(found, matches, left, noise, equations, errors, of_scalars, settled)
 
-def _without_patches(
-    unknowns: RobotUnknowns, models: Sequence[PosedSample], matches: Mapping[tuple[str, int], Matches], links: np.ndarray,
-    settings: MountSettings, patches: bool,
-) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:  # fmt: skip
-    """Return the matches, where `patches` is set without those of patches that lie off the surface as a whole, and
-    what of their distances (M,) is left with the links where they are thought to be."""
-    kept, left = {}, {}
-    for (side, index), found in matches.items():
-        distances = remainders(unknowns, side, models[index], found, links)
-        fits = np.ones(len(distances), dtype=bool)
-        if patches:
-            fits = consistent(found, distances, models[index], unknowns, settings)
-        kept[side, index], left[side, index] = found.chosen(fits), distances[fits]
-    return kept, left
+    def _for_search(self) -> Observations | None:
+        """Return the alignment as loose as errors of the lidars make it that the search does not take out."""
+        if self.alignment is None or self.alignment.knows_units:
+            return self.alignment
+        if np.any(self.reader.model.optical_centre):
+            return self.alignment.loosened(FIRST_POSITION, FIRST_ANGLE)
+        return self.alignment.of_the_transform()
 
+    def _corrected(self, side: str, returns: Returns) -> LidarRays:
+        """Return the rays of returns with the lidar's errors taken out, but for that by incidence."""
+        return self.reader.rays(returns, self.state.units[SIDES.index(side)])
 
-def _system(
-    unknowns: RobotUnknowns, models: Sequence[PosedSample], clouds: Mapping[str, list[np.ndarray]],
-    matches: Mapping[tuple[str, int], Matches], left: Mapping[tuple[str, int], np.ndarray],
-    noise: Mapping[tuple[str, int], np.ndarray], poses: Poses, nominal: Poses, alignment: Observations | None, offsets: Mapping[str, float], settings: MountSettings, units: Units,
-) -> tuple[np.ndarray, np.ndarray, Coupled]:  # fmt: skip
-    """Return information (n, n) and gradient (n,) of all that is known, at the present poses, and the units' part; `noise` (M,)
-    is that of the matches' ranges in m."""
-    coupled = Coupled.empty(units, unknowns.size)
-    information, gradient = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
-    for (side, index), found in matches.items():
-        along = noise[side, index]
-        weights = noise_weights(found, along) * tukey(left[side, index] / found.incidence / along, TUKEY)
-        add_matches(
-            information, gradient, unknowns, side, models[index], found, weights,
-            coupled.add(side, clouds[side][index], found, weights, poses[side][:3, :3]),
+    def _clouds(self, step: int) -> dict[tuple[str, int], Returns]:
+        """Return the returns that may be of the robot by side and sample; in the first step a part of them will do."""
+        count = FINE_POINTS // (8 if step == 0 else 1) // (2 * len(self.models))
+        clouds = {}
+        for side, pose in self.poses.items():
+            for index, model in enumerate(self.models):
+                returns = self.reader.returns(model.around(side, pose))
+                near = model.match(self._corrected(side, returns), pose, NEAR, 0.05).indices
+                clouds[side, index] = returns.only(thinned(near, count))
+        return clouds
+
+    def _matches(
+        self, clouds: Mapping[tuple[str, int], Returns], step: int
+    ) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:
+        """Return by side and sample the returns that the model should explain, and what of their distances (M,) is left with
+        the links where they are thought to be: near it, not grazing, not at an edge, after the first step not in patches that
+        lie off the surface as a whole."""
+        gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
+        kept, left = {}, {}
+        for (side, index), returns in clouds.items():
+            number, model = SIDES.index(side), self.models[index]
+            found = model.match(self._corrected(side, returns), self.state.base_from_lidar[number], gate, GRAZING)
+            found = found.without_incidence(self.state.units[number][INCIDENCE])
+            found = found.chosen(model.inside(found, EDGE_ANGLES[min(step, 1)], MARGIN))
+            found = found.chosen(model.alone(found))
+            distances = remainders(self.robot, side, model, found, self.links)
+            fits = np.ones(len(distances), dtype=bool)
+            if step > 0:
+                fits = consistent(found, distances, model, self.robot, self.settings)
+            kept[side, index], left[side, index] = found.chosen(fits), distances[fits]
+        return kept, left
+
+    def _noise(self, clouds, matches, left) -> tuple[float, dict[tuple[str, int], np.ndarray]]:
+        """Return the noise along the ray of a bright surface at hand, and that of each match (M,), in m."""
+        relative = {
+            key: self.reader.relative_noise(clouds[key].only(found.indices), found.incidence)
+            for key, found in matches.items()
+        }
+        noise = noise_of([left[key] / found.incidence / relative[key] for key, found in matches.items()], self.settings)
+        return noise, {key: noise * ratio for key, ratio in relative.items()}
+
+    def _equations(self, clouds, matches, left, noises, widened: bool) -> WithoutUnits:
+        """Return the normal equations of all that is known, without the lidars' errors."""
+        equations = NormalEquations.empty(self.unknowns.size)
+        for (side, index), found in matches.items():
+            along = noises[side, index]
+            weights = noise_weights(found, along) * tukey_weights(left[side, index] / found.incidence / (TUKEY * along))
+            add_returns(
+                equations, self.unknowns, self.robot, side, self.models[index], found, weights,
+                clouds[side, index].only(found.indices), self.state,
+            )  # fmt: skip
+        if self.alignment is not None:
+            equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
+        gone = np.zeros(self.robot.size)
+        gone[self.robot.first_joint :] = list(self.offsets.values())
+        others = np.arange(self.unknowns.others.start, self.unknowns.others.stop)
+        precisions = 1.0 / model_variances(self.robot.size, self.settings)[MOUNTS:]
+        equations.information[others, others] += precisions
+        equations.gradient[others] -= precisions * gone[MOUNTS:]
+        return self.solver.without_units(equations, self.state, widened)
+
+    def _move(self, equations: WithoutUnits, errors: ModelErrors) -> np.ndarray:
+        """Take over a solution; return the change (n,) of all unknowns."""
+        change = equations.change(errors.solution)
+        self.state = self.unknowns.moved(self.state, change)
+        self.links = errors.solution.copy()
+        self.links[:MOUNTS] = self.links[self.robot.first_joint :] = 0.0
+        steps = errors.solution[self.robot.first_joint :]
+        if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
+            self.offsets = {joint: at + float(by) for (joint, at), by in zip(self.offsets.items(), steps, strict=True)}
+            self.models = posed(self.samples, self.surfaces, self.offsets)
+        return change
+
+    def _result(self, found: Found, matches, left, noise, equations, errors, of_scalars, settled) -> MountsResult:
+        settings, robot, poses = self.settings, self.robot, self.poses
+        by_link = link_residuals(robot, matches, errors, settings)
+        counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
+        along = np.concatenate([left[key] / matches[key].incidence for key in matches])
+        observed = directions_of(poses, errors.covariance, settings)
+        joints = joint_offsets(robot, self.offsets, errors.covariance, settings)
+        numbers = scalar_numbers(self.state, of_scalars)
+        drawn = residuals_of(
+            self.models, poses, SEEN * settings.range_noise,
+            lambda side, cloud: self._corrected(side, self.reader.returns(cloud)),
         )  # fmt: skip
-    state = np.zeros(unknowns.size)
-    state[unknowns.first_joint :] = list(offsets.values())
-    add_priors(information, gradient, unknowns, state, poses, nominal, settings)
-    if alignment is not None:
-        coupled.add_observations(alignment, poses, information, gradient)
-    return *coupled.reduced(information, gradient), coupled
+        return MountsResult(
+            poses, errors.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
+            sum(counts.values()), len(self.samples), observed, joints, by_link, drawn, equations.information,
+            mount_warnings(
+                observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
+            ) + unit_warnings(numbers, settings.sensor) + [UNSETTLED] * (not settled),
+            mount_refusals(counts, observed, poses, self.nominal, MIN_POINTS, settings),
+            {
+                "noise_mm": 1e3 * noise, "joint_origin_scale": errors.origin_scale, "mesh_scale": errors.mesh_scale,
+                "search_cost": found.cost, "starts": float(len(found.costs)),
+            }
+            | numbers
+            | {f"points_{side}": float(count) for side, count in counts.items()},
+            self.state.units, of_scalars,
+        )  # fmt: skip
 
 
 def directions_of(

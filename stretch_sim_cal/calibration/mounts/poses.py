@@ -12,7 +12,14 @@ import numpy as np
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, at_lidar
-from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, add_matches, add_priors, noise_weights
+from stretch_sim_cal.calibration.mounts.system import (
+    MOUNTS,
+    RobotUnknowns,
+    model_variances,
+    mount_covariances,
+    noise_weights,
+)
+from stretch_sim_cal.calibration.problem import POSES
 from stretch_sim_cal.geometry.transforms import SIDES
 
 LOWEST, HIGHEST = np.deg2rad(-3.5), np.deg2rad(90.0)  # of a lidar's rays over its x-y plane
@@ -39,11 +46,12 @@ def pose_information(
     unknowns = RobotUnknowns(surfaces, settings)
     model = PosedSample(pose, surfaces, {})
     directions = _directions()
-    information, unused = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
+    information = np.zeros((unknowns.size, unknowns.size))
     for side in SIDES:
         hits = model.match(LidarRays(directions), nominal[side], REACH, GRAZING)
         weights = noise_weights(hits, settings.range_noise) * (frames * RAYS / len(directions))
-        add_matches(information, unused, unknowns, side, model, hits, weights)
+        for chosen, columns, jacobian in unknowns.rows(side, model, hits):
+            information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
     return information
 
 
@@ -51,9 +59,10 @@ def prior_information(
     surfaces: Mapping[str, LinkSurface], nominal: Mapping[str, np.ndarray], settings: MountSettings
 ) -> np.ndarray:
     """Return the information (n, n) that there is before any pose."""
-    unknowns = RobotUnknowns(surfaces, settings)
-    information, unused = np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size)
-    add_priors(information, unused, unknowns, unused, nominal, nominal, settings)
+    size = RobotUnknowns(surfaces, settings).size
+    information = np.diag(np.concatenate([np.zeros(MOUNTS), 1.0 / model_variances(size, settings)[MOUNTS:]]))
+    for own, covariance in zip(POSES, mount_covariances(nominal, settings), strict=True):
+        information[own, own] = np.linalg.inv(covariance)
     return information
 
 

@@ -5,7 +5,7 @@ beyond it. Rays that pass the edge of a part are told by their neighbours: wheth
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,6 +54,10 @@ class Matches:
     def chosen(self, keep: np.ndarray) -> "Matches":
         """Return those of a mask (M,)."""
         return Matches(*(array[keep] for array in vars(self).values()))
+
+    def without_incidence(self, error: float) -> "Matches":
+        """Return the same with a lidar's error by incidence (m) taken out of the distances."""
+        return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
     @property
     def along(self) -> np.ndarray:
