@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from stretch_sim_cal.harness import robot_calibration
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.robot_session import Session, default_folder, last_accepted, locked
 from stretch_sim_cal.harness.verdict import load_truth
+from stretch_sim_cal.ros import live_checks
 
 ROBOT = (
     "--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "6", "--real-time-factor", "1",
@@ -120,7 +122,12 @@ def test_what_still_holds_is_kept(graph, monkeypatch):
     assert graph.calibration_file.read_bytes() == before
 
 
-def test_a_robot_that_says_nothing_is_named_with_what_to_do(tmp_path):
+def test_a_robot_that_says_nothing_is_named_with_what_to_do(tmp_path, monkeypatch):
+    # Nobody is there to say anything, however long it listens.
+    options = [
+        replace(option, default=2.0) if option.name == "timeout" else option for option in live_checks.LIVE.options
+    ]
+    monkeypatch.setattr(live_checks, "LIVE", replace(live_checks.LIVE, options=options))
     with own_domain() as domain:
         ended = Graph(domain, tmp_path).call("stretch_sim_cal", "doctor", "--live")
     assert ended.code == 1
