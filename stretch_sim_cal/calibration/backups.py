@@ -1,6 +1,6 @@
-"""Backups of files that hold a calibration: every save keeps what it replaces, `rollback` takes one step back.
+"""Backups of files that hold a calibration: every save keeps the file it replaces, `rollback` takes one step back.
 
-Steps back are a stack, so undoing two saves (an alignment, then a floor) brings back what was before both. A file that
+Steps back are a stack, so undoing two saves (an alignment, then a floor) brings back the file before both. A file that
 was made by its first save has nothing before it: rolling that back is an error, not a deletion.
 """
 
@@ -43,7 +43,7 @@ def keep_backup(path: str | Path) -> Path | None:
 def rollback(path: str | Path) -> Path:
     """Bring back what `path` held before its last save; return the backup it came from (used up by this).
 
-    What is replaced is kept as `<name>.rolled_back`. Raises `InputError` if there is no backup.
+    The replaced file is kept as `<name>.rolled_back`. Raises `InputError` if there is no backup.
     """
     path = Path(path)
     existing = backups_of(path)

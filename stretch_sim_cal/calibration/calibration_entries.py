@@ -1,7 +1,7 @@
-"""The entries of a calibration file: their names and conventions, and what a mapping says, checked.
+"""The entries of a calibration file: their names and conventions, and their values, checked.
 
-Functions raise `InputError` that names file and entry where a transform is not rigid or of a wrong shape, where numbers
-are none, or where a floor plane's sign cannot be known.
+Functions raise `InputError` that names file and entry if a transform is not rigid or of a wrong shape, if numbers are
+none, or if a floor plane's sign cannot be known.
 """
 
 import datetime
@@ -42,7 +42,7 @@ AGREEMENT_RAD = 1e-4
 
 @dataclass(frozen=True)
 class Entry:
-    """What an entry says about itself besides its data; None if it does not say."""
+    """The fields of an entry besides its data; None if it has none."""
 
     robot_id: str | None = None
     timestamp: datetime.datetime | None = None
@@ -95,7 +95,8 @@ def footprint_of(data: dict[str, Any], path, contradictions: list[str]) -> np.nd
 def floor_of(
     data: dict[str, Any], footprint: np.ndarray | None, path, contradictions: list[str]
 ) -> tuple[Plane | None, np.ndarray | None]:
-    """Return the floor plane in base_link and base_footprint_from_base_link, each found from the other where missing.
+    """Return the floor plane in base_link and base_footprint_from_base_link, each found from the other if it is
+    missing.
 
     Published files write d of `normal . p = d` beside a text that says `normal . p + distance = 0`, so only an entry
     with a `convention` speaks for itself; the sign of any other is settled by the transform.
@@ -141,7 +142,7 @@ def _plane_numbers(params: Any, path) -> tuple[np.ndarray, float]:
 
 
 def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
-    """Return what an entry says about itself."""
+    """Return the fields of an entry."""
     covariance = raw.get("covariance")
     if covariance is not None:
         size = 6 if key == RIGHT_TO_LEFT else 3
@@ -166,7 +167,7 @@ def _numbers(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     except (TypeError, ValueError) as problem:
         raise InputError(f"{name}: is not made of numbers") from problem
     if numbers.shape != shape or not np.isfinite(numbers).all():
-        raise InputError(f"{name}: holds what is not a finite number")
+        raise InputError(f"{name}: holds a value that is not a finite number")
     return numbers
 
 

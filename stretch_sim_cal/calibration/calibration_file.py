@@ -1,7 +1,7 @@
 """The robot's `dual_lidar_calibration.yaml`: where it lies, reading and writing it safely.
 
-Keys and shapes are those of the published calibration; each entry of ours adds how it was found, how sure it is and
-which convention its numbers follow. Keys and entries that are not ours survive an update. What they
+Keys and shapes are those of the published calibration; each entry of ours adds how it was found, its covariance and
+the convention of its numbers. Keys and entries that are not ours survive an update. What they
 mean is in `calibration_entries`.
 """
 
@@ -41,9 +41,9 @@ FILE_NAME = "dual_lidar_calibration.yaml"
 
 
 def default_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Return where this robot keeps its calibration file.
+    """Return the path of this robot's calibration file.
 
-    `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/calibration_dual_lidar/dual_lidar_calibration.yaml`; where either variable is
+    `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/calibration_dual_lidar/dual_lidar_calibration.yaml`; if either variable is
     unset or empty, `~/.stretch/calibration/dual_lidar_calibration.yaml`. The file need not exist.
     """
     environment = os.environ if environment is None else environment
@@ -81,14 +81,14 @@ class CalibrationFile:
     def load(cls, path: str | Path) -> "CalibrationFile":
         """Read a calibration file.
 
-        Raises `InputError` naming file and entry where it is missing, torn, not a mapping, where a transform is not
-        rigid or of a wrong shape, or where a floor plane's sign cannot be known.
+        Raises `InputError` naming file and entry if it is missing, torn, not a mapping, if a transform is not
+        rigid or of a wrong shape, or if a floor plane's sign cannot be known.
         """
         return cls.from_mapping(files.read_yaml(path), path)
 
     @classmethod
     def load_or_empty(cls, path: str | Path) -> "CalibrationFile":
-        """Read a calibration file, or begin an empty one where there is none. Raises as `load` does otherwise."""
+        """Read a calibration file, or begin an empty one if there is none. Raises as `load` does otherwise."""
         return cls.load(path) if Path(path).exists() else cls(path=Path(path))
 
     @classmethod
@@ -142,7 +142,7 @@ class CalibrationFile:
     def save(self, path: str | Path | None = None) -> Path | None:
         """Write the file atomically, keeping what it replaces as a backup; return that backup, None if none was.
 
-        `path` defaults to where it was loaded from. Raises `InputError` if it cannot be written.
+        `path` defaults to the one it was loaded from. Raises `InputError` if it cannot be written.
         """
         target = Path(path or self.path or default_path())
         backup = backups.keep_backup(target)
@@ -150,7 +150,7 @@ class CalibrationFile:
         return backup
 
     def updated(self, entries: dict[str, Any]) -> "CalibrationFile":
-        """Replace our part of the given entries, without the fields that are None; what else stood in them stays."""
+        """Replace our part of the given entries, without the fields that are None; other fields stay."""
         data = copy.deepcopy(self.data)
         for key, entry in entries.items():
             old = data.get(key)

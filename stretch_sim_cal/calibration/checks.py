@@ -1,4 +1,4 @@
-"""What speaks for and against a calibration file: do its parts agree, is it plausible, how sure and how old is it?"""
+"""Checks of a calibration file: do its parts agree, is it plausible, how uncertain and how old is it?"""
 
 import datetime
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footpri
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
-# What a user of the calibration may expect of it.
+# Standard deviations beyond which a user is warned.
 SURE_TRANSLATION, SURE_ROTATION = 0.001, float(np.deg2rad(0.02))
 OLD = datetime.timedelta(days=365)
 
 
 @dataclass(frozen=True)
 class Described:
-    """What the robot's description says: `right_to_left` (4, 4) and `footprint_from_base` (4, 4); None where it does
-    not."""
+    """The transforms of the robot's description: `right_to_left` (4, 4) and `footprint_from_base` (4, 4); None if it
+    has none."""
 
     right_to_left: np.ndarray | None = None
     footprint_from_base: np.ndarray | None = None
@@ -140,7 +140,7 @@ def floor_difference(first: Plane, second: Plane) -> Difference:
 
 
 def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]:
-    """Return how far two files are apart in what both of them hold."""
+    """Return how far the entries that two files have in common are apart."""
     found = []
     if first.right_to_left is not None and second.right_to_left is not None:
         found.append(Difference("alignment", *error(first.right_to_left, second.right_to_left)))
@@ -151,9 +151,9 @@ def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]
 
 @dataclass(frozen=True)
 class Change:
-    """How far one thing is from one calibration to the next: `distance` (m), `angle` (rad); the largest standard deviations
-    (m, rad) `before` and `after`, None for a calibration that does not say. `sigmas` is the change over what both
-    uncertainties together explain, root mean square over its directions: about 1 for two calibrations of one thing."""
+    """How far one thing is from one calibration to the next: `distance` (m), `angle` (rad); the largest standard
+    deviations (m, rad) `before` and `after`, None for a calibration without. `sigmas` is the change over both
+    uncertainties together, root mean square over its directions: about 1 for two calibrations of one thing."""
 
     what: str
     distance: float
@@ -164,8 +164,8 @@ class Change:
 
 
 def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
-    """Return how far the parts that both files hold are apart. A floor that is told from the described pose of the left lidar
-    and one that is told from its mount have no common uncertainty: their `sigmas` are None."""
+    """Return how far the parts that both files hold are apart. A floor found from the described pose of the left lidar
+    and one found from its calibrated pose have no common uncertainty: their `sigmas` are None."""
     found = []
     mounts = stored_mounts(old), stored_mounts(new)
     if old.right_to_left is not None and new.right_to_left is not None:

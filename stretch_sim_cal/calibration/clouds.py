@@ -1,14 +1,14 @@
-"""What the two lidars see, reduced as it comes: each cloud checked and taken once, then summed per direction.
+"""Clouds of the two lidars, reduced as they come: each cloud checked and taken once, then summed per direction.
 
 A still scene gives the same range in a direction in every frame, up to noise along the ray. So the returns of all
 frames are summed per cell of directions: bounded memory, however many frames there are. Cutting by direction has an
-advantage over cutting space into voxels: noise moves a return along its ray, never out of its cell, so no cell holds only
-the near or only the far half of a noisy surface. The cells lie in rows, one per channel: by the clouds' ring if the
-sensor's table is known, otherwise by elevation above the plane across the spin axis, in rows so narrow that one holds one
-channel of a spinning lidar.
+advantage over cutting space into voxels: noise moves a return along its ray, never out of its cell, so no cell holds
+only the near or only the far half of a noisy surface. The cells lie in rows, one per channel: by the clouds' ring if
+the sensor's table is known, otherwise by elevation above the plane across the spin axis, in rows so narrow that one
+holds one channel of a spinning lidar.
 
-Frames are summed in a few blocks of time, all equally long, so that what moved can be told from what stood still. A
-return far from what its cell held before (dust, rain, someone who walks through) is counted, but not summed.
+Frames are summed in a few blocks of time, all equally long, so that moving surfaces can be told from still ones. A
+return far from those of its cell before (dust, rain, someone who walks through) is counted, but not summed.
 """
 
 import hashlib
@@ -35,11 +35,11 @@ _ECHO, _LEFT_OUT = 10, 11
 # noise and a slanting surface do within a cell; slanting surfaces far away spread more than near ones.
 JUMP = 0.1
 RELATIVE_JUMP = 0.05
-# A block of time in which more than this share of a cell's returns (and more than one) was left out is not believed: the
-# edge of something, or something that moves.
+# A block of time in which more than this share of a cell's returns (and more than one) was left out is not believed:
+# the edge of something, or something that moves.
 MAX_LEFT_OUT = 0.2
-# Channels of the same sensor are this near (rad) to its table, beyond a distance (m) at which an optical centre that the
-# driver corrects, or does not, moves them by less.
+# Channels of the same sensor are this near (rad) to its table, beyond a distance (m) at which an optical centre that
+# the driver corrects, or does not, moves them by less.
 SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
 
 
@@ -79,11 +79,11 @@ class DirectionGrid:
 class Cells:
     """The occupied cells of one lidar, in its own frame.
 
-    `counts` (M,) returns per cell, `points` (M, 3) their mean, `directions` (M, 3) the unit vector to it, `scatter`
-    (M, 3, 3) their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which
+    `counts` (M,) returns per cell, `points` (M, 3) their mean, `directions` (M, 3) the unit vector to it, `scatter` (M,
+    3, 3) their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which
     leaves `noise_freedom` (M,) degrees of freedom. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per
-    block of time, without the blocks in which something stood before (or moved away from) what is usually there.
-    `row` (M,) is the cell's row, `disturbed` (M,) the share of returns in blocks that were left out, `echo` (M,) the mean
+    block of time, without the blocks in which something stood before the usual surface, or the surface was away. `row`
+    (M,) is the cell's row, `disturbed` (M,) the share of returns in blocks that were left out, `echo` (M,) the mean
     share of the weak-echo error (`sensor/unit.py`).
     """
 
@@ -101,7 +101,7 @@ class Cells:
 
 
 class DirectionCells:
-    """Sums the frames of one lidar, by the channels of `sensor` if it is given and the clouds say their rings."""
+    """Sums the frames of one lidar, by the channels of `sensor` if it is given and the clouds have rings."""
 
     def __init__(self, sensor: Sensor | None = None):
         self._sensor = sensor
@@ -109,7 +109,7 @@ class DirectionCells:
         self._blocks: list[np.ndarray] = []
         self._frames_in_last = 0
         self._block_length = 1
-        # The range (m) that returns of each cell are held against, not a number where nothing was seen yet.
+        # The range (m) that returns of each cell are compared with; NaN if the cell had none.
         self._usual = np.zeros(0)
         self.num_frames = 0
 
@@ -131,7 +131,7 @@ class DirectionCells:
         ranges = np.sqrt(np.einsum("ij,ij->i", points, points, dtype=float))
         if self.grid.by_ring and (ring is None or ring.max(initial=0) >= len(self.grid.elevations)):
             raise InputError(
-                f"clouds: {'one says no ring' if ring is None else f'ring {ring.max()}'}, but sensor '{self._sensor.name}' has "
+                f"clouds: {'one has no ring' if ring is None else f'ring {ring.max()}'}, but sensor '{self._sensor.name}' has "
                 f"channels 0 to {len(self.grid.elevations) - 1}; give the sensor that recorded them"
             )
         cell = self.grid.cell_of(points, ranges, ring)
@@ -149,7 +149,8 @@ class DirectionCells:
         block[:_LEFT_OUT, seen] += sums
 
     def _repeats(self, cell: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-        """Return which returns (N,) are of what their cell held before; in a cell that was empty one of them tells."""
+        """Return which returns (N,) repeat the range of their cell; in a cell that was empty they are compared with one
+        of them."""
         usual = self._usual[cell]
         new = np.isnan(usual)
         if new.any():
@@ -169,7 +170,7 @@ class DirectionCells:
         self._frames_in_last = 0
 
     def _learn(self, block: np.ndarray) -> None:
-        """Take the mean range of a finished block as the usual one; where most was left out, none."""
+        """Take the mean range of a finished block as the usual one; none if most was left out."""
         seen = np.flatnonzero(block[0] > 0)
         self._usual[seen] = np.linalg.norm(block[1:4, seen], axis=0) / block[0, seen]
         self._usual[block[_LEFT_OUT] > block[0]] = np.nan
@@ -182,8 +183,8 @@ class DirectionCells:
     def model(self, rows: np.ndarray | None = None) -> tuple[ErrorModel, np.ndarray]:
         """Return the error model of the lidar and the channel (R,) of each row of cells.
 
-        Without rings a channel is one of `rows`, by default those that hold anything, and nothing is known of azimuth offsets
-        and firing times.
+        Without rings a channel is one of `rows`, by default those that hold anything, and nothing is known of azimuth
+        offsets and firing times.
         """
         sensor = self._sensor
         if self.grid is None:  # a silent lidar
@@ -258,7 +259,7 @@ def _matrices(sums: np.ndarray) -> np.ndarray:
 
 
 class FrameIntake:
-    """Cleans pairs of clouds one by one and keeps count of what was left out, and why."""
+    """Cleans pairs of clouds one by one and counts those that were left out, by reason."""
 
     def __init__(self, settings):
         """`settings` has min_range and max_range (m)."""
@@ -272,7 +273,7 @@ class FrameIntake:
     def admit(self, left: np.ndarray, right: np.ndarray) -> tuple["Cloud", "Cloud"]:
         """Return the usable returns of one pair of clouds, each in its own lidar frame; either may be empty.
 
-        Raises `InputError` where an argument is not an (N, 3) array of numbers.
+        Raises `InputError` if an argument is not an (N, 3) array of numbers.
         """
         self.num_given += 1
         clouds = (self._usable(left, 0), self._usable(right, 1))
@@ -297,7 +298,7 @@ class FrameIntake:
         digest = hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
         with np.errstate(invalid="ignore", over="ignore"):
             squared_ranges = np.einsum("ij,ij->i", points, points)
-            # Where a component is not a number or infinite, so is the square, and neither comparison holds.
+            # The square of a component that is NaN or infinite passes neither comparison.
             usable = (squared_ranges >= self._settings.min_range**2) & (squared_ranges <= self._settings.max_range**2)
         cloud = cloud if usable.all() else cloud.only(usable)
         if not len(cloud):
@@ -328,8 +329,8 @@ class Cloud:
 
 
 def cloud_of(array: np.ndarray, name: str) -> Cloud:
-    """Return points (N, 3), returns (N, 5) of x, y, z, ring, intensity, or a structured array (N,) with fields x, y, z and
-    perhaps ring and intensity, as a cloud.
+    """Return points (N, 3), returns (N, 5) of x, y, z, ring, intensity, or a structured array (N,) with fields x, y, z
+    and perhaps ring and intensity, as a cloud.
 
     Raises `InputError` naming it for anything else.
     """
@@ -348,13 +349,13 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
 
 
 def given_clouds(method: object, *clouds: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return clouds (N, 3 or more columns) as a method's `add` takes them: with ring and intensity if it says
+    """Return clouds (N, 3 or more columns) as a method's `add` takes them: with ring and intensity if it has
     `takes_fields`, else points (N, 3)."""
     return clouds if getattr(method, "takes_fields", False) else tuple(cloud[:, :3] for cloud in clouds)
 
 
 def checked_points(cloud: np.ndarray, name: str) -> np.ndarray:
-    """Return `cloud` as it is where it is an (N, 3) array of real numbers; raises `InputError` naming it otherwise."""
+    """Return `cloud` unchanged if it is an (N, 3) array of real numbers; raises `InputError` naming it otherwise."""
     try:
         cloud = np.asarray(cloud)
     except ValueError as problem:

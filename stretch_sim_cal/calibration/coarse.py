@@ -1,10 +1,10 @@
 """A transform good to a few millimetres, from a first guess that may be far off, or from none at all.
 
-Near the guess GICP (small_gicp) finds it, from wide to narrow. Whether it did is not believed but checked: the two
+Near the guess GICP (small_gicp) finds it, from wide to narrow. The result is checked: the two
 views must not contradict each other, nor agree worse than at the guess itself, which is a candidate, too. Otherwise
 large planes of both views are matched for every rotation that they allow, as many hypotheses as there are, and the
-most consistent ones are registered. Where several explain the views alike (a corridor looks the same from both ends),
-the one near the guess is meant; without a guess it is a refusal.
+most consistent ones are registered. If several explain the views alike (a corridor looks the same from both ends), the
+one near the guess is taken; without a guess the views are refused.
 
 Directions that the scene does not hold stay as they were guessed: J. Zhang, M. Kaess, S. Singh, "On degeneracy of
 optimization-based state estimation problems", ICRA 2016.
@@ -44,8 +44,8 @@ SAME_DISTANCE = 0.2  # m
 # How well the coarse transform is known is seen by leaving out one of so many sectors of the view.
 SECTORS = 12
 SAME_ANGLE = np.deg2rad(5.0)
-# Curvature of GICP's cost, against that of its best direction. Where nothing but the regularisation of its planes'
-# covariances holds a direction it is 0.001 to 0.005, in rooms 0.02 and more.
+# Curvature of GICP's cost, against that of its best direction. For a direction that nothing but the
+# regularisation of its planes' covariances determines it is 0.001 to 0.005, in rooms 0.02 and more.
 HELD = 0.01
 # First guesses from nothing: large planes of both views are laid onto each other.
 NUM_PLANES = 10
@@ -78,7 +78,7 @@ def coarse_alignment(
                 return candidate
             found.append(candidate)
         found.sort(key=lambda candidate: -views.under(candidate).score)
-        # Swapped topics give the inverse of what the model says.
+        # Swapped topics give the inverse of the model's transform.
         swapped = registration.from_guess(inverse(initial))
         if credible(views.under(swapped)):
             return swapped
@@ -94,9 +94,9 @@ def coarse_alignment(
 def coarse_covariance(left: Surface, right: Surface, estimate: np.ndarray, settings: AlignmentSettings) -> np.ndarray:
     """Return the covariance (6, 6) of a coarse `estimate` (4, 4) of right_to_left, over its twist in the left frame.
 
-    It is the delete-a-group jackknife's over sectors of what the right lidar sees, by azimuth, which takes surfaces that do
-    not fit as they come; enlarged by (K - 1) / (K - 8), since a covariance (6, 6) of K sectors scatters by itself
-    (Hotelling). Directions that the scene does not hold get 1 m and 1 rad.
+    It is the delete-a-group jackknife's over sectors of the right lidar's view, by azimuth, which contains the effect
+    of surfaces that do not fit; enlarged by (K - 1) / (K - 8), since a covariance (6, 6) of K sectors scatters by
+    itself (Hotelling). Directions that the scene does not hold get 1 m and 1 rad.
     """
     x, y = (apply(estimate, right.points) - estimate[:3, 3])[:, :2].T
     sector = np.floor((np.arctan2(y, x) / (2.0 * np.pi) + 0.5) * SECTORS).astype(int) % SECTORS
@@ -110,7 +110,8 @@ def coarse_covariance(left: Surface, right: Surface, estimate: np.ndarray, setti
 
 
 def _meant(found: list[np.ndarray], scores: list[float], guessed: bool) -> np.ndarray:
-    """Return the transform that explains the views best; of several that do so alike, the one from the guess, `found[0]`."""
+    """Return the transform that explains the views best; of several that do so alike, the one from the guess,
+    `found[0]`."""
     best = found[int(np.argmax(scores))]
     if guessed:
         return found[0] if scores[0] > max(scores) - ALIKE else best
@@ -144,7 +145,8 @@ class Registration:
         return estimate
 
     def unheld(self, estimate: np.ndarray) -> np.ndarray:
-        """Return a covariance (6, 6), in the target's frame, with 1 m or 1 rad along the directions that nothing holds."""
+        """Return a covariance (6, 6), in the target's frame, with 1 m or 1 rad along the directions that nothing
+        holds."""
         scale, directions, are_held = _held(
             self._registered(estimate, 0.5 * self._settings.max_correspondence_distance)
         )
@@ -160,7 +162,8 @@ class Registration:
 
 
 def _where_held(before: np.ndarray, found: small_gicp.RegistrationResult) -> np.ndarray:
-    """Return what was found, without the part of the way from `before` (4, 4) along directions that nothing holds."""
+    """Return the registration's transform, without the part of the way from `before` (4, 4) along directions that
+    nothing holds."""
     after = check_rigid(found.T_target_source, "registration", tolerance=1e-2)
     scale, directions, are_held = _held(found)
     held = directions[:, are_held]
@@ -169,8 +172,8 @@ def _where_held(before: np.ndarray, found: small_gicp.RegistrationResult) -> np.
 
 
 def _held(found: small_gicp.RegistrationResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the unit (6,) of each of small_gicp's components (rotation, translation, in the source's frame), directions
-    (6, 6) in these units, as columns, and which of them (6,) the scene holds."""
+    """Return the unit (6,) of each of small_gicp's components (rotation, translation, in the source's frame),
+    directions (6, 6) in these units, as columns, and which of them (6,) the scene holds."""
     lever = np.sqrt(np.trace(found.H[:3, :3]) / np.trace(found.H[3:, 3:]))  # m: so that 1 rad compares with so many m
     scale = np.repeat([1.0 / lever, 1.0], 3)
     curvature, directions = np.linalg.eigh(found.H * np.outer(scale, scale))
@@ -198,7 +201,7 @@ def plane_hypotheses(left: Surface, right: Surface) -> list[np.ndarray]:
             if abs(source_angle - target_angle) > ANGLE_TOLERANCE:
                 continue
             rotation = _triad(*targets.normals[target_pair]) @ _triad(*sources.normals[source_pair]).T
-            # The trace of the difference tells the angle: trace = 1 + 2 cos.
+            # The trace of the difference gives the angle: trace = 1 + 2 cos.
             if all(np.sum(rotation * other) < 1.0 + 2.0 * np.cos(SAME_ROTATION) for other in rotations):
                 rotations.append(rotation)
     rotations = [_settled(rotation, targets, sources) for rotation in rotations]

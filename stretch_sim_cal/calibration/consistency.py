@@ -12,7 +12,8 @@ TOLERANCE = 0.05
 RELATIVE_TOLERANCE = 0.02
 # Views with less in common than this agree easily.
 LITTLE_OVERLAP = 0.2
-# Directions are compared in a cube map of this many squared cells per face, 1.5 deg wide: wider than channels are apart.
+# Directions are compared in a cube map of this many squared cells per face, 1.5 deg wide: wider than channels are
+# apart.
 FACE_CELLS = 60
 _NUM_DIRECTIONS = 6 * FACE_CELLS**2
 
@@ -38,8 +39,9 @@ def _step(tangent: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Consistency:
-    """Shares (0 to 1) of the points whose direction the other lidar looked in: `agree` lie on what it saw, `contradict`
-    lie where it looked through; the rest is hidden from it. `overlap` is the share of all points that are confirmed."""
+    """Shares (0 to 1) of the points whose direction the other lidar looked in: `agree` lie on a surface that it saw,
+    `contradict` where it looked through; the rest is hidden from it. `overlap` is the share of all points that are
+    confirmed."""
 
     agree: float
     contradict: float
@@ -52,7 +54,7 @@ class Consistency:
 
 
 class Views:
-    """What both lidars see, each in its own frame, prepared for comparing them under many transforms."""
+    """The views of both lidars, each in its own frame, prepared for comparing them under many transforms."""
 
     def __init__(self, left: Surface, right: Surface):
         self._left, self._right = _View(left), _View(right)
@@ -78,8 +80,8 @@ class Views:
 def seen_by_both(
     lidars: tuple[Lidar, Lidar], right_to_left: np.ndarray, settings
 ) -> tuple[tuple[Surface, Surface], tuple[Lidar, Lidar]]:
-    """Return the surfaces of both lidars, the robot's own body marked as not usable if `settings.base_from_left` is known,
-    and the lidars with the cells alone that the other one confirms under `right_to_left` (4, 4)."""
+    """Return the surfaces of both lidars, the robot's own body marked as not usable if `settings.base_from_left` is
+    known, and the lidars with the cells alone that the other one confirms under `right_to_left` (4, 4)."""
     surfaces = tuple(lidar.surface for lidar in lidars)
     if settings.base_from_left is not None:
         poses = settings.base_from_left, settings.base_from_left @ right_to_left
@@ -92,7 +94,8 @@ def seen_by_both(
 
 
 class _View:
-    """The nearest and the farthest thing that a lidar saw in and around every direction, and its usable points (M, 3)."""
+    """The nearest and the farthest thing that a lidar saw in and around every direction, and its usable points (M,
+    3)."""
 
     def __init__(self, surface: Surface):
         ranges = surface.ranges

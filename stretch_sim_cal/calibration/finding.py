@@ -4,7 +4,7 @@ MORE_SURFACES = "turn the robot or move it to where more surfaces face that way"
 
 
 class Finding(str):
-    """One line that says what was found and what to do about it: `sentence`, then `remedy`, "" if nothing has to be done.
+    """One line: `sentence`, then `remedy`, "" if nothing has to be done.
 
     `code` names the kind of finding and stays the same from release to release.
     """

@@ -1,7 +1,8 @@
 """Every check of every stage: its limit, and the finding that it gives.
 
-A finding is one line for people, with a code that stays the same from release to release and a remedy. A stage refuses its
-result for some of them, `refusals`, and reports the others, `warnings`; nodes, `calibrate` and the Python API show the same.
+A finding is one line for people, with a code that stays the same from release to release and a remedy. A stage refuses
+its result for some of them, `refusals`, and reports the others, `warnings`; nodes, `calibrate` and the Python API show
+the same.
 
 | question | checks |
 |---|---|
@@ -79,8 +80,8 @@ BEYOND_SPREAD = 2.0
 
 
 def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[Finding]:
-    """Return which of the lidars' own errors, `numbers` by name and side as in a result's diagnostics, are larger than those of
-    the units that the sensor file describes, and which corrections their drivers leave out.
+    """Return which of the lidars' own errors, `numbers` by name and side as in a result's diagnostics, are larger than
+    those of the units that the sensor file describes, and which corrections their drivers leave out.
 
     Their priors were widened (`Solver`), so neither the result nor its covariance relies on the file there.
     """
@@ -175,7 +176,8 @@ def wrong_minimum(views: Consistency) -> list[Finding]:
 
 
 def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
-    """Return why robot or scene did not stand still. Too few patches, as under a wrong transform, do not show motion."""
+    """Return why robot or scene did not stand still. Too few patches, as under a wrong transform, do not show
+    motion."""
     found = []
     moved = motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION
     if moved and used >= MIN_PATCHES:
@@ -226,8 +228,8 @@ def model_warnings(initial: np.ndarray | None, estimate: np.ndarray, settings: A
 
 @dataclass(frozen=True)
 class Disagreement:
-    """The right lidar's floor against the left one's: `increment` (height in m, tilt about x, tilt about y in rad) and its
-    `covariance` (3, 3) by noise and by the alignment."""
+    """The right lidar's floor against the left one's: `increment` (height in m, tilt about x, tilt about y in rad) and
+    its `covariance` (3, 3) by noise and by the alignment."""
 
     increment: np.ndarray
     covariance: np.ndarray
@@ -410,7 +412,8 @@ def _offset_said(offset: JointOffset) -> str:
 
 
 def left_off(found: MountsResult, described: np.ndarray) -> list[Finding]:
-    """Return how far the left lidar is off its described pose (4, 4), if that is significant and large enough to matter."""
+    """Return how far the left lidar is off its described pose (4, 4), if that is significant and large enough to
+    matter."""
     pose = found.base_from_lidar["left"]
     twist, (distance, angle) = log(pose @ inverse(described)), error(described, pose)
     beyond_chance = twist @ np.linalg.solve(found.covariance_of("left"), twist) > BEYOND_CHANCE

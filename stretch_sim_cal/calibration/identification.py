@@ -1,5 +1,5 @@
-"""Identification of a robot's two lidars: the error parameters of both units and their range noise, from recordings of the
-robot standing in a furnished room.
+"""Identification of a robot's two lidars: the error parameters of both units and their range noise, from recordings of
+the robot standing in a furnished room.
 
 The estimate is that of the alignment (`problem.py`, `room.py`), over all recordings: the units and the lidars' pose to
 each other are common, every recording has planes of its own. Turning the robot in place between recordings shows each
@@ -40,7 +40,7 @@ from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, Unit, 
 
 # A parameter is not determined if its standard deviation stays above this share of its prior's.
 NOT_DETERMINED = 0.7
-# Two parameters are told to trade off against each other from this correlation on.
+# Two parameters are reported to trade off against each other from this correlation on.
 TRADE_OFF = 0.9
 # Single returns that are kept for the noise law, per scan of a lidar.
 KEPT_RETURNS = 8000
@@ -49,16 +49,16 @@ MIN_FRAMES = 5
 TRIM = 4.0
 FARTHEST = 0.15  # m
 MIN_RETURNS = 1000
-# What weak echoes add to the noise shows if so many returns have at least this share of it.
+# The noise of weak echoes is estimated if so many returns have at least this share of it.
 WEAK, MIN_WEAK = 0.5, 500
 NOISE_STEPS = 15
 BEFORE_STEPS = 4
 
 
 class Standing:
-    """What both lidars saw while the robot stood in one place. Scans are reduced as they come.
+    """The returns of both lidars while the robot stood in one place. Scans are reduced as they come.
 
-    `signatures` say of both lidars which table their driver uses and whether it corrects the optical centre, which is undone.
+    `signatures` name the table that each driver uses, and whether it corrects the optical centre, which is undone.
     """
 
     def __init__(self, signatures: tuple[Signature, Signature], settings: AlignmentSettings | None = None):
@@ -85,7 +85,7 @@ class Standing:
         return Cloud(*(None if part[0] is None else np.concatenate(part) for part in parts))
 
     def _as_measured(self, scan: np.ndarray, side: int) -> np.ndarray:
-        """Return a scan's returns without what the driver added."""
+        """Return a scan's returns without the driver's correction."""
         signature = self.signatures[side]
         scan = scan[are_returns(coordinates(scan))]
         if signature.distance_correction:
@@ -98,15 +98,16 @@ class Standing:
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """Standard deviation of a single range: `constant` (m) and its `growth` in quadrature, with the standard `deviations`
-    of constant, range, incidence and echo; infinite if the data does not say, and the sensor file's value stands."""
+    """Standard deviation of a single range: `constant` (m) and its `growth` in quadrature, with the standard
+    `deviations` of constant, range, incidence and echo; infinite if the data does not determine it: the sensor file's
+    value."""
 
     constant: float
     growth: NoiseGrowth
     deviations: tuple[float, float, float, float]
 
     def variances(self, residuals: "Residuals", quantisation: float, beam_divergence: float) -> np.ndarray:
-        """Return what residuals' variances (N,) should be, with what a step (m) and a beam's width (rad) add."""
+        """Return the expected variances (N,) of residuals, those by a step (m) and by a beam's width (rad) included."""
         sizes = [self.constant, self.growth.range, self.growth.incidence, self.growth.echo]
         return _noise_terms(residuals) @ np.square(sizes) + _other_variances(residuals, quantisation, beam_divergence)
 
@@ -114,7 +115,8 @@ class NoiseLaw:
 @dataclass(frozen=True)
 class Residuals:
     """Single returns against the room's planes: range residuals (N,) in m `before` any error of the unit is taken out
-    (the lidars aligned as well as is possible without) and `after`; with what they may depend on, (N,) each."""
+    (the lidars aligned as well as is possible without) and `after`; and the quantities they may depend on, (N,)
+    each."""
 
     before: np.ndarray
     after: np.ndarray
@@ -127,9 +129,9 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Identification:
-    """What was found: `units`, `models`, `noise` and `residuals` by side; `left_from_right` (4, 4) with its `covariance`
-    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; what the points themselves
-    say, the `signatures`, of the first recording; `trade_offs` as sentences, and `refusals`: reasons why the recordings do not support a result."""
+    """The result: `units`, `models`, `noise` and `residuals` by side; `left_from_right` (4, 4) with its `covariance`
+    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; the
+    `signatures` of the first recording's points; `trade_offs` as sentences."""
 
     units: tuple[Unit, Unit]
     models: tuple[ErrorModel, ErrorModel]
@@ -159,7 +161,7 @@ class Identification:
 
 
 def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Identification:
-    """Return what recordings say of both lidars, from a first guess of right_to_left (4, 4), or none.
+    """Return the errors of both lidars by recordings, from a first guess of right_to_left (4, 4), or none.
 
     Raises `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, the
     lidars see too little in common.
@@ -195,8 +197,8 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
         for side, found in enumerate(residuals)
     )
     return Identification(
-        units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT], tuple(map(dict, solution.spreads)),
-        standings[0].signatures, _trade_offs(unknowns, covariance),
+        units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT],
+        tuple(map(dict, solution.spreads)), standings[0].signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 
@@ -220,7 +222,7 @@ def _determined(model: ErrorModel, deviations: np.ndarray) -> np.ndarray:
 
 
 def _unit(model: ErrorModel, values: np.ndarray, covariance: np.ndarray, signature: Signature) -> Unit:
-    """Return a unit as a file says it, of the driver as it is."""
+    """Return a unit as its file has it, with the driver's correction as it is."""
     values, deviations = values.copy(), np.sqrt(np.maximum(np.diag(covariance), 0.0))
     if signature.distance_correction:
         values[CENTRE_SHARE] -= 1.0  # the driver's correction was undone
@@ -234,7 +236,8 @@ def _unit(model: ErrorModel, values: np.ndarray, covariance: np.ndarray, signatu
 
 
 def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
-    """Return a sentence for each pair of parameters of which the data knows a combination much better than either one."""
+    """Return a sentence for each pair of parameters of which the data knows a combination much better than either
+    one."""
     rows, names = [], []
     for name, model, own in zip(SIDES, unknowns.models, unknowns.units, strict=True):
         for index, scalar in enumerate(SCALARS):
@@ -318,7 +321,8 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
 
 
 def _beyond(points, origins, patches, coefficients, patch) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far (N,) points lie beyond the planes of their patches along their rays, and the cosines of incidence."""
+    """Return how far (N,) points lie beyond the planes of their patches along their rays, and the cosines of
+    incidence."""
     rays = points - origins
     rays /= np.linalg.norm(rays, axis=1)[:, None]
     normals, axes = patches.normals[patch], patches.axes[patch]
@@ -346,25 +350,25 @@ def _without_units(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
 
 
 def _noise_terms(residuals: Residuals) -> np.ndarray:
-    """Return what the squares of constant, range, incidence and echo are multiplied by (N, 4) to give variances."""
+    """Return the factors (N, 4) of the squares of constant, range, incidence and echo in the variances."""
     echo = np.zeros(len(residuals.after)) if np.isnan(residuals.intensity).any() else weak_echo(residuals.intensity)
     slanted = 1.0 / np.maximum(residuals.cosines, LEAST_COSINE) - 1.0
     return np.column_stack([np.ones(len(echo)), residuals.ranges**2, slanted**2, echo**2])
 
 
 def _other_variances(residuals: Residuals, quantisation: float, beam_divergence: float) -> np.ndarray:
-    """Return the variances (N,) that quantisation and the beam's width add: light from the beam's edge, a quarter of its
-    width off in one standard deviation, has a share of the return that is anything from none to all."""
+    """Return the variances (N,) that quantisation and the beam's width add: light from the beam's edge, a quarter of
+    its width off in one standard deviation, has a share of the return that is anything from none to all."""
     slope = np.sqrt(np.maximum(1.0 / np.maximum(residuals.cosines, LEAST_COSINE) ** 2 - 1.0, 0.0))
     return quantisation**2 / 12.0 + (residuals.ranges * slope * beam_divergence / 4.0) ** 2 / 3.0
 
 
 def noise_law(residuals: Residuals, quantisation: float, sensor: Sensor) -> NoiseLaw:
-    """Return the noise of a single range from residuals, without what quantisation in steps of so many m and the width of
-    the sensor's beam add.
+    """Return the noise of a single range from residuals, without the parts of quantisation in steps of so many m and of
+    the width of the sensor's beam.
 
     Each squared residual is an estimate of the variance at its range, incidence and echo (iteratively reweighted, not
-    negative). What echoes add remains as the sensor file says where hardly any is weak. Raises `InputError` for few returns.
+    negative). The echoes' part is the sensor file's if hardly any echo is weak. Raises `InputError` for few returns.
     """
     terms, values = _noise_terms(residuals), residuals.after
     if len(values) < MIN_RETURNS:
@@ -386,6 +390,6 @@ def noise_law(residuals: Residuals, quantisation: float, sensor: Sensor) -> Nois
     spread = np.sqrt(np.diag(np.linalg.pinv(weighted.T @ weighted)) * 2.0)
     sizes, deviations = np.array([0.0, 0.0, 0.0, sensor.noise_growth.echo]), np.full(4, np.inf)
     sizes[free] = np.sqrt(solved)
-    # Of a term that is not there, one standard deviation of its variance is what it may be.
+    # A term that is 0 may be as large as one standard deviation of its variance.
     deviations[free] = np.where(solved > spread, spread / np.maximum(2.0 * sizes[free], 1e-12), np.sqrt(spread))
     return NoiseLaw(float(sizes[0]), NoiseGrowth(*map(float, sizes[1:])), tuple(map(float, deviations)))

@@ -4,9 +4,10 @@ Another package adds a method without touching this one, in its own `setup.py`:
 
     entry_points={"stretch_sim_cal.alignment_methods": ["my_method = my_package.my_module:MyAlignment"]}
 
-An alignment method is a class that is called with `(initial_right_to_left, settings)`, a floor method one that is called
-with `(base_from_left, right_to_left, nominal_footprint_from_base, settings)`; both have `add(left, right)` and `solve()`.
-An alignment method with `new_place()`, called before the frames of the next one, takes several standing places.
+An alignment method is a class that is called with `(initial_right_to_left, settings)`, a floor method one that is
+called with `(base_from_left, right_to_left, nominal_footprint_from_base, settings)`; both have `add(left, right)` and
+`solve()`. An alignment method with `new_place()`, called before the frames of the next one, takes several standing
+places.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Whether the robot stood still: how far the lidars are displaced in each block of time, against the first one.
 
-A push moves all surfaces together, along their normals by what the six numbers of a twist say; a person walking by
-moves few cells and is outvoted.
+A push moves all surfaces together, along their normals by amounts that one twist explains; a person walking by moves
+few cells and is outvoted.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,8 @@ class Motion:
 
 
 def motion_of(surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise) -> Motion:
-    """Return how far the two lidars moved while the frames were taken, by the heights of cells above their patches `flat`."""
+    """Return how far the two lidars moved while the frames were taken, by the heights of cells above their patches
+    `flat`."""
     patches, members, fits = flat
     members = members.each_cell_once()
     counts = surface.block_counts[members.cell]
@@ -57,7 +58,7 @@ def _beyond_doubt(
     fit = tukey_fit(jacobian, -changes, variances)
     weights = fit.weights / variances
     chance = (by_chance * np.sqrt(weights)[:, None, None]).reshape(-1, 6)
-    # Axes of the whole, less what chance adds along each: the difference's own axes would mix a direction that is
+    # Axes of the whole, less the part of chance along each: the difference's own axes would mix a direction that is
     # held by chance alone into the others.
     values, axes = np.linalg.eigh((jacobian * weights[:, None]).T @ jacobian)
     values = values - _CHANCE_MARGIN * np.sum((chance @ axes) ** 2, axis=0)
@@ -67,7 +68,7 @@ def _beyond_doubt(
 
 
 def _by_chance(patches: Patches, members: Members, fits: Fits, points: np.ndarray) -> np.ndarray:
-    """Return what errors of the patches' slopes add to each member's jacobian, one sigma, as (K, 2, 6)."""
+    """Return the errors (K, 2, 6), one sigma, of each member's jacobian by those of the patches' slopes."""
     values, vectors = np.linalg.eigh(fits.covariances[:, 1:, 1:])
     tilts = np.einsum("gab,gai->gbi", vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], patches.axes)[
         members.patch

@@ -13,7 +13,7 @@ UNOBSERVED = 1.0
 # A direction this much weaker than its bound stands for itself, and is not mixed into the others.
 _HOPELESS = 20.0
 _TURNING_SHARE = 0.1
-# Principal axes whose deviations differ by less than this factor are chosen by chance within what they span.
+# Principal axes whose deviations differ by less than this factor are chosen by chance within their span.
 _ALIKE = 1.5
 
 
@@ -22,7 +22,8 @@ class Direction:
     """One direction of a transform, and how well the scene determines it.
 
     `name` is in words ("sliding along base x", "turning about base z"); `standard_deviation` and `bound` are in m for
-    sliding, in rad for turning; a direction that the scene does not determine at all has an infinite standard deviation.
+    sliding, in rad for turning; a direction that the scene does not determine at all has an infinite standard
+    deviation.
     """
 
     name: str
@@ -44,7 +45,8 @@ def covariance_of(information: np.ndarray) -> np.ndarray:
 
 
 def _axes_of(information: np.ndarray) -> list[tuple[float, np.ndarray]]:
-    """Return the variances and axes (6,) of an information matrix (6, 6); the variances at most `UNOBSERVED` squared."""
+    """Return the variances and axes (6,) of an information matrix (6, 6); the variances at most `UNOBSERVED`
+    squared."""
     values, vectors = np.linalg.eigh((information + information.T) / 2)
     return [(1.0 / max(value, UNOBSERVED**-2), axis) for value, axis in zip(values, vectors.T, strict=True)]
 
@@ -53,8 +55,8 @@ def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_
                max_std_rotation: float) -> list[Direction]:  # fmt: skip
     """Return the three sliding and three turning directions of a covariance (6, 6), weakest first within each kind.
 
-    They are the principal axes of the translation's and of the rotation's covariance; where some are equally weak, so
-    that any others in what they span would do as well, those nearest to the frame's axes. `base_from_target` (4, 4)
+    They are the principal axes of the translation's and of the rotation's covariance; if some are equally weak, so
+    that any others in their span would do as well, those nearest to the frame's axes. `base_from_target` (4, 4)
     turns them into base_link's axes; without it they are named in the left lidar's axes.
     """
     frame = "lidar" if base_from_target is None else "base"
@@ -70,11 +72,11 @@ def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_
 
 
 def _principal_directions(covariance: np.ndarray, bound: float) -> list[tuple[float, np.ndarray]]:
-    """Return standard deviations, infinite where unobserved, and orthogonal axes (3,) of a covariance (3, 3), weakest
+    """Return standard deviations, infinite if unobserved, and orthogonal axes (3,) of a covariance (3, 3), weakest
     first.
 
-    Axes that are alike are exchanged for those nearest to the frame's own, but only on the same side of `bound`, so that
-    no direction gets across it by the exchange.
+    Axes that are alike are exchanged for those nearest to the frame's own, but only on the same side of `bound`, so
+    that no direction gets across it by the exchange.
     """
     variances, axes = np.linalg.eigh(covariance)
     deviations = [_deviation(variance) for variance in variances]
@@ -103,11 +105,11 @@ def _alike(weaker: float, stronger: float, bound: float) -> bool:
 
 
 def _along_the_frame(spanned: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis (k, 3) of what the columns (3, k) span, each as near to a frame's axis as can be."""
+    """Return an orthonormal basis (k, 3) of the span of columns (3, k), each as near to a frame's axis as can be."""
     basis = []
     projection = spanned @ spanned.T
     for _ in range(spanned.shape[1]):
-        # The frame's axis that lies most in what is left, projected onto it.
+        # The frame's axis that lies most in the remaining span, projected onto it.
         nearest = int(np.argmax(np.diag(projection)))
         axis = projection[nearest] / np.sqrt(projection[nearest, nearest])
         basis.append(axis)
@@ -116,10 +118,10 @@ def _along_the_frame(spanned: np.ndarray) -> np.ndarray:
 
 
 def _by_kind(covariance: np.ndarray, hopeless: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return two covariances (6, 6), one for naming what slides, one for naming what turns.
+    """Return two covariances (6, 6), one for naming translations, one for naming rotations.
 
-    Axes weaker than `hopeless` are told apart: where a corridor does not hold the sliding, the trace of turning in that
-    axis is an artefact; where nothing holds the turning, the sliding that goes with it is a matter of the origin.
+    Axes weaker than `hopeless` are told apart: if a corridor leaves sliding undetermined, the trace of turning in that
+    axis is an artefact; if nothing determines the turning, the sliding that goes with it depends on the origin.
     """
     values, vectors = np.linalg.eigh(covariance)
     weak = np.sqrt(np.maximum(values, 0.0)) >= hopeless
@@ -135,7 +137,7 @@ def _by_kind(covariance: np.ndarray, hopeless: float) -> tuple[np.ndarray, np.nd
 
 
 def axis_name(axis: np.ndarray, frame: str) -> str:
-    """Return words for a unit vector (3,): "base x" where it is near an axis, else its components."""
+    """Return words for a unit vector (3,): "base x" if it is near an axis, else its components."""
     strongest = int(np.argmax(np.abs(axis)))
     if abs(axis[strongest]) >= _AXIS_COSINE:
         return f"{frame} {'xyz'[strongest]}"

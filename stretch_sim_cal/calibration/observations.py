@@ -1,7 +1,7 @@
-"""What a stage of the calibration has observed, reduced: so that later stages can solve with all of it.
+"""The observations of a stage of the calibration, reduced, so that later stages can solve with all of them.
 
-The normal equations of a stage's residual blocks, without priors, over the lidars' relative pose and the parameters of their
-error models. Kept in a file beside the calibration file, bound to the result that was made of it.
+The normal equations of a stage's residual blocks, without priors, over the lidars' relative pose and the parameters of
+their error models. Kept in a file beside the calibration file, bound to the result that was made of it.
 """
 
 import zipfile
@@ -29,9 +29,9 @@ TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "
 
 @dataclass(frozen=True)
 class FloorByUnits:
-    """How a floor that was found depends on the scalars of both lidars' errors, (28,), which were `scalars` then: the floor
-    (height at base_link's origin in m, tilts about x and y in rad) changes by `gain` (3, 28) with them, and has the
-    covariance `conditional` (3, 3) if they are known."""
+    """How a floor that was found depends on the scalars of both lidars' errors, (28,), which were `scalars` then: the
+    floor (height at base_link's origin in m, tilts about x and y in rad) changes by `gain` (3, 28) with them, and has
+    the covariance `conditional` (3, 3) if they are known."""
 
     gain: np.ndarray
     scalars: np.ndarray
@@ -55,13 +55,15 @@ def scalars_of(units: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Observations:
-    """Normal equations `information` (m, m) and `gradient` (m,) over the twist of the transform left_from_right, in the left
-    lidar's frame, then over the left and the right lidar's parameters; at the transform `at` (4, 4) and the parameters
-    `at_units`, of lidars with these `models`. Where both lidars are together is not observed, and nothing that moves them
-    as one body changes what is.
+    """Normal equations `information` (m, m) and `gradient` (m,) over the twist of the transform left_from_right, in the
+    left lidar's frame, then over the left and the right lidar's parameters; at the transform `at` (4, 4) and the
+    parameters `at_units`, of lidars with these `models`. The place of both lidars together is not observed, and a
+    motion of both as one body changes nothing.
 
-    What was made of them: `result`, the transform (4, 4), its `covariance` (6, 6), and `units`, the parameters; and how the `floor` that was found
-    since depends on these; and, to be looked at, which `patches` of the first standing place counted, in the left lidar's frame. A transform that is known by its covariance alone says nothing of the lidars: it has no models.
+    What was made of them: `result`, the transform (4, 4), its `covariance` (6, 6), and `units`, the parameters; and how
+    the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing place
+    counted, in the left lidar's frame. A transform that is known by its covariance alone says nothing of the lidars: it
+    has no models.
     """
 
     at: np.ndarray
@@ -79,8 +81,8 @@ class Observations:
     def of(
         cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, covariance: np.ndarray
     ) -> "Observations":
-        """Return what equations at a state say, its frame being the left lidar's, and the `result` made of them, with the
-        `covariance` (6, 6) of its transform."""
+        """Return the observations of equations at a state, its frame being the left lidar's, and the `result` made of
+        them, with the `covariance` (6, 6) of its transform."""
         columns = np.r_[RIGHT, unknowns.units[0], unknowns.units[1]]
         return cls(
             state.left_from_right, state.units, equations.information[np.ix_(columns, columns)],
@@ -89,7 +91,7 @@ class Observations:
 
     @classmethod
     def of_transform(cls, left_from_right: np.ndarray, covariance: np.ndarray) -> "Observations":
-        """Return what is known of a transform (4, 4) by its covariance (6, 6). Raises `InputError` if it is none."""
+        """Return the observations of a transform (4, 4) by its covariance (6, 6). Raises `InputError` if it is none."""
         covariance = np.asarray(covariance, dtype=float)
         if covariance.shape != (6, 6) or not np.isfinite(covariance).all():
             raise InputError("the alignment's covariance: must be a 6x6 matrix of finite numbers")
@@ -101,13 +103,13 @@ class Observations:
         return all(len(own) == len(other) for own, other in zip(self.units, units, strict=True))
 
     def knowing(self, units: tuple[np.ndarray, np.ndarray]) -> "Observations":
-        """Return the same where the lidars' parameters have been found better since, and the floor with them."""
+        """Return the same with better parameters of the lidars, and the floor that follows."""
         floor = None if self.floor is None else replace(self.floor, scalars=scalars_of(units))
         return replace(self, units=units, floor=floor)
 
     def corrected(self, side: int, cloud: np.ndarray) -> np.ndarray:
-        """Return the points (N, 3) of a lidar's returns (N, 5) with its errors taken out, but for that by incidence; those of
-        returns without ring and intensity (N, 3) as they are."""
+        """Return the points (N, 3) of a lidar's returns (N, 5) with its errors taken out, but for that by incidence;
+        those of returns without ring and intensity (N, 3) as they are."""
         model = self.models[side]
         if cloud.shape[1] < 5 or cloud[:, 3].max(initial=0) >= model.num_channels or not self.by_ring:
             return cloud[:, :3]
@@ -120,16 +122,16 @@ class Observations:
         return any(np.any(model.azimuth_offsets) for model in self.models)
 
     def of_the_transform(self) -> "Observations":
-        """Return what they say of the transform alone, nothing being known of the lidars' errors beforehand."""
+        """Return the observations of the transform alone, by its covariance."""
         return Observations.of_transform(self.result, self.covariance)
 
     def loosened(self, position: float, angle: float) -> "Observations":
-        """Return what they say of the transform alone, as if it were less certain by standard deviations in m and rad."""
+        """Return those of the transform alone, less certain by standard deviations in m and rad."""
         return Observations.of_transform(self.result, self.covariance + np.diag([position**2] * 3 + [angle**2] * 3))
 
     @property
     def knows_units(self) -> bool:
-        """Whether the lidars' own errors are among what was observed."""
+        """Whether the lidars' own errors are among the observed unknowns."""
         return bool(self.models)
 
     def fits(self, models: tuple[ErrorModel, ErrorModel]) -> bool:
@@ -154,8 +156,8 @@ class Observations:
         return equations
 
     def of_poses(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return information (12, 12) and gradient (12,) about twists of the left and the right lidar's poses (4, 4), if nothing
-        but the transform is observed."""
+        """Return information (12, 12) and gradient (12,) about twists of the left and the right lidar's poses (4, 4),
+        if nothing but the transform is observed."""
         gone, by_pose = log(inverse(left) @ right @ inverse(self.at)), _by_poses(left)
         return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ gone)
 
@@ -207,7 +209,8 @@ class Observations:
 
 
 def _by_poses(left: np.ndarray) -> np.ndarray:
-    """Return how the twist of left_from_right changes (6, 12) with twists of the left lidar, at a pose (4, 4), and of the right."""
+    """Return how the twist of left_from_right changes (6, 12) with twists of the left lidar, at a pose (4, 4), and of
+    the right."""
     to_left = adjoint(inverse(left))
     return np.hstack([-to_left, to_left])
 
@@ -225,13 +228,13 @@ def _model(table: dict[str, np.ndarray]) -> ErrorModel:
 
 
 def path_beside(calibration_file: Path) -> Path:
-    """Return where the observations of a calibration file are."""
+    """Return the path of the observations of a calibration file."""
     return calibration_file.with_name(calibration_file.stem + SUFFIX)
 
 
 def load_beside(calibration_file: str | Path | None, right_to_left: np.ndarray | None) -> Observations | None:
-    """Return the observations that the alignment (4, 4) in a calibration file was made of; None if there are none, or they
-    are of another alignment. Raises `InputError` if they are torn."""
+    """Return the observations that the alignment (4, 4) in a calibration file was made of; None if there are none, or
+    they are of another alignment. Raises `InputError` if they are torn."""
     if calibration_file is None or right_to_left is None or not path_beside(Path(calibration_file)).is_file():
         return None
     found = Observations.load(path_beside(Path(calibration_file)))
@@ -239,8 +242,8 @@ def load_beside(calibration_file: str | Path | None, right_to_left: np.ndarray |
 
 
 def known_alignment(file: CalibrationFile) -> Observations | None:
-    """Return what is known of the alignment in a calibration file: the observations beside it that it was made of, else the
-    transform by its covariance; None if the file has none, or one that does not say how uncertain it is.
+    """Return the observations that the alignment in a calibration file was made of, if they are beside it, else those
+    of the transform by its covariance; None if the file has no alignment, or one without a covariance.
 
     Raises `InputError` if the observations are torn.
     """

@@ -20,7 +20,7 @@ MAX_LEVEL = 3
 MIN_CELLS = 6
 CANDIDATES = 4
 MIN_NORMAL_COSINE = np.cos(np.deg2rad(35.0))
-# Rays that graze a surface say little about it, and real lidars err there.
+# Rays at grazing incidence determine little, and real lidars err there.
 MIN_INCIDENCE_COSINE = 0.1
 MAX_PLANARITY = 0.1
 # How far (m) from the floor a patch may be that one lidar alone sees.
@@ -57,7 +57,7 @@ class Members:
         return np.hstack([np.ones((len(self.cell), 1)), self.coordinates])
 
     def only(self, wanted: np.ndarray) -> "Members":
-        """Return the rows where a mask (K,) holds, or the rows of these indices."""
+        """Return the rows of a mask (K,), or of these indices."""
         rows = np.flatnonzero(wanted) if wanted.dtype == bool else wanted
         return Members(*(getattr(self, field.name).take(rows, axis=0) for field in fields(self)))
 
@@ -69,8 +69,8 @@ class Members:
 def seed_patches(surface: Surface, shift: float, floor: Plane | None) -> Patches:
     """Return first planes: the flat cells, grouped by voxel and by the direction they face.
 
-    The grid of voxels is shifted by a share `shift` of its edge along all three axes. A patch needs cells of both lidars,
-    unless it lies on the `floor`.
+    The grid of voxels is shifted by a share `shift` of its edge along all three axes. A patch needs cells of both
+    lidars, unless it lies on the `floor`.
     """
     flat = np.flatnonzero(surface.usable & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
@@ -161,8 +161,8 @@ def remeasured(surface: Surface, patches: Patches, members: Members) -> Members:
 
 @dataclass(frozen=True)
 class Fits:
-    """A plane `height = h + a s + b t` over each patch: `coefficients` (G, 3), `covariances` (G, 3, 3), `residuals` (K,)
-    of the members, `counts` (G,) and `misfits` (G,): the sum of squared residuals over their variances."""
+    """A plane `height = h + a s + b t` over each patch: `coefficients` (G, 3), `covariances` (G, 3, 3), `residuals`
+    (K,) of the members, `counts` (G,) and `misfits` (G,): the sum of squared residuals over their variances."""
 
     coefficients: np.ndarray
     covariances: np.ndarray
@@ -174,7 +174,7 @@ class Fits:
 def fit_planes(members: Members, variances: np.ndarray, num_patches: int) -> Fits:
     """Return the weighted least-squares plane of every patch through its members of variances (K,).
 
-    A patch with fewer than three members, or members on a line, gets a covariance that says so.
+    A patch with fewer than three members, or members on a line, gets a covariance so large that it does not count.
     """
     design = members.design
     weights = 1.0 / variances
@@ -182,7 +182,7 @@ def fit_planes(members: Members, variances: np.ndarray, num_patches: int) -> Fit
     products = group_sums(members.patch, num_patches, (weights[:, None] * design)[:, first] * design[:, second])
     information = np.empty((num_patches, 3, 3))
     information[:, first, second] = information[:, second, first] = products
-    # A weak prior (1 m high, 1000 % steep) keeps what is not determined finite.
+    # A weak prior (1 m high, 1000 % steep) keeps undetermined parameters finite.
     information += np.diag([1.0, 0.01, 0.01])
     covariances = np.linalg.inv(information)
     right_side = group_sums(members.patch, num_patches, (weights * members.heights)[:, None] * design)

@@ -58,9 +58,9 @@ class State:
         """The transform (4, 4) that maps the right lidar's points into the left lidar's frame."""
         return inverse(self.base_from_lidar[0]) @ self.base_from_lidar[1]
 
-    def rises(self, points: np.ndarray) -> np.ndarray:
-        """Return how high (N,) the floor is, by its curvature, over its plane at points (N, 3)."""
-        return curvature_shapes(points) @ self.curvature
+    def height_over_floor(self, points: np.ndarray) -> np.ndarray:
+        """Return the height (N,) of points (N, 3) over the floor, curvature included."""
+        return self.floor.distance(points) - curvature_shapes(points) @ self.curvature
 
 
 def curvature_shapes(points: np.ndarray) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""The published methods, written anew from their public description: what ours are compared with, and for whoever
-wants to see both on the same data (`published`, `published_code` by name).
+"""The published methods, written anew from their public description: ours are compared with them, and users can
+run both on the same data (`published`, `published_code` by name).
 
 Alignment: every pair of clouds is registered by itself (small_gicp's GICP, the description's transform as the first
 guess); the result is the mean over all pairs. Floor: both clouds in base_link, pooled; the tallest bin of a histogram
@@ -26,8 +26,9 @@ from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, from_rotation_translation, inverse, log
 
 UNCHECKED = "the published method checks neither the scene nor its result; its standard deviations are typical ones"
-# What all pairs of clouds have in common, one standard deviation (m, rad) per axis, as measured in a furnished room
-# (docs/accuracy.md): voxels and gates displace every estimate alike, so the scatter between pairs does not show it.
+# The error that all pairs of clouds have in common, one standard deviation (m, rad) per axis, as measured in a
+# furnished room (docs/accuracy.md): voxels and gates displace every estimate alike, so the scatter between pairs does
+# not show it.
 ALIGNMENT_STD = np.array([4e-4] * 3 + [2e-4] * 3)
 FLOOR_STD = np.array([2e-4, 1e-4, 1e-4])
 
@@ -120,7 +121,7 @@ class PublishedFloor:
         nominal_footprint_from_base: np.ndarray,
         settings: object = None,
     ):
-        """Look from where `base_from_left` and `right_to_left` (4, 4) have the lidars; nothing else is used.
+        """Take the lidars' poses from `base_from_left` and `right_to_left` (4, 4); nothing else is used.
 
         Raises `InputError` if one of the transforms is not rigid.
         """
@@ -216,7 +217,7 @@ def _fitted(corners: np.ndarray) -> TaperedCapsule:
 
 
 def _squared_slack(z: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return r(t)^2 - |p - c(t)|^2 at the t in [0, 1] where that is largest; 0 for t where one disc holds the other."""
+    """Return r(t)^2 - |p - c(t)|^2 at the t in [0, 1] where that is largest; 0 for t if one disc holds the other."""
     x1, y1, r1, x2, y2, r2 = z
     axis, growth = np.array([x2 - x1, y2 - y1]), r2 - r1
     curvature = axis @ axis - growth**2

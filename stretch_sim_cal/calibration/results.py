@@ -11,13 +11,13 @@ from stretch_sim_cal.geometry.planes import Plane
 
 @dataclass(frozen=True)
 class AlignmentResult:
-    """The transform between the two lidars and how sure it is.
+    """The transform between the two lidars, with its covariance.
 
     `right_to_left` (4, 4) maps points of the right lidar's frame into the left's. `covariance` (6, 6) is over the twist
     (tx, ty, tz, rx, ry, rz) in m and rad with `true = exp(twist) @ right_to_left`, in the left frame. `rmse` (m) is the
     root mean square distance between the two lidars' surfaces; `overlap` (0 to 1) the part of the right lidar's view
-    that the left one sees too. `observations`, if a method has them, are for later stages. A result with `refusals` must not
-    be written.
+    that the left one sees too. `observations`, if a method has them, are for later stages. A result with `refusals`
+    must not be written.
     """
 
     right_to_left: np.ndarray
@@ -39,7 +39,7 @@ class AlignmentResult:
 
     @property
     def known(self) -> Observations:
-        """What later stages may take for known: the observations, or the transform by its covariance."""
+        """The observations for later stages: the method's own, or the transform by its covariance."""
         return self.observations or Observations.of_transform(self.right_to_left, self.covariance)
 
 
@@ -85,7 +85,8 @@ class FloorResult:
     `normal . p + offset = 0`, its normal up, so `offset` is the height of base_link's origin over the floor.
     `covariance` (3, 3) is over (height at base_link's origin along the normal in m, tilt about base x, tilt about base
     y in rad), true minus estimate; a tilt a turns the normal n to n + a x n. `rmse` (m) is the root mean square
-    distance of the fitted returns to the plane; `by_units` says how it depends on the lidars' own errors. A result with `refusals` must not be written.
+    distance of the fitted returns to the plane; `by_units` is its dependence on the lidars' own errors. A result with
+    `refusals` must not be written.
     """
 
     footprint_from_base: np.ndarray

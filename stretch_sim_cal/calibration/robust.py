@@ -1,4 +1,5 @@
-"""Robust statistics: Tukey's biweight, a robust standard deviation, weighted quantiles, and the robust fit of a twist."""
+"""Robust statistics: Tukey's biweight, a robust standard deviation, weighted quantiles, and the robust fit of a
+twist."""
 
 from dataclasses import dataclass
 
@@ -9,7 +10,8 @@ MAD = 1.4826  # standard deviation of normal noise over its median absolute devi
 
 
 def tukey_weights(ratios: np.ndarray) -> np.ndarray:
-    """Return Tukey's weights (N,) of residuals over the width at which the weight reaches 0; 0 if one is not a number."""
+    """Return Tukey's weights (N,) of residuals over the width at which the weight reaches 0; 0 if one is not a
+    number."""
     return np.fmax(0.0, 1.0 - ratios**2) ** 2
 
 
@@ -19,7 +21,8 @@ def robust_deviation(residuals: np.ndarray) -> float:
 
 
 def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
-    """Return the lower weighted quantile (M,) of each row of `values` (M, N) under `weights` (N,) or (M, N), not all 0."""
+    """Return the lower weighted quantile (M,) of each row of `values` (M, N) under `weights` (N,) or (M, N), not all
+    0."""
     order = np.argsort(values, axis=1)
     cumulated = np.cumsum(np.take_along_axis(np.broadcast_to(weights, values.shape), order, axis=1), axis=1)
     place = np.argmax(cumulated >= share * cumulated[:, -1:], axis=1)[:, None]
@@ -28,8 +31,8 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
 
 @dataclass(frozen=True)
 class TukeyFit:
-    """A robust fit: `twist` (6,), the residuals' `weights` (G,) from 0 (outlier) to 1, and `scale`: how many times larger
-    than expected the residuals are, at least 1."""
+    """A robust fit: `twist` (6,), the residuals' `weights` (G,) from 0 (outlier) to 1, and `scale`: how many times
+    larger than expected the residuals are, at least 1."""
 
     twist: np.ndarray
     weights: np.ndarray

@@ -1,17 +1,17 @@
-"""The residual block of the room: how far both lidars' returns lie from small flat patches, and the patches from the floor.
+"""The residual block of the room: heights of both lidars' returns over small flat patches, and of patches over the
+floor.
 
 Every patch of the room has a plane of its own, which is eliminated (as in Liu and Zhang, BALM, RA-L 2021; Zhou et al.,
 pi-LSAM, 2021). A cell of returns lies above the patch by
 
-    height = (patch at the spot) + slope . (where it lies - spot) + noise
+    height = (patch at the spot) + slope . (cell - spot) + noise
 
-with one height per patch, but slopes of its own for each lidar: on a surface that is slightly curved equal slopes would
-pretend to hold a lidar along it. The `spot` is where both lidars together know the difference of their heights best. So a
-patch says by how much one lidar's view lies above the other's, the gap, and how far the channels of each lidar disagree,
-which is what determines their errors.
+with one height per patch, but slopes of its own for each lidar: on a slightly curved surface equal slopes would seem to
+determine a lidar's position along it. The `spot` is the point at which both lidars together determine the difference of
+their heights best. So a patch gives the height of one lidar's view over the other's (the gap, a plane-to-plane
+residual), and the differences between the channels of each lidar, which determine their errors.
 
-A patch of the floor obeys, beside that, the floor: its height at the spot is the floor's there, but for the floor's
-unevenness. It may be seen by one lidar alone.
+A patch of the floor has the floor's height at its spot, apart from the floor's unevenness. One lidar alone may see it.
 """
 
 from collections.abc import Sequence
@@ -46,15 +46,17 @@ from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
 from stretch_sim_cal.sensor.unit import LEAST_COSINE
 
-_MAX_MISFIT = 4.0
-# Patches whose normal is not known this well (rad) are left out.
+# Standard deviations by which the residuals of a flat patch may exceed their expectation.
+MAX_EXCESS = 4.0
+# Patches whose normal has a larger standard deviation (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
-_CHANCE_MARGIN = 3.0
+# By this factor more information than expected may be chance.
+CHANCE_MARGIN = 3.0
 # Cells further than this (m) from a patch's first plane are not of it.
 WIDEST_HEIGHT = 0.03
 # Precision (1/m^2, 1/slope^2) of a patch's own height and slopes beforehand: none that matters.
 WEAK = 1e-2
-# So many patches of floor that both lidars see tell whether it is the same for both.
+# Patches of floor that both lidars see, needed to compare their floors.
 MIN_FLOOR_GAPS = 12
 HARDLY_DETERMINED = 1e8
 
@@ -62,7 +64,8 @@ HARDLY_DETERMINED = 1e8
 @dataclass(frozen=True)
 class FloorTrust:
     """Which patches are of the floor: `trust(points)` gives their weights (N,), 0 to 1, at points (N, 3) in base_link;
-    `unevenness` (m) is the standard deviation of their heights about the floor, `gate` (m) how far they may be from it."""
+    `unevenness` (m) is the standard deviation of their heights about the floor, `gate` (m) how far they may be from
+    it."""
 
     trust: object
     unevenness: float
@@ -78,8 +81,8 @@ VERDICTS = (
 
 @dataclass(frozen=True)
 class SeenPatches:
-    """What became of the patches: their `centres` (P, 3), the `gaps` (P,) in m by which the right lidar's view is above the left
-    one's there, NaN if that is not known, and `verdicts` (P,) that number `VERDICTS`."""
+    """The patches of a room: their `centres` (P, 3), the `gaps` (P,) in m by which the right lidar's view is above the
+    left one's, NaN if unknown, and `verdicts` (P,), indices of `VERDICTS`."""
 
     centres: np.ndarray
     gaps: np.ndarray
@@ -87,13 +90,22 @@ class SeenPatches:
 
 
 @dataclass(frozen=True)
+class FloorPatches:
+    """The patches (F,) of the floor with their `weights` (F,), 0 to 1; `unevenness` (m) is the standard deviation of
+    their heights about it."""
+
+    patches: np.ndarray
+    weights: np.ndarray
+    unevenness: float
+
+
+@dataclass(frozen=True)
 class RoomBlock:
     """The patches at one estimate.
 
-    `surface` is what both lidars see there; `flat` patches, members and fits before the selection; `members` with their
-    `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and `patch_weights` (P,) of all
-    patches; every cell is in one patch of each of the `grids`. `floor_patches` (F,) are of the floor, trusted by
-    `floor_weights` (F,).
+    `surface` are the cells of both lidars; `flat` the patches, members and fits before the selection; `members` with
+    their `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and
+    `patch_weights` (P,) of all patches. Every cell is in one patch of each of the `grids`.
     """
 
     state: State
@@ -108,9 +120,7 @@ class RoomBlock:
     weights: np.ndarray
     spots: np.ndarray
     patch_weights: np.ndarray
-    floor_patches: np.ndarray
-    floor_weights: np.ndarray
-    unevenness: float
+    floor: FloorPatches
 
     @property
     def scale(self) -> float:
@@ -142,13 +152,19 @@ class RoomBlock:
         return SeenPatches(patches.centres, gaps, verdicts)
 
     def information_by_chance(self) -> np.ndarray:
-        """Return how much information (6, 6) about the right lidar's pose may come from nothing but the normals' noise."""
-        return information_by_chance(self.gaps, self.weights / self.grids)
+        """Return how much information (6, 6) about the right lidar's pose may come from the noise of the normals alone.
+
+        A normal that errs by chance has a small part in every direction; over many patches of a bare corridor that adds
+        up to apparent information about sliding along it. With a margin, since it varies by chance, too.
+        """
+        gaps, per_gap = self.gaps, self.weights / self.grids / self.gaps.variances
+        tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
+        return CHANCE_MARGIN * np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
 
     def floor_gap(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return by how much the right lidar's floor is off the left one's, (height in m, tilt about x, tilt about y in rad), with
+        """Return the right lidar's floor minus the left one's, (height in m, tilt about x, tilt about y in rad), with
         its covariance (3, 3); None if they do not see enough of the same floor. The floor's shape drops out."""
-        chosen = np.isin(self.gaps.patches, self.floor_patches) & (self.weights > 0)
+        chosen = np.isin(self.gaps.patches, self.floor.patches) & (self.weights > 0)
         if np.count_nonzero(chosen) < MIN_FLOOR_GAPS * self.grids:
             return None
         rows = floor_rows(self.state.floor, self.gaps.points[chosen])[:, :3]
@@ -157,18 +173,18 @@ class RoomBlock:
         if np.linalg.cond(information) > HARDLY_DETERMINED:
             return None
         covariance = np.linalg.inv(information)
-        step = -covariance @ (rows * weights[:, None]).T @ values
-        scatter = weights @ (values + rows @ step) ** 2 / (np.count_nonzero(chosen) / self.grids - 3)
-        return step, max(float(scatter), 1.0) * covariance
+        increment = -covariance @ (rows * weights[:, None]).T @ values
+        scatter = weights @ (values + rows @ increment) ** 2 / (np.count_nonzero(chosen) / self.grids - 3)
+        return increment, max(float(scatter), 1.0) * covariance
 
     def only_floor(self) -> "RoomBlock":
         """Return the block without the patches that are not of the floor."""
         weights = np.zeros(len(self.patch_weights))
-        weights[self.floor_patches] = self.patch_weights[self.floor_patches]
+        weights[self.floor.patches] = self.patch_weights[self.floor.patches]
         return replace(self, patch_weights=weights)
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]) -> None:
-        """Add what the patches say of the unknowns to the normal equations."""
+        """Add the rows of the patches to the normal equations."""
         patches, fits, members = self.flat[0], self.fits, self.members
         kept = np.flatnonzero(self.patch_weights[members.patch] > 0)
         if not len(kept):
@@ -189,29 +205,30 @@ class RoomBlock:
         rows = [_sparse(jacobian, columns, unknowns.size)]
         patterns, residuals, groups = [columns[:, -1]], [members.heights], [group]
         designs, all_weights = [design], [weights]
-        if len(self.floor_patches):
-            spot = _places(patches, self.spots[self.floor_patches], self.floor_patches)
-            floor_columns = np.concatenate([np.arange(18)[FLOOR], np.arange(18)[CURVATURE]])
+        floor = self.floor
+        if len(floor.patches):
+            spot = _places(patches, self.spots[floor.patches], floor.patches)
+            floor_columns = np.r_[FLOOR, CURVATURE]
             over_floor = floor_rows(self.state.floor, spot)
             rows.append(_sparse(-over_floor, np.broadcast_to(floor_columns, over_floor.shape), unknowns.size))
             patterns.append(np.full(len(spot), -1))
-            residuals.append(-(self.state.floor.distance(spot) - self.state.rises(spot)))
-            groups.append(number[self.floor_patches])
+            residuals.append(-self.state.height_over_floor(spot))
+            groups.append(number[floor.patches])
             on_height = np.zeros((len(spot), 5))
             on_height[:, 0] = 1.0
             designs.append(on_height)
-            all_weights.append(self.floor_weights / self.unevenness**2 / self.grids)
+            all_weights.append(floor.weights / floor.unevenness**2 / self.grids)
         equations.add_eliminating(
             sparse.vstack(rows).tocsr(), *map(np.concatenate, (patterns, residuals, all_weights, groups, designs)), WEAK
         )  # fmt: skip
 
     def _rows(self, unknowns, lidars, members, side, patches, fits) -> tuple[np.ndarray, np.ndarray]:
-        """Return how the members' heights change with the unknowns: (K, 23) and its columns (K, 23)."""
+        """Return the derivatives (K, 23) of the members' heights by the unknowns, and the columns (K, 23) of these."""
         normals = patches.normals[members.patch]
         fitted = np.einsum("ki,ki->k", members.design, fits.coefficients[members.patch])
         above = members.heights - fitted
-        # Levers where the rays meet the surface, not at the noisy returns or their feet on it: the noise would correlate
-        # with the heights, and lidars that are moved as one body would seem to change them.
+        # Levers at the points where the rays meet the surface, not at the noisy returns or their feet on it: the noise
+        # would correlate with the heights, and lidars that are moved as one body would seem to change them.
         points = _places(patches, members.coordinates, members.patch) + fitted[:, None] * normals
         jacobian = np.empty((len(side), 6 + 17))
         columns = np.empty(jacobian.shape, dtype=np.int64)
@@ -281,7 +298,11 @@ def remeasured_block(
     return _measured(lidars, state, surface, before.noise, before.grids, before.flat, members, 0.0, floor)
 
 
-def _measured(lidars, state, surface, noise, grids, flat, members, slack, floor) -> RoomBlock:
+def _measured(
+    lidars: tuple[Lidar, Lidar], state: State, surface: Surface, noise: Noise, grids: int,
+    flat: tuple[Patches, Members, Fits], members: Members, slack: float, floor: FloorTrust | None,
+) -> RoomBlock:  # fmt: skip
+    """Return the block of selected members, with the gaps of all patches and their weights."""
     patches, number = flat[0], len(flat[0].centres)
     side, first = surface.side[members.cell], 0
     for lidar, seen in enumerate(lidars):
@@ -291,27 +312,28 @@ def _measured(lidars, state, surface, noise, grids, flat, members, slack, floor)
     variances = noise.variances(surface, members)
     by_lidar = tuple(fit_planes(members.only(side == lidar), variances[side == lidar], number) for lidar in (0, 1))
     gaps = measure_gaps(patches, *by_lidar)
-    # The few patches that alone hold a direction must not be taken for outliers while the lidars are not yet aligned.
+    # The few patches that alone determine a direction must not be taken for outliers while the lidars are not yet
+    # aligned.
     weights = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2).weights
     spots, patch_weights = np.zeros((number, 2)), np.zeros(number)
     spots[gaps.patches], patch_weights[gaps.patches] = gaps.designs[:, 1:], weights
     fits = fit_planes(members, variances, number)
-    block = dict(
-        state=state, surface=surface, noise=noise, grids=grids, flat=flat, members=members, fits=fits,
-        variances=variances, gaps=gaps, weights=weights, spots=spots, patch_weights=patch_weights,
-    )  # fmt: skip
-    return RoomBlock(**block, **_floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, floor))
-
-
-def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, floor: FloorTrust | None) -> dict:
-    """Return which patches are of the floor, and weigh those that one lidar alone sees (in place)."""
     nothing = np.zeros(0)
-    if floor is None:
-        return {
-            "floor_patches": nothing.astype(int), "floor_weights": nothing, "unevenness": 1.0
-        }  # fmt: skip
-    heights = state.floor.distance(patches.centres) - state.rises(patches.centres)
-    trust = np.where(np.abs(heights) < floor.gate + slack, floor.trust(patches.centres), 0.0)
+    on_floor = FloorPatches(nothing.astype(int), nothing, 1.0)
+    if floor is not None:
+        on_floor = _floor_patches(state, patches, members, fits, gaps, spots, patch_weights, slack, floor)
+    return RoomBlock(
+        state, surface, noise, grids, flat, members, fits, variances, gaps, weights, spots, patch_weights, on_floor
+    )
+
+
+def _floor_patches(
+    state: State, patches: Patches, members: Members, fits: Fits, gaps: "Gaps",
+    spots: np.ndarray, patch_weights: np.ndarray, slack: float, floor: FloorTrust,
+) -> FloorPatches:  # fmt: skip
+    """Return the patches of the floor; those that one lidar alone sees get spots (P, 2) and weights (P,), in place."""
+    near = np.abs(state.height_over_floor(patches.centres)) < floor.gate + slack
+    trust = np.where(near, floor.trust(patches.centres), 0.0)
     is_floor = (patches.normals @ state.floor.normal > np.cos(0.05)) & (trust > 0)
     seen_by_both = np.zeros(len(trust), bool)
     seen_by_both[gaps.patches] = True
@@ -320,15 +342,11 @@ def _floor_of(state, patches, members, fits, gaps, spots, patch_weights, slack, 
     patch_weights[alone] = 1.0
     chosen = np.flatnonzero(is_floor & (patch_weights > 0))
     at_spot = fits.coefficients[chosen, 0] + np.einsum("pa,pa->p", fits.coefficients[chosen, 1:], spots[chosen])
-    where = _places(patches, spots[chosen], chosen)
-    residuals = state.floor.distance(where) - state.rises(where) + at_spot
+    residuals = state.height_over_floor(_places(patches, spots[chosen], chosen)) + at_spot
     width = TUKEY * np.sqrt(floor.unevenness**2 + fits.covariances[chosen, 0, 0] + slack**2)
     weights = tukey_weights(residuals / width) * trust[chosen]
     kept = weights > 0
-    return {
-        "floor_patches": chosen[kept], "floor_weights": weights[kept],
-        "unevenness": float(np.hypot(floor.unevenness, slack)),
-    }  # fmt: skip
+    return FloorPatches(chosen[kept], weights[kept], float(np.hypot(floor.unevenness, slack)))
 
 
 def flat_patches(
@@ -347,9 +365,10 @@ def flat_patches(
 
 @dataclass(frozen=True)
 class Gaps:
-    """Right minus left height (m) at `points` (G, 3) along `normals` (G, 3), their `variances` (G,); `slope_axes`
-    (G, 2, 3) and `slope_covariances` (G, 2, 2) tell how well the normals are known. `patches` (G,) says of which patches
-    they are, `designs` (G, 3) where on their planes."""
+    """Plane-to-plane residuals: right minus left height (m) at `points` (G, 3) along `normals` (G, 3), their
+    `variances` (G,); `slope_axes` (G, 2, 3) and `slope_covariances` (G, 2, 2) are the uncertainty of the normals.
+    `patches` (G,) are the patches' numbers, `designs` (G, 3) the rows that give the height of their planes at the
+    points."""
 
     patches: np.ndarray
     designs: np.ndarray
@@ -394,15 +413,4 @@ def measure_gaps(patches: Patches, left: Fits, right: Fits) -> Gaps:
 def _flat(fits: Fits) -> np.ndarray:
     """Return which patches (G,) have members enough and residuals no larger than their noise explains."""
     freedom = np.maximum(fits.counts - 3.0, 1.0)
-    return (fits.counts >= MIN_CELLS) & (fits.misfits / freedom < 1.0 + _MAX_MISFIT * np.sqrt(2.0 / freedom))
-
-
-def information_by_chance(gaps: Gaps, weights: np.ndarray) -> np.ndarray:
-    """Return how much information (6, 6) about the twist may come from nothing but the normals' noise.
-
-    A normal that errs by chance has a little of every direction in it; over many patches of a bare corridor that adds
-    up to what looks like information about sliding along it. With a margin, since it varies by chance, too.
-    """
-    per_gap = weights / gaps.variances
-    tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
-    return _CHANCE_MARGIN * np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
+    return (fits.counts >= MIN_CELLS) & (fits.misfits / freedom < 1.0 + MAX_EXCESS * np.sqrt(2.0 / freedom))

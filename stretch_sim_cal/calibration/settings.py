@@ -1,4 +1,5 @@
-"""Everything about alignment and floor that a user may set, with the reason for each default. Lengths in m, angles in rad."""
+"""Everything about alignment and floor that a user may set, with the reason for each default. Lengths in m, angles in
+rad."""
 
 from dataclasses import dataclass
 
@@ -56,7 +57,8 @@ class AlignmentSettings(LidarSettings):
     max_iterations: int = 20
     max_correspondence_distance: float = 0.4
 
-    # Nominal pose of the left lidar in base_link (4, 4): names directions in base axes, and locates the robot's own body.
+    # Nominal pose of the left lidar in base_link (4, 4): names directions in base axes, and locates the robot's own
+    # body.
     base_from_left: np.ndarray | None = None
 
     # A result further than this from the description's transform is reported.
@@ -88,8 +90,8 @@ class FloorSettings(LidarSettings):
     # Floor that supports the result: at least so much of it, and nowhere around the robot a wider gap without any.
     min_area: float = 1.0
     max_gap: float = float(np.deg2rad(150.0))
-    # Floor farther off the plane than this is another level, however uneven it is; the share of the floor around the robot
-    # that must lie on the plane, and within which radius.
+    # Floor farther off the plane than this is another level, however uneven it is; the share of the floor around the
+    # robot that must lie on the plane, and within which radius.
     flatness: float = 0.003
     min_level_share: float = 0.6
     flatness_radius: float = 1.5
@@ -101,8 +103,8 @@ class FloorSettings(LidarSettings):
     max_motion_height: float = 0.001
     max_motion_tilt: float = float(np.deg2rad(0.05))
 
-    # What is known of the alignment. If it includes the lidars' own errors, it replaces the room that both see here; if there
-    # is none, the alignment is as uncertain as it usually is: by these standard deviations.
+    # What is known of the alignment. If it includes the lidars' own errors, it replaces the room that both see here; if
+    # there is none, the alignment is as uncertain as it usually is: by these standard deviations.
     observations: Observations | None = None
     typical_std_translation: float = 0.0002
     typical_std_rotation: float = float(np.deg2rad(0.004))

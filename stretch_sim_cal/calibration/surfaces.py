@@ -1,4 +1,5 @@
-"""The surfaces that both lidars see, as cells with a normal each: of one lidar, corrected for its errors, in base_link."""
+"""The surfaces that both lidars see, as cells with a normal each: of one lidar, corrected for its errors, in
+base_link."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -21,12 +22,14 @@ _FLOOR_HEIGHT = 0.05
 class Surface:
     """Cells of one or of both lidars in one frame.
 
-    `side` (M,) is 0 for left, 1 for right, `channel` (M,) that of the lidar's error model; `origins` (M, 3) the lidar that
-    looked, `rays` (M, 3) the unit direction it looked in, `echo` (M,) the share of the weak-echo error, `points` (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance;
-    `noise_scatter` (M, 3, 3) and `noise_freedom` (M,) as in `Cells`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest variances around a cell, 0 for a plane.
-    `neighbours` (M, K) are the nearest cells in direction, of the same lidar. `block_points` (M, B, 3) and
-    `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is the share of returns in blocks left out. `usable`
-    (M,) is false for cells that are not to be aligned by: the robot's own body.
+    `side` (M,) is 0 for left, 1 for right, `channel` (M,) that of the lidar's error model; `origins` (M, 3) the lidar
+    that looked, `rays` (M, 3) the unit direction it looked in, `echo` (M,) the share of the weak-echo error, `points`
+    (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance; `noise_scatter` (M, 3, 3) and
+    `noise_freedom` (M,) as in `Cells`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two
+    smallest variances around a cell, 0 for a plane. `neighbours` (M, K) are the nearest cells in direction, of the same
+    lidar. `block_points` (M, B, 3) and `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is
+    the share of returns in blocks left out. `usable` (M,) is false for cells that are not to be aligned by: the robot's
+    own body.
     """
 
     side: np.ndarray
@@ -58,8 +61,11 @@ def surface_of(cells: Cells, side: int, channel_of_row: np.ndarray | None = None
     points, rays = cells.points, cells.directions
     normals, planarity = _normals(points, rays)
     return Surface(
-        side=np.full(len(points), side), channel=cells.row if channel_of_row is None else channel_of_row[cells.row], echo=cells.echo, origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
-        scatter=cells.scatter, noise_scatter=cells.noise_scatter, noise_freedom=cells.noise_freedom, normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
+        side=np.full(len(points), side),
+        channel=cells.row if channel_of_row is None else channel_of_row[cells.row],
+        echo=cells.echo, origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
+        scatter=cells.scatter, noise_scatter=cells.noise_scatter, noise_freedom=cells.noise_freedom,
+        normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
         block_points=cells.block_points, block_counts=cells.block_counts, disturbed=cells.disturbed,
         usable=np.ones(len(points), dtype=bool),
     )  # fmt: skip
@@ -70,7 +76,7 @@ def without_body(surface: Surface, base_from_lidar: np.ndarray, settings) -> Sur
     `settings.body_radius` and `body_height` (m)."""
     in_base = apply(base_from_lidar, surface.points)
     near_axis = in_base[:, 0] ** 2 + in_base[:, 1] ** 2 < settings.body_radius**2
-    # What lies lower is floor seen past the robot, and that is wanted.
+    # Lower points are floor seen past the robot, which is wanted.
     body = near_axis & (in_base[:, 2] > _FLOOR_HEIGHT) & (in_base[:, 2] < settings.body_height)
     return replace(surface, usable=surface.usable & ~body)
 
@@ -118,9 +124,10 @@ class Lidar:
 
     @classmethod
     def of_places(cls, places: Sequence[DirectionCells], side: int) -> list["Lidar"]:
-        """Return the same lidar at several standing places, with one error model: its channels are those of all of them.
+        """Return the same lidar at several standing places, with one error model: its channels are those of all of
+        them.
 
-        Raises `InputError` if the clouds of some places say their rings, and those of others do not.
+        Raises `InputError` if the clouds of some places have rings, and those of others do not.
         """
         if len({place.grid.by_ring for place in places}) > 1:
             raise InputError(
@@ -138,7 +145,7 @@ class Lidar:
         return Lidar(only_cells(self.surface, wanted), self.model)
 
     def corrected(self, values: np.ndarray) -> Surface:
-        """Return what it sees with its errors, by a unit's parameters (n,), taken out; still in its own frame."""
+        """Return its surface with its errors, by a unit's parameters (n,), taken out; still in its own frame."""
         surface = self.surface
         if not np.any(values):
             return surface
@@ -154,7 +161,7 @@ class Lidar:
 
 
 def in_base(lidars: tuple[Lidar, Lidar], state: State) -> Surface:
-    """Return what both lidars see, corrected, in base_link, the left one's cells first."""
+    """Return the surfaces of both lidars, corrected, in base_link, the left one's cells first."""
     left, right = (lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True))
     return in_one_frame(moved(left, state.base_from_lidar[0]), right, state.base_from_lidar[1])
 
@@ -181,7 +188,7 @@ def _padded(values: np.ndarray, blocks: int) -> np.ndarray:
 
 
 def _neighbours(positions: np.ndarray, number: int) -> np.ndarray:
-    """Return the indices (M, number) of the nearest other rows; where there are too few, a row repeats itself."""
+    """Return the indices (M, number) of the nearest other rows; if there are too few, a row repeats itself."""
     if not len(positions):
         return np.zeros((0, number), dtype=int)
     index = small_gicp.KdTree(positions).batch_knn_search(positions, number + 1)[0][:, 1:].astype(np.int64)

@@ -1,7 +1,7 @@
 """The robot's own `stretch_calibration_values.yaml`: calibrated origins of joints, which its description takes over.
 
 This is the lasting way of a calibration into TF: robot_state_publisher then publishes the calibrated frames itself. The
-entries are written by the vendor's own function where it is installed, but on a copy that replaces the file only when
+entries are written by the vendor's own function if it is installed, but on a copy that replaces the file only when
 complete; the file before is kept as a backup.
 """
 
@@ -50,8 +50,8 @@ class JointOrigin:
 
 
 def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Return where the robot keeps its values: `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/`, with `~/stretch_user` as the path
-    where that is unset. Raises `InputError` if `HELLO_FLEET_ID` is not set."""
+    """Return the path of the robot's values: `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/`, with `~/stretch_user` as the path
+    if that is unset. Raises `InputError` if `HELLO_FLEET_ID` is not set."""
     environment = os.environ if environment is None else environment
     fleet_id = environment.get("HELLO_FLEET_ID")
     if not fleet_id:
@@ -64,7 +64,7 @@ def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
 def calibrated_joints(
     calibration: CalibrationFile, left: JointOrigin | None, right: JointOrigin | None, base: JointOrigin | None
 ) -> list[JointOrigin]:
-    """Return the joints with calibrated origins for what the calibration holds.
+    """Return the joints with calibrated origins, as far as the calibration has them.
 
     `left`, `right`, `base` are the joints as the description has them, both lidars' with the same parent; the left
     lidar stays where it is (the gauge), the right one follows it. A None leaves its joint out (the left goes with the
@@ -80,7 +80,7 @@ def calibrated_joints(
 
 
 def lidar_joints(head_from_left: np.ndarray, right_to_left: np.ndarray, parent: str = "head_link") -> list[JointOrigin]:
-    """Return the Stretch's lidar joints: the left one where it is, the right one where the alignment puts it."""
+    """Return the Stretch's lidar joints: the left one as described, the right one by the alignment."""
     return [
         JointOrigin(LEFT_JOINT, parent, "lidar_left_link", head_from_left),
         JointOrigin(RIGHT_JOINT, parent, "lidar_right_link", head_from_left @ right_to_left),
@@ -93,7 +93,8 @@ def base_joint(footprint_from_base: np.ndarray) -> JointOrigin:
 
 
 def read_values(path: str | Path) -> dict[str, JointOrigin]:
-    """Return the joints in a values file of format 2 by name. Raises `InputError` naming what cannot be read."""
+    """Return the joints in a values file of format 2 by name. Raises `InputError` naming the entry that cannot be
+    read."""
     data = files.read_yaml(path)
     joints = data.get(JOINTS)
     if not isinstance(joints, dict):
@@ -108,9 +109,10 @@ def record_joints(
     timestamp: datetime.datetime | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Write joints into a values file, all or none; other joints stay. Return the backup of what was there, if any.
+    """Write joints into a values file, all or none; other joints stay. Return the backup of the file before, if there
+    was one.
 
-    `extra` goes into every entry (how it was found, how sure it is). Raises `InputError` for a file that cannot be
+    `extra` goes into every entry (method, covariance). Raises `InputError` for a file that cannot be
     read, which is then left as it is, or cannot be written.
     """
     path = Path(path)
@@ -128,7 +130,7 @@ def values_text(
     timestamp: str,
     extra: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return what the values file at `path` (which need not exist) would hold with the joints recorded."""
+    """Return the text of the values file at `path` (which need not exist) with the joints recorded."""
     path = Path(path)
     old = _existing(path)
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +144,7 @@ def values_text(
                 robot_id=str(robot_id), timestamp=timestamp, extra=dict(extra or {}), filepath=str(copy),
             )  # fmt: skip
         data = files.read_yaml(copy) if copy.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
-    # The vendor's function keeps only what it knows; what others put beside it stays.
+    # The vendor's function keeps only keys that it knows; others are put back.
     unknown = {key: value for key, value in old.items() if key not in ("version", JOINTS, "robot_calibration", *data)}
     return files.yaml_text({**data, **unknown}, flow_style=False)
 
@@ -153,7 +155,7 @@ def rollback(path: str | Path) -> Path:
 
 
 def _existing(path: Path) -> dict[str, Any]:
-    """Return the mapping in a values file, {} where there is none. The vendor's reader would go on without it."""
+    """Return the mapping in a values file, {} if there is none. The vendor's reader would go on without it."""
     if not path.exists() or not files.read_text(path).strip():
         return {}
     data = files.read_yaml(path)

@@ -1,9 +1,9 @@
 """Does a stored calibration still hold on fresh data? Yes, no, or cannot tell, with the drift and its uncertainty.
 
-The calibration is found anew from a few frames and compared. If the lidars' errors of then are known (`observations.py`), they
-are taken out, not estimated again: the uncertainty that they leave is the same then and now, and no drift. A drift counts with
-`SIGMAS` standard deviations of both results together: beyond the tolerance by all of them it has drifted, within by all of
-them it holds, between them it is open.
+The calibration is found anew from a few frames and compared. If the lidars' errors of then are known
+(`observations.py`), they are taken out, not estimated again: the uncertainty that they leave is the same then and now,
+and no drift. A drift counts with `SIGMAS` standard deviations of both results together: beyond the tolerance by all of
+them it has drifted, within by all of them it holds, between them it is open.
 """
 
 import math
@@ -80,9 +80,9 @@ class Verification:
 
 @dataclass
 class FoundAnew:
-    """Alignment and floor found anew from fresh pairs: results or, as `open_questions`, why there is none. `file` is the stored
-    calibration, its floor as it is with what is known of the lidars' errors; `same_lidars` says that these are known, and
-    taken out then and now."""
+    """Alignment and floor found anew from fresh pairs: results or, as `open_questions`, why there is none. `file` is
+    the stored calibration, its floor as it follows from the known errors of the lidars; `same_lidars` says that these
+    are known, and taken out then and now."""
 
     file: CalibrationFile
     same_lidars: bool
@@ -134,11 +134,11 @@ def verify(
     tolerances: Tolerances = Tolerances(),
     sensor: Sensor | None = None,
 ) -> Verification:
-    """Compare the calibration in `file` with fresh pairs of clouds (N, 3 or 5) of lidars of a kind (`sensor`), each in its own
-    lidar's frame.
+    """Compare the calibration in `file` with fresh pairs of clouds (N, 3 or 5) of lidars of a kind (`sensor`), each in
+    its own lidar's frame.
 
-    The floor is only looked at if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4, 4) are the
-    description's. Raises `InputError` if the file holds no alignment.
+    The floor is only looked at if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
+    4) are the description's. Raises `InputError` if the file holds no alignment.
     """
     found = found_anew(file, pairs, base_from_left, nominal_footprint_from_base, sensor)
     drifts = []
@@ -156,7 +156,8 @@ def verify(
 def _drifts(
     names: tuple[str, str], apart: tuple[float, float], covariance: np.ndarray, lengths: int, tolerances: Tolerances
 ) -> list[Drift]:
-    """Return the drifts of a length and an angle; the first `lengths` rows of the covariance are lengths, the others angles."""
+    """Return the drifts of a length and an angle; the first `lengths` rows of the covariance are lengths, the others
+    angles."""
     deviations = largest_deviation(covariance[:lengths, :lengths]), largest_deviation(covariance[lengths:, lengths:])
     return [
         Drift(names[0], apart[0], deviations[0], tolerances.length, False),
@@ -165,7 +166,8 @@ def _drifts(
 
 
 def _covariance(found: FoundAnew, key: str, fresh: np.ndarray) -> np.ndarray:
-    """Return the covariance of a drift: that of the `fresh` result and of the stored one, of which a published file has none.
+    """Return the covariance of a drift: that of the `fresh` result and of the stored one, of which a published file has
+    none.
 
     A floor is compared with one that is seen from the same pose of the left lidar, whose uncertainty is left out.
     """

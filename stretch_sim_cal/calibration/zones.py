@@ -1,4 +1,5 @@
-"""Obstacle zones around the body shape: what is ignored, what stops the robot, above the floor and below it.
+"""Obstacle zones around the body shape: returns that are ignored, and returns that stop the robot, above the floor and
+below it.
 
     minimum model    the fitted shape, all of the robot
     dead zone        up to the inner boundary, `margin` further out: errors of model and sensor; hits are ignored
@@ -63,7 +64,7 @@ class Zones:
         s = self.settings
         x, y, z = points[:, 0], points[:, 1], points[:, 2]
         low, high = self._bounds
-        # Most points are far away or floor: they are told apart by comparisons alone.
+        # Most points are far away or floor: comparisons alone exclude them.
         near = (x >= low[0]) & (x <= high[0]) & (y >= low[1]) & (y <= high[1])
         near &= ((z >= s.lowest) & (z <= s.highest)) | (z <= s.drop)
         chosen = np.flatnonzero(near)

@@ -1,1 +1,1 @@
-"""The transform between the two lidars, from what both see."""
+"""The transform between the two lidars, from surfaces that both see."""

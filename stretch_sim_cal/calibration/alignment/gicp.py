@@ -18,7 +18,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, check_rigid
 
 MAX_POOLED_FRAMES = 20
-# What the voxels' borders do to GICP, as measured against truth (docs/accuracy.md), per metre of voxel.
+# Bias of GICP by the voxels' borders, measured against truth (docs/accuracy.md), per metre of voxel.
 VOXEL_BIAS_TRANSLATION = 0.005
 VOXEL_BIAS_ROTATION = float(np.deg2rad(0.1))
 
@@ -41,7 +41,7 @@ class GicpAlignment:
                 kept.append(cloud.points.astype(np.float32))
 
     def solve(self) -> AlignmentResult:
-        """Return the alignment. Raises `InputError` where a lidar gave nothing at all."""
+        """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
         for kept, side in zip(self._clouds, SIDES, strict=True):
             if not kept:
                 raise InputError(

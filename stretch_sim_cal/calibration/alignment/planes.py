@@ -2,8 +2,8 @@
 
 `PlaneAlignment` is the method "planes", the default. It assumes that robot and scene stand still while the frames are
 taken, and that the scene has flat surfaces, facing three ways, that both lidars see. Each assumption is checked on the
-data: a result that they do not support comes with refusals that say why. docs/accuracy.md tells how
-accurate it is.
+data: a result that they do not support comes with refusals and their reasons. Its
+accuracy: docs/accuracy.md.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,8 +48,8 @@ from stretch_sim_cal.calibration.surfaces import Lidar, Surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 
-# How far (m) the two lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
-# how many shifted grids of patches they are cut: what a grid's borders do to the result is different in each.
+# How far (m) the two lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and
+# into how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 FIXED = np.zeros((6, 6))
@@ -79,13 +79,13 @@ class PlaneAlignment:
         self.new_place()
 
     def new_place(self) -> None:
-        """Begin with the frames of another standing place: the robot stands elsewhere or was turned. What both lidars see
-        there is another scene; their poses to each other and their own errors are the same."""
+        """Begin with the frames of another standing place: the robot stands elsewhere or was turned. What both lidars
+        see there is another scene; their poses to each other and their own errors are the same."""
         self._places.append((DirectionCells(self._settings.sensor), DirectionCells(self._settings.sensor)))
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Take one pair of clouds, each in its own lidar frame: points (N, 3), or structured arrays (N,) with x, y, z and
-        perhaps ring and intensity. Raises `InputError` for anything else."""
+        """Take one pair of clouds, each in its own lidar frame: points (N, 3), or structured arrays (N,) with x, y, z
+        and perhaps ring and intensity. Raises `InputError` for anything else."""
         for cells, cloud in zip(self._places[-1], self._intake.admit(left, right), strict=True):
             if len(cloud):
                 cells.add(cloud)
@@ -104,7 +104,8 @@ class PlaneAlignment:
         guess = coarse_alignment(*(lidar.surface for lidar in places[0]), self._initial, self._settings)
         # Only what both lidars see determines their poses to each other.
         views, places = zip(*(seen_by_both(lidars, guess, self._settings) for lidars in places), strict=True)
-        # All poses are in the left lidar's frame, which stays where it is; so the places' scenes have nothing in common.
+        # All poses are in the left lidar's frame, which stays where it is; so the places' scenes have nothing in
+        # common.
         unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), self._settings.units
         coarse = State((np.eye(4), guess), first_units(unknowns.models, known))
         found = estimate_jointly(places, coarse, Solver(unknowns, Priors(coarse, FIXED, units_known=known is not None)))
@@ -128,7 +129,8 @@ class PlaneAlignment:
 
 @dataclass(frozen=True)
 class JointEstimate:
-    """The `state` after the last pass, and its `solution` with the `equations` and the `blocks` (by place) that gave it."""
+    """The `state` after the last pass, and its `solution` with the `equations` and the `blocks` (by place) that gave
+    it."""
 
     state: State
     solution: Solution
@@ -137,7 +139,8 @@ class JointEstimate:
 
 
 def estimate_jointly(places: Sequence[tuple[Lidar, Lidar]], state: State, solver: Solver) -> JointEstimate:
-    """Return the estimate, from a first state, by the patches of the rooms that both lidars see from all standing places."""
+    """Return the estimate, from a first state, by the patches of the rooms that both lidars see from all standing
+    places."""
     unknowns, noises = solver.unknowns, [FIRST_NOISE] * len(places)
     for slack, grids in PASSES:
         blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
@@ -152,7 +155,7 @@ def estimate_jointly(places: Sequence[tuple[Lidar, Lidar]], state: State, solver
 
 @dataclass(frozen=True)
 class PlaceEvidence:
-    """What was seen from one standing place: both views, the patches at the estimate, and the motion."""
+    """The evidence of one standing place: both views, the patches at the estimate, and the motion."""
 
     left: Surface
     right: Surface
@@ -177,8 +180,9 @@ class PlaceEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What there is to check: that of every standing place, the description's transform, the solution that led to the
-    estimate, and the `coarse_covariance` (6, 6) if the estimate is the coarse one, since the patches contradict the views."""
+    """All that is checked: the evidence of every standing place, the description's transform, the solution that led to
+    the estimate, and the `coarse_covariance` (6, 6) if the estimate is the coarse one, since the patches contradict the
+    views."""
 
     places: list[PlaceEvidence]
     initial: np.ndarray | None
@@ -215,7 +219,7 @@ class Evidence:
         return self.solution.covariance[RIGHT, RIGHT] * self.scale**2
 
     def in_each(self, check: Callable[[PlaceEvidence], list[Finding]]) -> list[Finding]:
-        """Return the findings of a check of every place; of several places each says which it is of."""
+        """Return the findings of a check of every place; with several places each names its place."""
         if len(self.places) == 1:
             return check(self.places[0])
         return [said.at(f"standing place {n}") for n, place in enumerate(self.places, start=1) for said in check(place)]

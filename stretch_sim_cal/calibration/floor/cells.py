@@ -1,9 +1,10 @@
 """Cells of the floor, by where rays aim, and patches of cells: normal equations of the floor's plane over each.
 
-Any choice of cells can be fitted exactly from their sums. Patches of cells that show nothing but floor are so large that
-their mean heights can be compared.
+Any choice of cells can be fitted exactly from their sums. Patches of cells that show nothing but floor are so large
+that their mean heights can be compared.
 
-The unknowns are the plane's increment: height (m), tilt about x, tilt about y (rad), from an assumed to the fitted floor.
+The unknowns are the plane's increment: height (m), tilt about x, tilt about y (rad), from an assumed to the fitted
+floor.
 """
 
 from collections.abc import Sequence
@@ -31,8 +32,8 @@ class HeightNoise:
     across_surface: float
 
     def of_heights(self, cosines: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the standard deviation (N,) of mean heights over the floor of `counts` (N,) returns at incidence `cosines`
-        (N,)."""
+        """Return the standard deviation (N,) of mean heights over the floor of `counts` (N,) returns at incidence
+        `cosines` (N,)."""
         return np.hypot(self.along_ray * cosines, self.across_surface) / np.sqrt(counts)
 
 
@@ -81,10 +82,10 @@ class FloorGrid:
 class CellSums:
     """Sums over the rays of one lidar, cell by cell, against an assumed floor.
 
-    `hits`, `blocked` and `beyond` (cells,) count returns that met the floor within the gate, something before it, or nothing
-    until behind it; the hits came as so many `means`. `information` (cells, 3, 3) and `gradient` (cells, 3) are the normal
-    equations of the plane's increment; `range_squares` and `height_squares` (cells,) are sums of squared residuals of the
-    hits, along the ray and across the floor.
+    `hits`, `blocked` and `beyond` (cells,) count returns that met the floor within the gate, something before it, or
+    nothing until behind it; the hits came as so many `means`. `information` (cells, 3, 3) and `gradient` (cells, 3) are
+    the normal equations of the plane's increment; `range_squares` and `height_squares` (cells,) are sums of squared
+    residuals of the hits, along the ray and across the floor.
     """
 
     def __init__(self, view: LidarView, rays: FloorRays, floor: Plane, grid: FloorGrid, noise: HeightNoise):
@@ -111,8 +112,8 @@ class CellSums:
         return np.bincount(cells, values, minlength=self.grid.cells_per_side**2)
 
     def _measured(self, rays: FloorRays) -> tuple[np.ndarray, RayResiduals, np.ndarray, np.ndarray, np.ndarray]:
-        """Return of rays their cells, their residuals, heights over the floor, the gate that these must pass to be of the
-        floor, and their standard deviations."""
+        """Return of rays their cells, their residuals, heights over the floor, the gate that these must pass to be of
+        the floor, and their standard deviations."""
         residuals = self.view.against(rays, self.floor)
         sigma = self.noise.of_heights(residuals.cosines, rays.counts)
         # The surface's own roughness stays, however many returns a mean is of.
@@ -120,7 +121,8 @@ class CellSums:
         return self.grid.cells_of(rays.aims), residuals, residuals.heights, gate, sigma
 
     def equations_of(self, rays: FloorRays, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the normal equations, (3, 3) and (3,), of other rays alone, in the cells of the mask `used` (cells,)."""
+        """Return the normal equations, (3, 3) and (3,), of other rays alone, in the cells of the mask `used`
+        (cells,)."""
         cells, residuals, heights, gate, sigma = self._measured(rays)
         near = (np.abs(heights) < gate) & used[cells]
         slopes, weights = height_slopes(residuals.points[near], self.floor), sigma[near] ** -2
@@ -175,8 +177,8 @@ class PatchSums:
 
 
 def mean_heights(patches: Sequence[PatchSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return of each patch, by all lidars together, the mean height (P,) over the assumed floor, its standard deviation (P,)
-    by noise (NaN if unseen), and its derivatives by the increment (P, 3)."""
+    """Return of each patch, by all lidars together, the mean height (P,) over the assumed floor, its standard deviation
+    (P,) by noise (NaN if unseen), and its derivatives by the increment (P, 3)."""
     weight = sum(part.weight for part in patches)
     weight = np.where(weight > 0, weight, np.nan)
     heights = sum(part.weighted_heights(np.zeros(SIZE)) for part in patches) / weight
@@ -195,8 +197,8 @@ class FloorMotion:
 
 
 def floor_motion(information: np.ndarray, gradient: np.ndarray) -> FloorMotion | None:
-    """Return the clearest split of frames into two floors, given the normal equations (F, 3, 3) and (F, 3) of every frame's
-    own floor against one assumed floor; None if chance explains it."""
+    """Return the clearest split of frames into two floors, given the normal equations (F, 3, 3) and (F, 3) of every
+    frame's own floor against one assumed floor; None if chance explains it."""
     information, gradient = np.cumsum(information, axis=0), np.cumsum(gradient, axis=0)
     best, clearest = None, MOTION_SIGNIFICANCE
     for split in range(len(gradient) - 1):

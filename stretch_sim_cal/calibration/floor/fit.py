@@ -1,11 +1,12 @@
 """The robust plane through the patches of floor that lie on one surface.
 
-The fit begins with the plane that the better part of the floor near the robot agrees on, and weighs patches by how near they
-lie to it (carpets, thresholds and cables lose their weight), at no larger scale than that plane's own scatter (V. Yohai,
-"High breakdown-point and high efficiency robust estimates for regression", 1987). If a step runs through the floor, only the
-robot's side is fitted. Curvature is fitted as well (the plane is then the one that touches the floor at the robot) if it
-explains most of what a plane leaves. The lidars' own errors are taken out before, and both lidars are at the poses of the joint
-estimate, which takes from this fit the patches that are floor, their unevenness, and whether the floor is curved.
+The fit begins with the plane that the better part of the floor near the robot agrees on, and weighs patches by how near
+they lie to it (carpets, thresholds and cables lose their weight), at no larger scale than that plane's own scatter (V.
+Yohai, "High breakdown-point and high efficiency robust estimates for regression", 1987). If a step runs through the
+floor, only the robot's side is fitted. Curvature is fitted as well (the plane is then the one that touches the floor at
+the robot) if it explains most of what a plane leaves. The lidars' own errors are taken out before, and both lidars are
+at the poses of the joint estimate, which takes from this fit the patches that are floor, their unevenness, and whether
+the floor is curved.
 """
 
 from collections.abc import Sequence
@@ -48,7 +49,8 @@ TOUCHING_POINT = 0.05  # m
 MOVED_BY_STEP = 0.4  # of its height a step moves a plane that lies between its levels
 STEP_MARGIN = 0.2  # m before a step: a patch's half diagonal
 
-# The unknowns of the fit, and the prior standard deviations (1/m) of the curvature if there is one, and if there is none.
+# The unknowns of the fit, and the prior standard deviations (1/m) of the curvature if there is one, and if there is
+# none.
 INCREMENT, CURVATURE = slice(0, 3), slice(3, 6)
 LIKELY_CURVATURE, NONE = 0.002, 1e-8  # 2 mm at 1.5 m
 SIGNIFICANCE = 25.0  # chi square of three values: one in a hundred thousand
@@ -64,11 +66,12 @@ WIDE_HEIGHT, WIDE_TILT = 0.5, float(np.deg2rad(10.0))
 class FloorFit:
     """The fitted increment and its support.
 
-    `increment` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y); `systematic` (3, 3) is
-    the part of its covariance that noise does not explain. `curvature` (3,) is the floor's (xx, xy, yy) in 1/m at the robot,
-    0 if it has none. `used` is one mask (cells,) per lidar. `patch_weights` (P,) go from 0 (left out) to 1. `unevenness` (m)
-    is the standard deviation of patch means beyond noise and curvature, `inflation` how many times the scatter between blocks
-    exceeds what noise alone explains (a variance ratio). `step` is where another level begins, which was left out.
+    `increment` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y); `systematic` (3,
+    3) is the part of its covariance that noise does not explain. `curvature` (3,) is the floor's (xx, xy, yy) in 1/m at
+    the robot, 0 if it has none. `used` is one mask (cells,) per lidar. `patch_weights` (P,) go from 0 (left out) to 1.
+    `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation` how many times the
+    scatter between blocks exceeds what noise alone explains (a variance ratio). `step` is where another level begins,
+    which was left out.
     """
 
     increment: np.ndarray
@@ -108,7 +111,7 @@ class _RobustFit:
         self.heights, self.noise, self.slopes = mean_heights(self.patches)
         self.well_known = np.isfinite(self.heights) & (self.noise < WELL_KNOWN)
         self.centres = left.grid.patch_centres()
-        # Where a patch's rays meet the floor on average: the levers that its slopes are made of.
+        # The mean points at which the patches' rays meet the floor: the levers of their slopes.
         levers = np.column_stack([self.slopes[:, 2], -self.slopes[:, 1]])
         x, y = np.where(np.isfinite(self.slopes[:, 1:]), levers, 0.0).T
         self.shapes = np.column_stack([x**2 / 2, x * y, y**2 / 2])
@@ -214,17 +217,18 @@ class _RobustFit:
         return flat - curved > SIGNIFICANCE and curved < EXPLAINS * flat
 
     def _scatter(self) -> float:
-        """Return the standard deviation (m) of the patches' means beyond noise and curvature, within the bounds assumed."""
+        """Return the standard deviation (m) of the patches' means beyond noise and curvature, within the bounds
+        assumed."""
         trusted = self.trust > LEAST_WEIGHT
         excess = robust_deviation(self.residuals()[trusted]) ** 2 - np.median(self.noise[trusted] ** 2)
         return float(np.clip(np.sqrt(max(excess, 0.0)), LEAST_UNEVENNESS, MOST_UNEVENNESS))
 
     def _inflation(self, formal: np.ndarray) -> float:
-        """Return how many times the scatter of the increment between blocks exceeds its covariance by noise, `formal` (3, 3),
-        as a variance ratio.
+        """Return how many times the scatter of the increment between blocks exceeds its covariance by noise, `formal`
+        (3, 3), as a variance ratio.
 
-        The scatter between blocks (a sandwich estimate, clustered) contains what noise does not explain: the shape of the
-        floor, errors of single channels. A smaller scatter is chance.
+        The scatter between blocks (a sandwich estimate, clustered) contains what noise does not explain: the shape of
+        the floor, errors of single channels. A smaller scatter is chance.
         """
         inverse = np.linalg.inv(self.information)
         scores = np.zeros((len(self.weights), 6))
@@ -252,7 +256,8 @@ class _RobustFit:
         systematic = (inflation - 1.0) * formal
         # The point at which the plane touches a curved floor is known no better than the robot's place on it.
         systematic[1:, 1:] += np.eye(2) * np.sum(curvature**2) * TOUCHING_POINT**2
-        # The cause of unevenness need not be chance: a step of 2 mm across the floor looks like it, and moves the plane.
+        # The cause of unevenness need not be chance: a step of 2 mm across the floor looks like it, and moves the
+        # plane.
         variance = SYSTEMATIC_SHARE**2 * max(self.unevenness**2 - EVEN**2, 0.0)
         variance += (MOVED_BY_STEP * self.hidden_step) ** 2
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
@@ -270,8 +275,9 @@ class _RobustFit:
 
 @dataclass(frozen=True)
 class FoundFloor:
-    """The `floor` that both lidars' rays show (in the description's base_footprint) before the last fit, the level `tiles` of
-    the search, the `noise` of heights, the `sums` of the left and the right lidar's rays over that floor, and their `fit`."""
+    """The `floor` that both lidars' rays show (in the description's base_footprint) before the last fit, the level
+    `tiles` of the search, the `noise` of heights, the `sums` of the left and the right lidar's rays over that floor,
+    and their `fit`."""
 
     floor: Plane
     tiles: Tiles
@@ -281,7 +287,8 @@ class FoundFloor:
 
 
 def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) -> FoundFloor | None:
-    """Search the floor in the rays, refine the plane twice, and fit it; None if there is no floor within the search limits."""
+    """Search the floor in the rays, refine the plane twice, and fit it; None if there is no floor within the search
+    limits."""
     tiles = level_tiles(_measured(rays, views), settings)
     floor = search_floor(tiles, settings)
     if floor is None:
@@ -305,7 +312,7 @@ def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) 
 
 
 def nearest_level_surface(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) -> Plane | None:
-    """Return the level surface around the robot within much wider limits: what a message names if there is no floor."""
+    """Return the level surface around the robot within much wider limits; a message names it if there is no floor."""
     wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
     return search_floor(level_tiles(_measured(rays, views), wider), wider)
 

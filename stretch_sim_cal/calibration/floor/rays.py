@@ -1,8 +1,9 @@
 """Rays of a lidar, sorted by where they aim at the floor, not by where they ended.
 
-A range is noisy along its ray only. So a ray is described by the point of the nominal floor that it aims at, which is known
-exactly, and by its range minus the range to there. Selecting, gating and weighing by the aim keeps the noise out of all
-choices; points selected by where they ended would pull the plane towards the gates, and downhill at grazing incidence.
+A range is noisy along its ray only. So a ray is described by the point of the nominal floor that it aims at, which is
+known exactly, and by its range minus the range to there. Selecting, gating and weighing by the aim keeps the noise out
+of all choices; points selected by where they ended would pull the plane towards the gates, and downhill at grazing
+incidence.
 
 All coordinates are in the description's base_footprint, whose x-y plane is the nominal floor.
 """
@@ -19,8 +20,8 @@ MIN_INCIDENCE_COSINE = 0.2
 
 @dataclass(frozen=True)
 class FloorRays:
-    """Rays of one lidar: `aims` (N, 2), where each meets the nominal floor, and `excess` (N,), measured range minus the range
-    to there (below zero: something is in the way), in m, each the mean of `counts` (N,) returns."""
+    """Rays of one lidar: `aims` (N, 2), where each meets the nominal floor, and `excess` (N,), measured range minus the
+    range to there (below zero: something is in the way), in m, each the mean of `counts` (N,) returns."""
 
     aims: np.ndarray
     excess: np.ndarray
@@ -35,9 +36,9 @@ Rays = tuple[FloorRays, FloorRays]  # left, right
 
 @dataclass(frozen=True)
 class RayResiduals:
-    """Rays against an assumed floor: `points` (N, 3), where each meets it, `cosines` (N,) of incidence there (above zero),
-    `residuals` (N,), measured range minus the range to there, in m, unit `directions` (N, 3), and the number of returns of
-    each, `counts` (N,)."""
+    """Rays against an assumed floor: `points` (N, 3), where each meets it, `cosines` (N,) of incidence there (above
+    zero), `residuals` (N,), measured range minus the range to there, in m, unit `directions` (N, 3), and the number of
+    returns of each, `counts` (N,)."""
 
     points: np.ndarray
     cosines: np.ndarray
@@ -57,7 +58,8 @@ class RayResiduals:
 
 
 class LidarView:
-    """One lidar over the nominal floor, at `footprint_from_lidar` (4, 4), its pose in the description's base_footprint."""
+    """One lidar over the nominal floor, at `footprint_from_lidar` (4, 4), its pose in the description's
+    base_footprint."""
 
     def __init__(self, footprint_from_lidar: np.ndarray, radius: float):
         self.rotation = footprint_from_lidar[:3, :3]
@@ -65,8 +67,8 @@ class LidarView:
         self.radius = radius
 
     def rays(self, points: np.ndarray, counts: np.ndarray) -> FloorRays:
-        """Return the rays of points (N, 3), lidar frame, that aim at the floor within the radius (m); each point is the mean of
-        `counts` (N,) returns, and left out if that is 0."""
+        """Return the rays of points (N, 3), lidar frame, that aim at the floor within the radius (m); each point is the
+        mean of `counts` (N,) returns, and left out if that is 0."""
         points, counts = points[counts > 0], counts[counts > 0]
         ranges = np.linalg.norm(points, axis=1)
         directions = points @ self.rotation.T / np.maximum(ranges, 1e-9)[:, None]

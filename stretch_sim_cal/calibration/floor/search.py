@@ -1,12 +1,12 @@
 """A first plane for the floor, found among all that is level.
 
-`search_floor` does not take the surface with most returns (a table may have them), but the one that continues the ground
-under the wheels: near the description's base_footprint, within the height and tilt by which the mounting may differ from it,
-and near the robot rather than far away.
+`search_floor` does not take the surface with most returns (a table may have them), but the one that continues the
+ground under the wheels: near the description's base_footprint, within the height and tilt by which the mounting may
+differ from it, and near the robot rather than far away.
 
-`robust_initialisation` then finds the plane that the better part of the floor lies on most exactly, which no carpet, step or
-second level can pull: weighted least trimmed squares over patches (P. Rousseeuw and K. Van Driessen, "Computing LTS regression
-for large data sets", 2006). Floor near the robot counts more.
+`robust_initialisation` then finds the plane that the better part of the floor lies on most exactly, which no carpet,
+step or second level can pull: weighted least trimmed squares over patches (P. Rousseeuw and K. Van Driessen, "Computing
+LTS regression for large data sets", 2006). Floor near the robot counts more.
 """
 
 from dataclasses import dataclass
@@ -50,8 +50,8 @@ class Tiles:
 
 
 def level_tiles(points: np.ndarray, settings: FloorSettings) -> Tiles:
-    """Return the tiles of measured points (N, 3) that lie near the nominal floor, and on one surface each: no walls, feet of
-    furniture or steps within them."""
+    """Return the tiles of measured points (N, 3) that lie near the nominal floor, and on one surface each: no walls,
+    feet of furniture or steps within them."""
     distances = np.linalg.norm(points[:, :2], axis=1)
     allowed = settings.search_height + distances * np.tan(settings.search_tilt) + 0.03
     points = points[(np.abs(points[:, 2]) < allowed) & (distances < settings.radius)]
@@ -75,7 +75,8 @@ def level_tiles(points: np.ndarray, settings: FloorSettings) -> Tiles:
 
 
 def range_noise(tiles: Tiles, lidar_height: float) -> float:
-    """Return the standard deviation (m) of ranges by the tiles' thickness, for lidars at this height (m) over the floor."""
+    """Return the standard deviation (m) of ranges by the tiles' thickness, for lidars at this height (m) over the
+    floor."""
     reach = np.hypot(np.linalg.norm(tiles.centres[:, :2], axis=1), lidar_height)
     return float(np.median(tiles.thickness / HALF_INTERQUARTILE * reach / lidar_height))
 
@@ -131,8 +132,8 @@ def robust_initialisation(
 ) -> tuple[np.ndarray, float] | None:
     """Return the increment (3,) to the plane that most patches agree on, and their scatter about it beyond noise (m).
 
-    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are those of the patches over the assumed floor (`cells.mean_heights`),
-    `distances` (P,) theirs from the robot. None if no three patches span a plane.
+    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are those of the patches over the assumed floor
+    (`cells.mean_heights`), `distances` (P,) theirs from the robot. None if no three patches span a plane.
     """
     weights = np.maximum(np.exp(-(distances**2) / (2 * LTS_NEARNESS**2)), FAR_WEIGHT)
     scale = np.hypot(noise, LEAST_SCALE)
@@ -163,13 +164,15 @@ def _through_triples(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarra
 
 
 def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the trimmed sums of squares (H,) of residuals over their noise (H, P), and the limits (H,) of the trimming."""
+    """Return the trimmed sums of squares (H,) of residuals over their noise (H, P), and the limits (H,) of the
+    trimming."""
     limits = weighted_quantile(ratios, weights, AGREEING_SHARE)
     return np.where(ratios <= limits[:, None], ratios**2, 0.0) @ weights, limits
 
 
 def _least_squares(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Return the increment (H, 3) for each row of weights (H, P); the row of `otherwise` if the weights do not determine it."""
+    """Return the increment (H, 3) for each row of weights (H, P); the row of `otherwise` if the weights do not
+    determine it."""
     normal = np.einsum("hp,pi,pj->hij", weights, slopes, slopes, optimize=True)
     determined = np.linalg.cond(normal) < 1e8
     increments = otherwise.copy()

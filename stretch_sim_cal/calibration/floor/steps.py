@@ -1,8 +1,8 @@
 """A step of a few millimetres through the floor: two levels that a plane would lie between.
 
-Both levels are floor, so no patch is an outlier, and the patches' heights scatter about the plane between them as those of
-an uneven floor do. So of all straight lines that one is sought whose sides differ most significantly in height. It counts
-as a step if it explains what the plane leaves, and does so better than curvature. The robot stands on one side.
+Both levels are floor, so no patch is an outlier, and the patches' heights scatter about the plane between them as those
+of an uneven floor do. So of all straight lines that one is sought whose sides differ most significantly in height. It
+counts as a step if it explains what the plane leaves, and does so better than curvature. The robot stands on one side.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,8 @@ def find_step(
     """Return the step that patches show, or None; and how high (m) one may be that they do not show beyond doubt.
 
     `places` (P, 2) are the patches', `heights` (P,) theirs over a plane near the floor and `noise` (P,) the standard
-    deviations, `slopes` (P, 3) the derivatives by the plane's increment, `others` (P, K) those by other possible causes.
+    deviations, `slopes` (P, 3) the derivatives by the plane's increment, `others` (P, K) those by other possible
+    causes.
     """
     near = np.abs(heights) < GATE + 3.0 * noise
     places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]

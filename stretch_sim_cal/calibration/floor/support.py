@@ -1,4 +1,5 @@
-"""The floor that supports a fit: how much of it, on which sides, how much of what is around lies on the plane, and a map."""
+"""The floor that supports a fit: its area and sides, the share of the floor around the robot that lies on the plane,
+and a map."""
 
 import numpy as np
 

@@ -1,8 +1,8 @@
 """The floor that the robot stands on, from both lidars: `SupportFloor` is the method "support", the default.
 
-It assumes that the scene stands still, that the left lidar is where the description says, and that the floor near the robot
-is a plane within the search limits of the description's base_footprint. It checks the last of these and refuses if it does
-not hold.
+It assumes that the scene stands still, that the left lidar is where the description says, and that the floor near the
+robot is a plane within the search limits of the description's base_footprint. It checks the last of these and refuses
+if it does not hold.
 """
 
 from dataclasses import replace
@@ -96,8 +96,8 @@ class SupportFloor:
         self._seen = (DirectionCells(self.settings.sensor), DirectionCells(self.settings.sensor))
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Add one pair of clouds, each in its own lidar's frame: points (N, 3), or structured arrays (N,) with x, y, z and
-        perhaps ring and intensity; returns that are not finite are ignored.
+        """Add one pair of clouds, each in its own lidar's frame: points (N, 3), or structured arrays (N,) with x, y, z
+        and perhaps ring and intensity; returns that are not finite are ignored.
 
         A cloud that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no clouds.
         """
@@ -106,7 +106,7 @@ class SupportFloor:
                 cells.add(cloud)
 
     def solve(self) -> FloorResult:
-        """Return the floor, with refusals where the data does not support it.
+        """Return the floor, with refusals if the data does not support it.
 
         Raises `InputError` if no scan was added.
         """
@@ -148,7 +148,8 @@ class SupportFloor:
     def _equations(
         self, block: RoomBlock, state: State, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]
     ) -> NormalEquations:
-        """Return the equations of the alignment and of the patches: those of the floor alone if the alignment saw a room."""
+        """Return the equations of the alignment and of the patches: those of the floor alone if the alignment saw a
+        room."""
         equations = self._alignment.equations_at(state, unknowns)
         (block.only_floor() if self._alignment.knows_units else block).add_to(equations, unknowns, lidars)
         return equations
@@ -251,12 +252,12 @@ class SupportFloor:
         )
 
     def _disagreement(self, block: RoomBlock, state: State, aligned: np.ndarray) -> Disagreement | None:
-        """Return by how much the right lidar's floor is off the left one's under the given alignment, which has the covariance
-        (6, 6) `aligned`; None if they do not see enough of the same floor."""
+        """Return by how much the right lidar's floor is off the left one's under the given alignment, which has the
+        covariance (6, 6) `aligned`; None if they do not see enough of the same floor."""
         seen = block.floor_gap()
         if seen is None:
             return None
-        # The estimate has moved the right lidar by what it was off.
+        # The estimate has moved the right lidar by its error.
         moved = state.floor.moved(self._poses[1] @ inverse(state.base_from_lidar[1]))
         tilt = np.cross(state.floor.normal, moved.normal)
         increment, covariance = seen
@@ -297,8 +298,8 @@ def _in_words(surface: Plane | None) -> str:
 
 
 def _change_to_base(floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
-    """Return how (height, tilt about x, tilt about y) at base_link's origin and about its axes change (3, 3) with those in
-    the description's base_footprint."""
+    """Return how (height, tilt about x, tilt about y) at base_link's origin and about its axes change (3, 3) with those
+    in the description's base_footprint."""
     change = np.zeros((3, 3))
     change[0] = -height_slopes(footprint_from_base[None, :3, 3], floor)[0]
     change[1:, 1:] = footprint_from_base[:2, :2].T
