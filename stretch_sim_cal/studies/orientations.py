@@ -14,9 +14,9 @@ from scipy.stats import qmc
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.kinematics import Positions, Variable, jacobian, link_transform
+from stretch_sim_cal.robot.kinematics import Positions, Variable
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.studies.workspace import NEARBY, directions, joint_positions, moving_variables
+from stretch_sim_cal.studies.workspace import NEARBY, Reach, directions
 
 BATCH = 2**10
 CLOSE = 1e-5
@@ -76,31 +76,26 @@ def orientations(
     All joints between the two move within their limits; `fixed` and `collision` are as in `workspace`. Raises
     `InputError` as `workspace` does.
     """
-    relative_to = model.checked_link(relative_to or model.root)
-    fixed = dict(fixed or {})
-    variables = moving_variables(model, link, relative_to, fixed)
-    lower = np.array([variable.lower for variable in variables])
-    wide = np.array([variable.upper for variable in variables]) - lower
-    if not variables:
-        raise InputError(f"nothing moves '{link}' in '{relative_to}'; its one orientation is what fk prints")
-    to_point = _Approach(model, link, relative_to, fixed, variables, np.asarray(point, dtype=float))
-    generator, sequence = np.random.default_rng(seed), qmc.Sobol(len(variables), rng=seed)
+    reach = Reach(model, link, relative_to, fixed, collision)
+    if not reach.variables:
+        raise InputError(f"nothing moves '{link}' in '{reach.relative_to}'; its one orientation is what fk prints")
+    lower, wide, count = reach.lower, reach.range, len(reach.variables)
+    to_point = _Approach(reach, np.asarray(point, dtype=float))
+    generator, sequence = np.random.default_rng(seed), qmc.Sobol(count, rng=seed)
     cells = cKDTree(np.concatenate([_rotation_cells(), -_rotation_cells()]))
     known: set[int] = set()
-    found = np.zeros((0, len(variables)))
+    found = np.zeros((0, count))
     distance, samples, settled = np.inf, 0, False
     while samples < max_samples and not settled:
         starts = lower + sequence.random(BATCH) * wide
         if len(found):
             near = np.exp(generator.uniform(*np.log(NEARBY), (BATCH // 2, 1))) * wide
             chosen = found[generator.integers(len(found), size=BATCH // 2)]
-            starts[: BATCH // 2] = chosen + near * generator.normal(size=(BATCH // 2, len(variables)))
+            starts[: BATCH // 2] = chosen + near * generator.normal(size=(BATCH // 2, count))
             starts = np.clip(starts, lower, lower + wide)
         ends, away = to_point(starts)
         ends = ends[away < CLOSE]
-        if collision is not None and len(ends):
-            free = collision.free(fixed | joint_positions(variables, ends))
-            ends = ends[np.broadcast_to(free, len(ends))]
+        ends = ends[reach.free(ends)] if len(ends) else ends
         before, samples, distance = len(known), samples + BATCH, min(distance, float(away.min()))
         known |= set((cells.query(to_point.rotations(ends).as_quat())[1] % CELLS).tolist() if len(ends) else [])
         found = np.concatenate([found, ends])
@@ -109,8 +104,8 @@ def orientations(
     found = _distinct(found, to_point)
     rotations = to_point.rotations(found) if len(found) else None
     return Orientations(
-        link, relative_to, to_point.point,
-        np.zeros((0, 4)) if rotations is None else rotations.as_quat(), found, variables, distance,
+        link, reach.relative_to, to_point.point,
+        np.zeros((0, 4)) if rotations is None else rotations.as_quat(), found, reach.variables, distance,
         to_point.freedom(found) if len(found) else None, len(known) / CELLS,
         np.zeros(3) if rotations is None else _axis_shares(rotations.as_matrix()), samples, settled,
     )  # fmt: skip
@@ -119,26 +114,23 @@ def orientations(
 class _Approach:
     """Moves configurations (N, V) until the frame's origin is at the point."""
 
-    def __init__(self, model, link, relative_to, fixed, variables, point):
-        self._model, self._link, self._relative_to, self._fixed = model, link, relative_to, fixed
-        self._variables, self.point = variables, point
-        self._lower = np.array([variable.lower for variable in variables])
-        self._upper = np.array([variable.upper for variable in variables])
-        self._range = self._upper - self._lower
+    def __init__(self, reach: Reach, point: np.ndarray):
+        self._reach, self.point = reach, point
 
     def __call__(self, configurations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where configurations (N, V) end, and how far (N,) from the point (m)."""
         result = configurations.copy()
         for _ in range(ITERATIONS):
-            missing = self.point - self._frames(result)[..., :3, 3]
+            missing = self.point - self._reach.points(result)
             going = np.flatnonzero(np.linalg.norm(missing, axis=-1) > CLOSE / 10)
             if not len(going):
                 break
             result[going] = self._step(result[going], missing[going])
-        return result, np.linalg.norm(self.point - self._frames(result)[..., :3, 3], axis=-1)
+        return result, np.linalg.norm(self.point - self._reach.points(result), axis=-1)
 
     def _step(self, configurations: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        columns = self._columns(configurations)[:, :3]
+        lower, upper = self._reach.lower, self._reach.lower + self._reach.range
+        columns = self._reach.columns(configurations)[:, :3]
         blocked = np.zeros(configurations.shape, dtype=bool)
         # A joint that is pressed against its limit does not move, and the others do its part.
         for _ in range(2):
@@ -148,27 +140,13 @@ class _Approach:
             force = np.linalg.solve(squares + damping * np.eye(3), missing[..., None])
             step = (np.swapaxes(open_columns, 1, 2) @ force)[..., 0]
             step *= np.minimum(1.0, 0.25 / np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-12))
-            moved = configurations + step * self._range
-            blocked |= (moved < self._lower) | (moved > self._upper)
-        return np.clip(moved, self._lower, self._upper)
-
-    def _frames(self, configurations: np.ndarray) -> np.ndarray:
-        frames = link_transform(
-            self._model, self._fixed | joint_positions(self._variables, configurations), self._link, self._relative_to
-        )
-        return np.broadcast_to(frames, (len(configurations), 4, 4))
-
-    def _columns(self, configurations: np.ndarray) -> np.ndarray:
-        """Return the Jacobians (N, 6, V) per whole range of each variable."""
-        positions = self._fixed | joint_positions(self._variables, configurations)
-        columns, names = jacobian(self._model, positions, self._link, self._relative_to)
-        places = {variable.name: index for index, variable in enumerate(names)}
-        chosen = columns[..., [places[variable.name] for variable in self._variables]]
-        return np.broadcast_to(chosen, (len(configurations), *chosen.shape[-2:])) * self._range
+            moved = configurations + step * self._reach.range
+            blocked |= (moved < lower) | (moved > upper)
+        return np.clip(moved, lower, upper)
 
     def rotations(self, configurations: np.ndarray) -> Rotation:
         """Return the frame's orientations at configurations (N, V)."""
-        return Rotation.from_matrix(self._frames(configurations)[..., :3, :3])
+        return Rotation.from_matrix(self._reach.frames(configurations)[:, :3, :3])
 
     def freedom(self, configurations: np.ndarray) -> int | None:
         """Return in how many ways the orientation can change while the origin stays: the most over the configurations.
@@ -176,11 +154,12 @@ class _Approach:
         In singular configurations, in which the origin itself cannot move in as many ways as usual, the first
         derivatives promise too much; None is returned if all of `configurations` are singular.
         """
-        usual = self._lower + np.random.default_rng(0).random((200, len(self._range))) * self._range
-        columns = self._columns(usual)[:, :3]
+        lower, wide = self._reach.lower, self._reach.range
+        usual = lower + np.random.default_rng(0).random((200, len(wide))) * wide
+        columns = self._reach.columns(usual)[:, :3]
         lengths = np.linalg.svd(columns, compute_uv=False)
         rank = int((lengths > 1e-6 * max(lengths.max(), 1e-6)).sum(axis=1).max())
-        columns = self._columns(configurations[:: max(1, len(configurations) // 500)])
+        columns = self._reach.columns(configurations[:: max(1, len(configurations) // 500)])
         _, lengths, ways = np.linalg.svd(columns[:, :3])
         regular = np.ones(len(columns), dtype=bool)
         if rank:

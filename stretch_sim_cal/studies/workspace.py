@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.ndimage import binary_dilation
 from scipy.spatial import ConvexHull, HalfspaceIntersection, QhullError
 from scipy.stats import qmc
@@ -253,6 +254,71 @@ def _widest(hull: ConvexHull) -> np.ndarray:
     return chosen / np.linalg.norm(chosen, axis=1, keepdims=True)
 
 
+class Reach:
+    """A frame of a robot in another one as a function of the joints between the two that are not held at a position.
+
+    Configurations are (B, V) of `variables`, from `lower` on over `range` (V,). Raises `InputError` for unknown links and
+    joints, and joints without limits to their travel.
+    """
+
+    def __init__(
+        self, model: RobotModel, link: str, relative_to: str | None = None, fixed: Positions | None = None,
+        collision: SelfCollision | None = None,
+    ):  # fmt: skip
+        self.model, self.link = model, model.checked_link(link)
+        self.relative_to = model.checked_link(relative_to or model.root)
+        self.fixed, self.collision = dict(fixed or {}), collision
+        self.variables = self._moving_variables()
+        self.lower = np.array([variable.lower for variable in self.variables])
+        self.range = np.array([variable.upper for variable in self.variables]) - self.lower
+
+    def positions(self, batch: np.ndarray) -> dict[str, ArrayLike]:
+        """Return the joint positions of configurations; joints of several numbers get them as (B, k)."""
+        columns: dict[str, list[np.ndarray]] = {}
+        for variable, column in zip(self.variables, batch.T, strict=True):
+            columns.setdefault(variable.joint, []).append(column)
+        own = {joint: parts[0] if len(parts) == 1 else np.stack(parts, axis=-1) for joint, parts in columns.items()}
+        return self.fixed | own
+
+    def frames(self, batch: np.ndarray) -> np.ndarray:
+        """Return relative_to_from_link (B, 4, 4)."""
+        frames = link_transform(self.model, self.positions(batch), self.link, self.relative_to)
+        return np.broadcast_to(frames, (len(batch), 4, 4))
+
+    def points(self, batch: np.ndarray) -> np.ndarray:
+        """Return the frame's origins (B, 3)."""
+        return self.frames(batch)[:, :3, 3]
+
+    def columns(self, batch: np.ndarray) -> np.ndarray:
+        """Return the Jacobians (B, 6, V) per whole range of each variable."""
+        columns, variables = jacobian(self.model, self.positions(batch), self.link, self.relative_to)
+        places = {variable.name: index for index, variable in enumerate(variables)}
+        chosen = columns[..., [places[variable.name] for variable in self.variables]]
+        return np.broadcast_to(chosen, (len(batch), *chosen.shape[-2:])) * self.range
+
+    def free(self, batch: np.ndarray) -> np.ndarray:
+        """Return which configurations are free of collisions (B,); all without `collision`."""
+        if self.collision is None:
+            return np.ones(len(batch), dtype=bool)
+        return np.broadcast_to(self.collision.free(self.positions(batch)), len(batch))
+
+    def _moving_variables(self) -> list[Variable]:
+        leading = set()
+        for joint in self.model.between(self.link, self.relative_to):
+            while joint.mimic is not None and joint.name not in self.fixed:
+                joint = self.model.joints[joint.mimic.joint]
+            leading.add(joint.name)
+        for name in self.fixed:
+            self.model.checked_joint(name)
+        variables = [v for v in configuration_space(self.model) if v.joint in leading and v.joint not in self.fixed]
+        for variable in variables:
+            if not np.isfinite([variable.lower, variable.upper]).all():
+                raise InputError(
+                    f"joint '{variable.joint}' has no limits, so what it reaches has none; hold it at a position"
+                )
+        return variables
+
+
 @dataclass(frozen=True)
 class Workspace:
     """The set that a frame can reach, in the frame `relative_to` (m).
@@ -310,27 +376,20 @@ def workspace(
     Raises `InputError` for unknown links and joints, joints without limits to their travel, and if no
     configuration is free.
     """
-    relative_to = model.checked_link(relative_to or model.root)
-    fixed = dict(fixed or {})
-    variables = moving_variables(model, link, relative_to, fixed)
-
-    def reach(batch: np.ndarray) -> np.ndarray:
-        frames = link_transform(model, fixed | joint_positions(variables, batch), link, relative_to)
-        return np.broadcast_to(frames[..., :3, 3], (len(batch), 3))
-
-    search = _Search(variables, reach, lambda batch: _free(collision, fixed, variables, batch), resolution, progress)
-    settled = not variables
-    for batch in _configurations(variables, max_samples, seed):
+    reach = Reach(model, link, relative_to, fixed, collision)
+    search = _Search(reach, resolution, progress)
+    settled = not reach.variables
+    for batch in _configurations(reach, max_samples, seed):
         new = search.take(batch)
         if search.samples > BATCH and new <= SETTLED * len(search.grid.taken):
             break
     generator = np.random.default_rng(seed)
-    while variables and search.samples < max_samples and len(search.points) and not settled:
+    while reach.variables and search.samples < max_samples and len(search.points) and not settled:
         settled = search.take(search.near_the_rim(generator)) <= SETTLED * len(search.grid.taken)
     if not len(search.points):
         raise InputError(f"no configuration of '{link}' is free of collisions: {search.colliding} were tried")
     hull = search.hull(push=collision is None)
-    dimension = min(_rank(model, fixed, variables, search.configurations, link, relative_to), search.grid.dimension)
+    dimension = min(_rank(reach, search.configurations), search.grid.dimension)
     measure = error = 0.0
     if dimension == search.grid.dimension > 0:
         least, most = search.grid.content(hull)
@@ -339,10 +398,10 @@ def workspace(
     points, configurations = search.with_outermost()
     return Workspace(
         link=link,
-        relative_to=relative_to,
+        relative_to=reach.relative_to,
         points=points,
         configurations=configurations,
-        variables=variables,
+        variables=reach.variables,
         dimension=dimension,
         hull_dimension=search.grid.dimension,
         resolution=search.grid.resolution,
@@ -357,40 +416,33 @@ def workspace(
     )
 
 
-def _rank(
-    model: RobotModel, fixed: Positions, variables: list[Variable], configurations: np.ndarray, link: str,
-    relative_to: str,
-) -> int:  # fmt: skip
+def _rank(reach: Reach, configurations: np.ndarray) -> int:
     """Return in how many independent directions the frame's origin can move: the most over the configurations."""
-    if not variables:
+    if not reach.variables:
         return 0
-    some = configurations[:: max(1, len(configurations) // 200)]
-    columns, names = jacobian(model, fixed | joint_positions(variables, some), link, relative_to)
-    ranges = {variable.name: variable.upper - variable.lower for variable in variables}
-    scale = np.array([ranges.get(variable.name, 0.0) for variable in names])
-    lengths = np.linalg.svd(np.broadcast_to(columns[..., :3, :] * scale, (len(some), 3, len(names))), compute_uv=False)
+    lengths = np.linalg.svd(
+        reach.columns(configurations[:: max(1, len(configurations) // 200)])[:, :3], compute_uv=False
+    )
     return int((lengths > RANK_TOLERANCE * max(lengths.max(), RANK_TOLERANCE)).sum(axis=-1).max())
 
 
 class _Search:
     """The result of sampling so far: a point and its configuration for each cell, and the outermost ones."""
 
-    def __init__(self, variables, reach, free, resolution, progress):
-        self.lower = np.array([variable.lower for variable in variables])
-        self.range = np.array([variable.upper for variable in variables]) - self.lower
-        self._reach, self._free, self._resolution, self._progress = reach, free, resolution, progress
+    def __init__(self, reach: Reach, resolution: float | None, progress: Callable[[int, int], None]):
+        self._reach, self._resolution, self._progress = reach, resolution, progress
         self.grid: Grid | None = None
-        self.points, self.configurations = np.zeros((0, 3)), np.zeros((0, len(variables)))
+        self.points, self.configurations = np.zeros((0, 3)), np.zeros((0, len(reach.variables)))
         self.outer_points, self.outer_configurations = self.points, self.configurations
         self.samples = self.colliding = 0
 
     def take(self, batch: np.ndarray) -> int:
         """Try configurations (B, V), and return how many new cells they reach."""
-        reached = self._reach(batch)
+        reached = self._reach.points(batch)
         if self.grid is None:
             self.grid = Grid.around(reached, self._resolution)
             self.directions = directions(self.grid.dimension)
-        rows, dropped = self.grid.fill(reached, lambda chosen: self._free(batch[chosen]))
+        rows, dropped = self.grid.fill(reached, lambda chosen: self._reach.free(batch[chosen]))
         self.points = np.concatenate([self.points, reached[rows]])
         self.configurations = np.concatenate([self.configurations, batch[rows]])
         self.samples, self.colliding = self.samples + len(batch), self.colliding + dropped
@@ -414,8 +466,9 @@ class _Search:
         """Return a batch of configurations (B, V) near some that reach cells with untaken neighbours."""
         rows = generator.choice(np.flatnonzero(self.grid.at_the_rim()), BATCH)
         far = np.exp(generator.uniform(*np.log(NEARBY), (BATCH, 1)))
-        moved = self.configurations[rows] + far * self.range * generator.normal(size=(BATCH, len(self.range)))
-        return np.clip(moved, self.lower, self.lower + self.range)
+        lower, wide = self._reach.lower, self._reach.range
+        moved = self.configurations[rows] + far * wide * generator.normal(size=(BATCH, len(wide)))
+        return np.clip(moved, lower, lower + wide)
 
     def hull(self, push: bool) -> Hull:
         """Return the convex hull of the points found, and bound it from outside.
@@ -432,7 +485,7 @@ class _Search:
             best = (self.grid.along(self.outer_points) @ normals.T).argmax(axis=0)
             pushed = self._pushed(self.outer_configurations[best], normals @ self.grid.axes)
             self.directions = np.concatenate([self.directions, normals])
-            self._add_outer(self._reach(pushed), pushed)
+            self._add_outer(self._reach.points(pushed), pushed)
         along = self.grid.along(self.outer_points)
         hull = Hull(along)
         hull.enclose(normals, (along @ normals.T).max(axis=0))
@@ -443,10 +496,10 @@ class _Search:
         result, everyone = configurations.copy(), np.arange(len(configurations))
         for sweep in range(SWEEPS):
             steps = np.linspace(-1.0, 1.0, TRIALS) * NARROWER**sweep
-            for column, (low, wide) in enumerate(zip(self.lower, self.range, strict=True)):
+            for column, (low, wide) in enumerate(zip(self._reach.lower, self._reach.range, strict=True)):
                 trials = np.repeat(result[:, None], TRIALS, axis=1)
                 trials[..., column] = np.clip(trials[..., column] + steps * wide, low, low + wide)
-                reached = self._reach(trials.reshape(-1, trials.shape[-1])).reshape(*trials.shape[:2], 3)
+                reached = self._reach.points(trials.reshape(-1, trials.shape[-1])).reshape(*trials.shape[:2], 3)
                 result = trials[everyone, np.einsum("ktj,kj->kt", reached, outwards).argmax(axis=1)]
         return result
 
@@ -463,56 +516,20 @@ class _Search:
         )
 
 
-def moving_variables(model: RobotModel, link: str, relative_to: str, fixed: Positions) -> list[Variable]:
-    """Return the axes of the configuration space that move one frame in the other, but for the fixed joints."""
-    leading = set()
-    for joint in model.between(model.checked_link(link), relative_to):
-        while joint.mimic is not None and joint.name not in fixed:
-            joint = model.joints[joint.mimic.joint]
-        leading.add(joint.name)
-    for name in fixed:
-        model.checked_joint(name)
-    variables = [v for v in configuration_space(model) if v.joint in leading and v.joint not in fixed]
-    for variable in variables:
-        if not np.isfinite([variable.lower, variable.upper]).all():
-            raise InputError(
-                f"joint '{variable.joint}' has no limits, so what it reaches has none; hold it at a position"
-            )
-    return variables
-
-
-def _configurations(variables: list[Variable], max_samples: int, seed: int) -> Iterator[np.ndarray]:
+def _configurations(reach: Reach, max_samples: int, seed: int) -> Iterator[np.ndarray]:
     """Yield configurations (B, V): the corners of the ranges first, then batches of a Sobol sequence."""
-    lower = np.array([variable.lower for variable in variables])
-    upper = np.array([variable.upper for variable in variables])
-    if not variables:
+    count = len(reach.variables)
+    if not count:
         yield np.zeros((1, 0))
         return
     # All corners of a few ranges; of many, those of the first ones, the others in the middle.
-    corners = np.array(list(product((0.0, 1.0), repeat=min(len(variables), MAX_CORNERS))))
-    rest = np.full((len(corners), len(variables) - corners.shape[1]), 0.5)
-    sequence = qmc.Sobol(len(variables), rng=seed)
+    corners = np.array(list(product((0.0, 1.0), repeat=min(count, MAX_CORNERS))))
+    rest = np.full((len(corners), count - corners.shape[1]), 0.5)
+    sequence = qmc.Sobol(count, rng=seed)
     first = np.concatenate([np.concatenate([corners, rest], axis=1), sequence.random(BATCH)])
-    yield lower + first * (upper - lower)
+    yield reach.lower + first * reach.range
     for _ in range(BATCH, max_samples, BATCH):
-        yield lower + sequence.random(BATCH) * (upper - lower)
-
-
-def joint_positions(variables: list[Variable], batch: np.ndarray) -> dict[str, np.ndarray]:
-    """Return joint positions of configurations (B, V); joints of several numbers get them as (B, k)."""
-    columns: dict[str, list[np.ndarray]] = {}
-    for variable, column in zip(variables, batch.T, strict=True):
-        columns.setdefault(variable.joint, []).append(column)
-    return {joint: parts[0] if len(parts) == 1 else np.stack(parts, axis=-1) for joint, parts in columns.items()}
-
-
-def _free(
-    collision: SelfCollision | None, fixed: Positions, variables: list[Variable], batch: np.ndarray
-) -> np.ndarray:
-    """Return which configurations (B, V) are free of collisions (B,)."""
-    if collision is None:
-        return np.ones(len(batch), dtype=bool)
-    return np.broadcast_to(collision.free(fixed | joint_positions(variables, batch)), len(batch))
+        yield reach.lower + sequence.random(BATCH) * reach.range
 
 
 def write_workspace_plot(
