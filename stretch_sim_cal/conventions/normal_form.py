@@ -145,7 +145,7 @@ def normalized(given: Description, options: Options) -> Normal:
             zeros={name.removeprefix(prefix): value for name, value in options.zeros.items()},
         )
     if options.tool is not None:
-        _attach_tool(work, options.tool)
+        work = attached(work, options.tool)
     normal = _normalized(work, profile, options)
     return _prefixed(normal, work, profile, prefix, prefix if joints else "") if prefix else normal
 
@@ -270,14 +270,8 @@ def _mapping(name: str, turning: Turning) -> JointMapping:
 
 
 def attached(robot: Description, tool: Description) -> Description:
-    """Return a robot with a tool on its place for tools. Raises `InputError` if it cannot be attached."""
+    """Return a robot with a tool, its root fixed to the place for tools. Raises `InputError` if it cannot be attached."""
     result = Description(deepcopy(robot.root), f"{robot.source} with {tool.source}")
-    _attach_tool(result, tool)
-    return result
-
-
-def _attach_tool(robot: Description, tool: Description) -> None:
-    """Add a tool's links and joints, its root fixed to the place for tools."""
     model, other = robot.model(), tool.model()
     site = next((link for link in model.order if stretch_normal.suffixed(link, "link") == TOOL_SITE), None)
     if site is None:
@@ -285,13 +279,15 @@ def _attach_tool(robot: Description, tool: Description) -> None:
     hanging = [joint.child for joint in model.child_joints(site)]
     if hanging:
         raise InputError(f"{robot.source}: {site} holds {hanging[0]} already; attach a tool to a model without one")
-    twice = [name for name in other.links if name in model.links] + [
-        name for name in other.joints if name in model.joints
+    twice = [
+        *(name for name in other.links if name in model.links),
+        *(name for name in other.joints if name in model.joints),
     ]
     if twice:
         raise InputError(f"{tool.source}: '{twice[0]}' is a name of the robot's, too; rename it in the tool")
-    robot.root.extend(element for element in tool.root if element.tag in ("link", "joint", "material", "gazebo"))
-    joint = SubElement(robot.root, "joint", name="tool_connection_joint", type="fixed")
+    result.root.extend(element for element in tool.root if element.tag in ("link", "joint", "material", "gazebo"))
+    joint = SubElement(result.root, "joint", name="tool_connection_joint", type="fixed")
     SubElement(joint, "origin", xyz="0 0 0", rpy="0 0 0")
     SubElement(joint, "parent", link=site)
     SubElement(joint, "child", link=other.root)
+    return result

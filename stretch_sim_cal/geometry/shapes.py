@@ -439,6 +439,7 @@ class ConvexPolygon(Shape):
         hull = shapely.convex_hull(shapely.MultiPoint(self.vertices))
         edge = hull.exterior if hull.geom_type == "Polygon" else hull
         points = shapely.points(np.asarray(points, dtype=float))
+        shapely.prepare([hull, edge])
         return np.where(shapely.contains(hull, points), -1, 1) * shapely.distance(edge, points)
 
     def support(self, directions):
