@@ -89,6 +89,10 @@ class ProfiledLidar:
     unseen: tuple[str, ...] = ()
     housing: Housing | None = None
 
+    def link_in(self, model: RobotModel) -> str | None:
+        """Return the lidar's link in a model, under whichever of its names; None if the model has neither."""
+        return next((name for name in (self.frame, self.older_frame) if name in model.links), None)
+
 
 @dataclass(frozen=True)
 class CommandedJoint:
@@ -199,11 +203,7 @@ class RobotProfile:
 
     def lidar_links(self, model: RobotModel) -> list[str]:
         """Return the model's lidar links, left before right, whichever generation of names it uses."""
-        generations = [
-            [lidar.frame for lidar in self.lidars.values()], [lidar.older_frame for lidar in self.lidars.values()]
-        ]  # fmt: skip
-        pairs = zip(*generations, strict=True)
-        return [link for names in pairs for link in names if link is not None and link in model.links]
+        return [link for lidar in self.lidars.values() if (link := lidar.link_in(model)) is not None]
 
     def joint_positions(
         self, model: RobotModel, commanded: Mapping[str, float | np.ndarray]
@@ -317,7 +317,7 @@ class RobotProfile:
                 _check_link(model, link, f"{where}: lidars: {side}: unseen")
             if lidar.housing is not None:
                 _check_link(model, lidar.housing.link, f"{where}: lidars: {side}: housing: link")
-            for above in model.chain(lidar.frame if lidar.frame in model.links else lidar.older_frame):
+            for above in model.chain(lidar.link_in(model)):
                 if above.variables:
                     raise InputError(
                         f"{where}: lidars: {side}: frame: '{lidar.frame}' moves with the joint '{above.name}'; a lidar has to be "

@@ -154,7 +154,7 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
     transforms = link_transforms(model, {})
     found = {}
     for side, lidar in profile.lidars.items():
-        frame = lidar.frame if lidar.frame in model.links else lidar.older_frame
+        frame = lidar.link_in(model)
         for link, surface in placed.items():
             if lidar.housing is not None and link == lidar.housing.link:
                 continue  # without the housings, whatever is inside it cannot be told from what is outside
@@ -174,7 +174,7 @@ def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) ->
     """
     link = profile.housing_link
     shell = _link_surface(model, model.links[link], "visual")
-    sizes = {frame: lidar.housing for lidar in profile.lidars.values() for frame in (lidar.frame, lidar.older_frame)}
+    sizes = {lidar.link_in(model): lidar.housing for lidar in profile.lidars.values()}
     parts = _connected_parts(shell)
     housings = {}
     taken = np.zeros(len(shell.faces), dtype=bool)
