@@ -86,7 +86,7 @@ class BodyDatasetRecorder:
         self._simulator.joints.place({commands[joint]: value for joint, value in pose.items()})
 
     def _capture(self, frames: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the pooled points in base_footprint and, the same ones, each lidar's in its own frame."""
+        """Return the pooled points (N, 3) in base_footprint and, the same ones, each lidar's returns (N, 5) in its own frame."""
         ticks = range(self._tick, self._tick + frames)
         self._tick += frames
         base, left = self._simulator.profile.base_frame, self._simulator.profile.lidar_links(self._model)[0]
@@ -98,19 +98,16 @@ class BodyDatasetRecorder:
         for side, left_from_lidar in enumerate((np.eye(4), left_from_right)):
             scans = np.concatenate([self._simulator.scan(SIDES[side], tick) for tick in ticks])
             scans = scans[are_returns(coordinates(scans))]
-            points = coordinates(scans).astype(float)
-            own = points
-            if self._observations is not None:
-                cloud = np.column_stack([scans[name] for name in RETURN_COLUMNS]).astype(float)
-                own = self._observations.corrected(side, cloud)
+            cloud = np.column_stack([scans[name] for name in RETURN_COLUMNS]).astype(float)
+            own = cloud[:, :3] if self._observations is None else self._observations.corrected(side, cloud)
             placed = apply(footprint_from_left @ left_from_lidar, own)
             near = (
                 (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS)
                 & (placed[:, 2] > -0.5)
                 & (placed[:, 2] < CROP_HEIGHT)
             )
-            points, placed = points[near], placed[near]
-            _, first = np.unique(voxel_keys(points, CELL), return_index=True)
+            cloud, placed = cloud[near], placed[near]
+            _, first = np.unique(voxel_keys(cloud[:, :3], CELL), return_index=True)
             seen.append(placed[np.sort(first)])
-            raw.append(points[np.sort(first)])
+            raw.append(cloud[np.sort(first)])
         return np.concatenate(seen), *raw

@@ -129,10 +129,10 @@ class Quantity:
     def line(self) -> str:
         """One line for the terminal, in columns: verdict, error, tolerance, estimate, truth."""
         if self.error is None:
-            return f"{self.label:<23} no result"
+            return f"{self.label:<24} no result"
         error, tolerance = f"{self.error:.3g} {self.unit}", f"{self.tolerance:g} {self.unit}"
         return (
-            f"{self.label:<23} {'PASS' if self.passed else 'FAIL'}  error {error:<11}  tolerance {tolerance:<8}  "
+            f"{self.label:<24} {'PASS' if self.passed else 'FAIL'}  error {error:<11}  tolerance {tolerance:<8}  "
             f"estimate {self.estimate}  truth {self.truth}"
         )
 

@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, re
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
-from stretch_sim_cal.calibration.observations import known_alignment
+from stretch_sim_cal.calibration.observations import Observations, known_alignment
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
@@ -182,10 +182,18 @@ def solve_samples(
     return calibrate_mounts(robot.surfaces, samples, robot.nominal, known_alignment(calibration), settings)
 
 
-def residuals_at(dataset: Any, robot: MountedRobot, poses: Mapping[str, np.ndarray]) -> Residuals:
-    """Return how the returns of a dataset lie about the model with the lidars at poses (4, 4) by side."""
-    models = posed(samples_of(dataset, robot, ()), robot.surfaces, {})
-    return residuals_of(models, poses, SEEN * MountSettings().range_noise)
+def residuals_at(
+    dataset: Any, robot: MountedRobot, poses: Mapping[str, np.ndarray], known: Observations | None = None
+) -> Residuals:
+    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by side, the lidars' own errors
+    taken out if they are `known`."""
+    samples = samples_of(dataset, robot, ())
+    if known is not None and known.by_ring:
+        samples = [
+            replace(sample, left=known.corrected(0, sample.left), right=known.corrected(1, sample.right))
+            for sample in samples
+        ]
+    return residuals_of(posed(samples, robot.surfaces, {}), poses, SEEN * MountSettings().range_noise)
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:
