@@ -13,9 +13,10 @@ from stretch_sim_cal.calibration.calibration_file import (
     CalibrationFile,
     Entry,
 )
+from stretch_sim_cal.calibration.findings import model_warnings
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
-from stretch_sim_cal.calibration.settings import FAR_FROM_MODEL, FAR_FROM_MODEL_ROTATION
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 
@@ -65,18 +66,8 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
 def _problems_of_frames(calibration: CalibrationFile, described: Described) -> list[str]:
     found = []
     if calibration.right_to_left is not None and described.right_to_left is not None:
-        far = Difference("", *error(described.right_to_left, calibration.right_to_left))
-        swapped = Difference("", *error(inverse(described.right_to_left), calibration.right_to_left))
-        if not far.within(FAR_FROM_MODEL, FAR_FROM_MODEL_ROTATION):
-            looks = (
-                "; it looks like left_to_right: left and right are swapped"
-                if swapped.within(FAR_FROM_MODEL, FAR_FROM_MODEL_ROTATION)
-                else ""
-            )
-            found.append(
-                f"{RIGHT_TO_LEFT} is {far.distance * 1e3:.0f} mm and {np.degrees(far.angle):.1f} deg "
-                f"from the description{looks}"
-            )
+        far = model_warnings(described.right_to_left, calibration.right_to_left, AlignmentSettings())
+        found += [f"{RIGHT_TO_LEFT}: {warning}" for warning in far]
     plane = calibration.floor_plane
     if plane is None:
         return found

@@ -221,7 +221,7 @@ def model_warnings(initial: np.ndarray | None, estimate: np.ndarray, settings: A
     said = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
     swapped_distance, swapped_angle = error(inverse(initial), estimate)
     if swapped_angle < angle and swapped_distance < settings.max_model_translation:
-        sentence = f"{said}; near its inverse, so the left and the right cloud seem to be swapped"
+        sentence = f"{said}; near its inverse, as if left and right are swapped"
         return [Finding("swapped", sentence, "exchange left and right")]
     return [Finding("far_from_description", said, "check the model, the mounts and whether left and right are swapped")]
 

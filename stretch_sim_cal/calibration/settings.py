@@ -10,12 +10,6 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid
 from stretch_sim_cal.sensor.sensor import Sensor
 
-# Beyond this from the description a transform is hardly of the robot described: a swapped pair, a wrong model. A real
-# robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm would leave no room; swapped, the Stretch's
-# lidars are 24 cm and 116 deg off.
-FAR_FROM_MODEL = 0.1  # m
-FAR_FROM_MODEL_ROTATION = float(np.deg2rad(5.0))
-
 
 @dataclass(frozen=True)
 class LidarSettings:
@@ -61,9 +55,11 @@ class AlignmentSettings(LidarSettings):
     # body.
     base_from_left: np.ndarray | None = None
 
-    # A result further than this from the description's transform is reported.
-    max_model_translation: float = FAR_FROM_MODEL
-    max_model_rotation: float = FAR_FROM_MODEL_ROTATION
+    # A result further than this from the description's transform is reported: it is hardly of the robot described (a
+    # swapped pair, a wrong model). A real robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm would
+    # leave no room; swapped, the Stretch's lidars are 24 cm and 116 deg off.
+    max_model_translation: float = 0.1
+    max_model_rotation: float = float(np.deg2rad(5.0))
 
     def __post_init__(self):
         super().__post_init__()
