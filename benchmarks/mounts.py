@@ -4,6 +4,7 @@
     python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1     # every link's surface misplaced at random
     python benchmarks/mounts.py --seeds 10 --bolts-mm 1 --bolts-deg 0.1     # every link bolted askew, with what it holds
     python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
+    python benchmarks/mounts.py --seeds 10 --lidar-geometry visual          # lidars see other shapes than the model has
     python benchmarks/mounts.py --effects [WORDS] [--poses 4]               # lidars that err as real ones do (effects.py)
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
@@ -133,6 +134,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     setup = SimulationSetup(
         seed=seed, lidar_left_error=pose_errors[0], lidar_right_error=pose_errors[1],
         joint_errors=misbuilt(robot, random, 1e-3 * args.bolts_mm, np.radians(args.bolts_deg), args.by),
+        lidar_geometry=args.lidar_geometry,
     )  # fmt: skip
     simulator = EmbeddedSimulator(setup, sensor)
     surfaces = {
@@ -273,6 +275,7 @@ def main() -> int:
         default=MODEL_ERRORS[1],
         help="what the calibration is told of that (default: %(default)s)",
     )
+    parser.add_argument("--lidar-geometry", help="what the lidars see: visual, or a URDF (default: what the model has)")
     parser.add_argument("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
     parser.add_argument(
         "--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them"

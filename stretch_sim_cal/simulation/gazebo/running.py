@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import threading
 import time
 from collections import deque
@@ -59,6 +60,7 @@ class RunningWorld:
     ):
         self._name = name
         self._spent: dict[str, tuple[int, float]] = {}
+        self._processor: dict[str, float] = {}
         self._heard = threading.Condition()
         self._time = self._sent = 0
         self._renewals = 0
@@ -102,9 +104,11 @@ class RunningWorld:
 
     @property
     def spent(self) -> str:
-        """Say where the wall time has gone so far."""
+        """Say where the wall time has gone so far, and, once all has ended, the processor's."""
         anew = [f"subscribed anew, as nothing was heard, {self._renewals} times"] * bool(self._renewals)
-        return ", ".join([f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items()] + anew)
+        wall = [f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items()]
+        processor = [f"processor time of {who} {seconds:.1f} s" for who, seconds in self._processor.items()]
+        return ", ".join(wall + processor + anew)
 
     @property
     def complaints(self) -> list[str]:
@@ -227,11 +231,19 @@ class RunningWorld:
 
     def close(self) -> str:
         """End Gazebo, and return a note where that was not as it should be, else an empty text."""
+        before = _ended_time()
         if self._commander is not None:
             self._commander.close()
         if self._subscriptions is not None:
             self._subscriptions.close()
-        return self._server.stop()
+        ours = _ended_time()
+        note = self._server.stop()
+        self._processor = {
+            "Gazebo": _ended_time() - ours,
+            "its messages": ours - before,
+            "the simulator": time.process_time(),
+        }
+        return note
 
     def _await_server(self) -> None:
         """Wait until the world answers, and pause it."""
@@ -256,6 +268,12 @@ class RunningWorld:
     def _hear_joints(self, message: bytes) -> None:
         # One comes with every step of physics: its joints are read when they are wanted.
         self._states = messages.stamp(message), message
+
+
+def _ended_time() -> float:
+    """Return the processor time, in s, of all child processes that have ended, and theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _command_topic(joint: str) -> str:

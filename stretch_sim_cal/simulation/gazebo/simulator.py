@@ -169,8 +169,8 @@ class GazeboSimulator:
     def close(self) -> None:
         """End Gazebo and remove what was written for it; a second call does nothing."""
         if self._world is not None:
-            spent, note = self._world.spent, self._world.close()
-            self.notes += [f"wall time in Gazebo: {spent}"] * bool(spent) + [note] * bool(note)
+            note = self._world.close()
+            self.notes += [f"wall time in Gazebo: {self._world.spent}"] + [note] * bool(note)
             self._world = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
