@@ -35,11 +35,11 @@ SILENCE_TIMEOUT = 60.0
 DEAF = 5.0
 STEP_LOST = 2.0
 SETTLING = 10.0
-AT_REST = 0.25
 DYING = 2.0  # between the last word of a process and its end
 # Gazebo repeats clock and joint states a thousand times a second, also while it stands; on a busy machine Python is
 # late with so many, and by ever more.
 REPEATED_PER_SECOND = 250
+AT_REST = 50  # clocks
 
 
 class RunningWorld:
@@ -62,7 +62,7 @@ class RunningWorld:
         self._spent: dict[str, tuple[int, float]] = {}
         self._processor: dict[str, float] = {}
         self._heard = threading.Condition()
-        self._time = self._sent = 0
+        self._time = self._sent = self._clocks = 0
         self._renewals = 0
         self._states: tuple[int, bytes] | None = None
         self._commander: Commander | None = None
@@ -204,16 +204,17 @@ class RunningWorld:
         a step comes before the second time has begun, its PostUpdate waits for ever: `updateTimeApplied` is then that step's
         time and not `updateTimeToApply`, and when `updateAvailable` turns false nobody notifies `updateTimeCv`.
         """
-        deadline, since = time.monotonic() + SETTLING, None
+        deadline, heard = time.monotonic() + SETTLING, None
 
         def rested() -> bool | None:
-            nonlocal since
-            if since is None and rendered():
-                since = time.time_ns()
-            at_rest = since is not None and self._sent > since + AT_REST * 1e9
+            nonlocal heard
+            if heard is None and rendered():
+                heard = self._clocks
+            # While it renders and another time is due, Gazebo repeats no clock.
+            at_rest = heard is not None and self._clocks - heard >= AT_REST
             return True if at_rest or time.monotonic() > deadline else None
 
-        with self.spending("waiting for the renderer to rest"):
+        with self.spending("letting the renderer rest"):
             self.wait(rested, "Gazebo's renderer does not rest")
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
@@ -264,6 +265,7 @@ class RunningWorld:
 
     def _hear_clock(self, message: bytes) -> None:
         self._time, self._sent = messages.clock_times(message)
+        self._clocks += 1
 
     def _hear_joints(self, message: bytes) -> None:
         # One comes with every step of physics: its joints are read when they are wanted.

@@ -11,6 +11,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ class GazeboSimulator:
         self.nominal_description = self._described.nominal_description
         self.true_description = self._described.true_description
         self.notes: list[str] = []
+        self._unsettled = False
         self._complaints: list[str] = []
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDER))
         grid = grid_for(self.sensor, self.lidar)
@@ -131,12 +133,24 @@ class GazeboSimulator:
         changed = [clouds for clouds in self._clouds.values() if clouds.listening != wanted]
         for clouds in changed:
             clouds.listen(wanted)
+        if changed:
+            self._unsettled = False
         if changed and wanted:
             self._let_settle()
 
+    def _lead(self, targets: Mapping[str, float], duration: float) -> messages.JointStates:
+        states = self._world.lead(targets, duration)
+        if self._unsettled:
+            self._let_settle()
+        return states
+
     def _let_settle(self) -> None:
+        """Let the renderer rest, and so again after every step until both lidars have been rendered: the second lidar's first
+        cloud may come only with the first one's next."""
         if self.lidar == "gpu":
-            self._world.settle(lambda: all(clouds.rendered(self.period) for clouds in self._clouds.values()))
+            lately, clouds = self._unsettled, list(self._clouds.values())
+            self._unsettled = not all(one.rendered(self.period) for one in clouds)
+            self._world.settle(lambda: lately or any(one.rendered(self.period) for one in clouds))
 
     def scan(self, lidar: str, tick: int) -> np.ndarray | None:
         """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
@@ -207,6 +221,8 @@ class GazeboSimulator:
         world, silent = self._world, list(SIDES)
         while world.time < WARM_UP * 1e9:
             world.advance(self.period)
+            if self._unsettled:
+                self._let_settle()
             controllers = world.controllers_listen(sorted(self._described.joints.movable))
             silent = [device for device in SIDES if self._clouds[device].newest is None]
             if world.states is not None and controllers and not silent:
@@ -223,7 +239,7 @@ class GazeboSimulator:
 
     def _stow(self) -> None:
         joints = GazeboJoints(
-            self._described.geometry.model, self._world.states, self._world.lead, profile=self.setup.profile
+            self._described.geometry.model, self._world.states, self._lead, profile=self.setup.profile
         )
         pose = {name: value for name, value in self.setup.profile.stowed.items() if name in joints.ranges}
         joints.command(pose)
