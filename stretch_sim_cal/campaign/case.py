@@ -86,7 +86,7 @@ class SimulatedCase:
             if stage == "alignment" and self.numbers["recording.moved_mm"] and tick == count // 2:
                 self.simulator.move_base(from_xyz_rpy((1e-3 * self.numbers["recording.moved_mm"], 0, 0), (0, 0, 0)))
             scans = (self.simulator.scan(device, tick) for device in SIDES)
-            yield tuple(scan[are_returns(coordinates(scan))] for scan in scans)
+            yield tuple(scan.take(np.flatnonzero(are_returns(coordinates(scan)))) for scan in scans)
 
 
 def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
