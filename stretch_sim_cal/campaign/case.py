@@ -22,17 +22,22 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
+from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.files import write_atomic, write_text
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
+from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -40,6 +45,7 @@ from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSet
 from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 DRAWN_PAIRS = 3
+TURN = np.radians(40.0)  # after a refusal, to the next standing place
 PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0.0, -0.1))  # in the gripper
 
 
@@ -53,15 +59,24 @@ class SimulatedCase:
         self.setup = _setup(campaign, sensor, numbers, random, folder)
         self.sensor = replace(sensor, range_noise=sensor.range_noise * numbers["lidar.noise"])
         self.simulator = EmbeddedSimulator(self.setup, self.sensor)
+        self.num_places = 1
+        self._tick = 0
 
     @cached_property
     def aligned(self) -> AlignmentResult:
-        """What the campaign's method makes of the alignment's pairs."""
+        """What the campaign's method makes of the alignment's pairs; if it refuses, the robot is turned and recorded again, and
+        the method is given all of it, as long as places are left (`num_places` says how many it took)."""
         left, right = (self.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
         method = alignment_method(self.campaign.methods["alignment"])(
             inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=self.sensor)
         )
-        return _answer(method, self.pairs("alignment"))
+        result = _add(method, self.pairs("alignment")).solve()
+        while result.refusals and self.num_places < self.numbers["recording.places"] and hasattr(method, "new_place"):
+            self.simulator.move_base(from_xyz_rpy((0, 0, 0), (0, 0, self.num_places * TURN)))
+            self.num_places += 1
+            method.new_place()
+            result = _add(method, self.pairs("alignment")).solve()
+        return result
 
     @cached_property
     def floor(self) -> FloorResult | None:
@@ -76,17 +91,49 @@ class SimulatedCase:
             self.simulator.base_from_lidar("left", nominal=True), aligned.right_to_left, footprint_from_base,
             FloorSettings(sensor=self.sensor, observations=aligned.known),
         )  # fmt: skip
-        return _answer(method, self.pairs("floor"))
+        return _add(method, self.pairs("floor")).solve()
+
+    @cached_property
+    def mounts(self) -> MountsResult | None:
+        """What the arm's poses of the collection's plan come to, after the alignment and the floor; None if that was refused."""
+        aligned, simulator = self.aligned, self.simulator
+        if aligned.refusals:
+            return None
+        profile, joints = simulator.profile, simulator.joints
+        model = parse_urdf(simulator.nominal_description)
+        robot = MountedRobot(model, profile)
+        settings = mount_settings(self.sensor.range_noise, sensor=self.sensor, profile=profile)
+        grids = load_settings("mounts", "mounts", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
+        samples = []
+        for number, values in enumerate(itertools.product(*grids.values())):
+            pose = {profile.commands[joint]: value for joint, value in zip(grids, values, strict=True)}
+            joints.place(pose)
+            clouds = zip(*self.pairs("mounts"), strict=True)
+            columns = (
+                np.concatenate([np.column_stack([scan[name] for name in RETURN_COLUMNS]) for scan in scans]).astype(
+                    float
+                )
+                for scans in clouds
+            )
+            positions = profile.joint_positions(model, pose)
+            samples.append(robot.sample(f"pose {number}", positions, *columns, tuple(profile.offset_joints)))
+        joints.place({name: value for name, value in profile.stowed.items() if name in joints.ranges})
+        return calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
 
     def pairs(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the returns of the pairs of scans that a stage is given, as readers of recordings do."""
-        first = 0 if stage == "alignment" else int(self.numbers["recording.alignment_frames"])
+        """Yield the returns of the pairs of scans that a stage is given next, as readers of recordings do."""
         count = int(self.numbers[f"recording.{stage}_frames"])
-        for tick in range(first, first + count):
-            if stage == "alignment" and self.numbers["recording.moved_mm"] and tick == count // 2:
+        for _ in range(count):
+            if self.numbers["recording.moved_mm"] and stage == "alignment" and self._tick == count // 2:
                 self.simulator.move_base(from_xyz_rpy((1e-3 * self.numbers["recording.moved_mm"], 0, 0), (0, 0, 0)))
-            scans = (self.simulator.scan(device, tick) for device in SIDES)
+            scans = (self.simulator.scan(device, self._tick) for device in SIDES)
+            self._tick += 1
             yield tuple(scan.take(np.flatnonzero(are_returns(coordinates(scan)))) for scan in scans)
+
+    def rewind(self) -> None:
+        """Begin anew with the first pair of scans."""
+        self._tick = 0
+        self.simulator.move_base(np.eye(4))
 
 
 def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
@@ -109,9 +156,10 @@ def run_numbers(
         case = SimulatedCase(campaign, numbers, seed, place)
         record = {f"input.{name}": value for name, value in numbers.items()} | _solved(case)
         record |= {"status": "done", "message": "", "seconds": time.process_time() - began}
-        if with_nodes:
-            results = {"alignment": case.aligned, "floor": case.floor}
-            results = {stage: results[stage] for stage in campaign.stages}
+        if with_nodes and case.num_places == 1:  # a node takes one place
+            results = {"alignment": case.aligned}
+            if "floor" in campaign.stages:
+                results["floor"] = case.floor
             record |= through_nodes(campaign, numbers, case.setup, results, place)
         if folder is not None:
             draw(case, folder / "clouds.png")
@@ -127,27 +175,37 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     translation, rotation = error(truth, aligned.right_to_left)
     off = log(truth @ inverse(aligned.right_to_left))
     found = _judged("alignment", aligned, off) | {
-        "alignment.translation_mm": 1e3 * translation, "alignment.rotation_deg": float(np.degrees(rotation)),
+        "alignment.places": case.num_places, "alignment.translation_mm": 1e3 * translation, "alignment.rotation_deg": float(np.degrees(rotation)),
     }  # fmt: skip
     if "floor" not in campaign.stages:
         return found
     floor = case.floor
     if floor is None:
-        return found | {"floor.accepted": False, "floor.refusals": "not run: the alignment was refused"}
+        not_run = {"accepted": False, "refusals": "not run: the alignment was refused"}
+        return found | {f"{stage}.{key}": value for stage in campaign.stages[1:] for key, value in not_run.items()}
     # All that clouds can tell: the floor in the frame in which the left lidar is where the description says.
     plane = simulator.floor_in_base.moved(left @ inverse(true_left))
     tilt = np.cross(floor.plane.normal, plane.normal)
     off = np.array([plane.offset - floor.plane.offset, tilt[0], tilt[1]])
     height, angle = floor_error(plane, floor.plane)
-    return found | _judged("floor", floor, off) | {
+    found |= _judged("floor", floor, off) | {
         "floor.height_mm": 1e3 * height, "floor.tilt_deg": float(np.degrees(angle)),
+    }  # fmt: skip
+    if "mounts" not in campaign.stages:
+        return found
+    mounts, truth = case.mounts, {"left": true_left, "right": true_right}
+    errors = [error(truth[side], mounts.base_from_lidar[side]) for side in SIDES]
+    off = np.concatenate([log(truth[side] @ inverse(mounts.base_from_lidar[side])) for side in SIDES])
+    return found | _judged("mounts", mounts, off) | {
+        "mounts.translation_mm": 1e3 * max(distance for distance, _ in errors),
+        "mounts.rotation_deg": float(np.degrees(max(angle for _, angle in errors))),
     }  # fmt: skip
 
 
-def _answer(method, pairs):
+def _add(method, pairs):
     for pair in pairs:
         method.add(*(pair if getattr(method, "takes_fields", False) else map(coordinates, pair)))
-    return method.solve()
+    return method
 
 
 def _judged(stage: str, result, off: np.ndarray) -> dict[str, Any]:
@@ -186,7 +244,21 @@ def _setup(
     world = write_room(Room(**room, yaw=yaw), random, folder)
     payload = (PAYLOAD,) if numbers["robot.payload"] else ()
     seed = int(random.integers(2**31))
-    return SimulationSetup(world, sensor.name, seed, *mounts, base, payload, units=units, driver=driver)
+    links = _links_off(random, 1e-3 * numbers["robot.links_mm"], np.radians(numbers["robot.links_deg"]))
+    return SimulationSetup(world, sensor.name, seed, *mounts, base, payload, links, units=units, driver=driver)
+
+
+def _links_off(random: np.random.Generator, distance: float, angle: float) -> dict[str, PoseError]:
+    """Return errors, one sigma per axis, of the joints that hold what the lidars see, but for the base and the head."""
+    if not distance and not angle:
+        return {}
+    robot = MountedRobot(parse_urdf(nominal_description()))
+    held = {link: robot.model.parent_joint(link) for link in robot.surfaces}
+    still = {robot.profile.base_frame, robot.profile.housing_link}
+    return {
+        joint.name: PoseError(tuple(distance * random.normal(size=3)), tuple(angle * random.normal(size=3)))
+        for link, joint in held.items() if joint is not None and link not in still
+    }  # fmt: skip
 
 
 def _pose_error(random: np.random.Generator, distance: float, angle: float) -> PoseError:
@@ -200,7 +272,7 @@ def draw(case: SimulatedCase, path: Path) -> None:
     from stretch_sim_cal.harness.report import clouds_before_and_after
 
     left, right = (case.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-    case.simulator.move_base(np.eye(4))
+    case.rewind()
     pairs = list(itertools.islice(case.pairs("alignment"), DRAWN_PAIRS))
     points = [np.concatenate([coordinates(pair[side]) for pair in pairs]) for side in (0, 1)]
     picture = clouds_before_and_after(

@@ -217,6 +217,7 @@ SCHEMA = pa.schema(
             (f"{stage}.sigmas", pa.float64()),
         ]
     ]
+    + [("alignment.places", pa.int64())]
     + [(name, pa.float64()) for name in QUANTITIES]
     + [(f"nodes.{stage}.sigmas", pa.float64()) for stage in STAGES]
     + [("nodes.agree", pa.bool_()), ("nodes.message", pa.string()), ("seconds", pa.float64())]

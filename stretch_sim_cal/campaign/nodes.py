@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.campaign.plan import Campaign, contradicts
+from stretch_sim_cal.campaign.plan import DEFAULT_STAGES, Campaign, contradicts
 from stretch_sim_cal.files import find_shared, read_yaml, write_yaml
 from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.harness.processes import RunFiles, calibration_nodes, simulator_process
@@ -79,6 +79,7 @@ def _scenario(campaign: Campaign, numbers: Mapping[str, float], setup: Simulatio
     stages = {
         stage: {"num_samples": int(numbers[f"recording.{stage}_frames"]), "method": campaign.methods[stage]}
         for stage in campaign.stages
+        if stage in DEFAULT_STAGES
     }
     said = {"name": campaign.name, "stages": stages, "simulation": replace(setup, sensor=str(path)).to_mapping()}
     return scenario_from_mapping(said, folder / "scenario.yaml")

@@ -55,20 +55,28 @@ INPUTS = {
     "recording.alignment_frames": Input(20, 1, 200, "pairs of scans for the alignment"),
     "recording.floor_frames": Input(10, 1, 200, "pairs of scans for the floor"),
     "recording.moved_mm": Input(0.0, 0.0, 500.0, "by how much the robot is pushed in the middle of the alignment"),
+    "recording.places": Input(1, 1, 6, "standing places at most: after a refusal of the alignment the robot is turned"),
+    "recording.mounts_frames": Input(2, 1, 50, "pairs of scans in each of the arm's poses for the mounts"),
+    "robot.links_mm": Input(0.0, 0.0, 10.0, "how far links are bolted off, one sigma per axis"),
+    "robot.links_deg": Input(0.0, 0.0, 2.0, "by which angle they are, one sigma per axis"),
 }
 """All inputs by name, in the order in which a case draws them; a new one comes last, so that known cases stay as they are."""
 AXES = 64  # of the sequence that inputs are drawn from: room for new ones
 WHOLE = {"room.furniture", "room.people", "lidar.driver_corrects", "robot.payload", "recording.alignment_frames",
-         "recording.floor_frames"}  # fmt: skip
+         "recording.floor_frames", "recording.places", "recording.mounts_frames"}  # fmt: skip
 
 QUANTITIES = {
     "alignment.translation_mm": "lidar to lidar, translation / mm",
     "alignment.rotation_deg": "lidar to lidar, rotation / deg",
     "floor.height_mm": "floor, height / mm",
     "floor.tilt_deg": "floor, tilt / deg",
+    "mounts.translation_mm": "lidars on the robot, the farther one / mm",
+    "mounts.rotation_deg": "lidars on the robot, the more turned one / deg",
 }
 """Errors by the names that limits and results have them under."""
-STAGES = ("alignment", "floor")
+STAGES = {"alignment": 6, "floor": 3, "mounts": 12}
+"""The stages in their order, with how many numbers each estimates."""
+DEFAULT_STAGES = ("alignment", "floor")
 # An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard deviations
 # of a single number.
 WRONG = 4.0
@@ -135,7 +143,7 @@ class Campaign:
     description: str = ""
     seed: int = 1
     sensor: str = DEFAULT_SENSOR
-    stages: tuple[str, ...] = STAGES
+    stages: tuple[str, ...] = DEFAULT_STAGES
     methods: Mapping[str, str] = field(
         default_factory=lambda: {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
     )
@@ -167,12 +175,12 @@ class Campaign:
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
         """Return the campaign that a file says. Raises `InputError` naming `source` and the key."""
         data = validate.mapping(dict(data), KEYS, source)
-        stages = data.get("stages", list(STAGES))
-        if not isinstance(stages, list) or not stages or stages != list(STAGES[: len(stages)]):
-            raise InputError(f"{source}: stages: is {stages!r}, [alignment] or [alignment, floor] was expected")
+        stages = data.get("stages", list(DEFAULT_STAGES))
+        if not isinstance(stages, list) or not stages or stages != list(STAGES)[: len(stages)]:
+            raise InputError(f"{source}: stages: is {stages!r}; the first ones of [{', '.join(STAGES)}] were expected")
         methods = {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
         methods |= {stage: validate.text(name, f"{source}: methods: {stage}")
-                    for stage, name in validate.mapping(data.get("methods"), set(STAGES), f"{source}: methods").items()}  # fmt: skip
+                    for stage, name in validate.mapping(data.get("methods"), set(DEFAULT_STAGES), f"{source}: methods").items()}  # fmt: skip
         for load, stage in ((alignment_method, "alignment"), (floor_method, "floor")):
             try:
                 load(methods[stage])

@@ -16,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import beta, binom, binomtest, chi2, spearmanr, wilcoxon
 
-from stretch_sim_cal.campaign.plan import QUANTITIES, WRONG, Campaign, contradicts
+from stretch_sim_cal.campaign.plan import QUANTITIES, STAGES, WRONG, Campaign, contradicts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.harness.report import as_png, image, write_page
 
-FREEDOM = {"alignment": 6, "floor": 3}
 WORST = 10
 TREE_DEPTH, TREE_LEAF = 3, 0.02  # how deep, and the least share of the cases in a leaf
 MOST_CASES = 10_000_000
@@ -75,7 +74,7 @@ class Cases:
         self.wrong = np.zeros(len(self.index), bool)
         for stage in stages:
             with np.errstate(invalid="ignore"):
-                self.wrong |= self.accepted[stage] & contradicts(self.sigmas[stage] ** 2, FREEDOM[stage])
+                self.wrong |= self.accepted[stage] & contradicts(self.sigmas[stage] ** 2, STAGES[stage])
         self.all_accepted = self.computed & np.all([self.accepted[stage] for stage in stages], axis=0)
         self.within = self.computed.copy()
         for name, limit in campaign.limits.items():
@@ -125,7 +124,7 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
         nees = nees[np.isfinite(nees)]
         if len(nees):
             honesty[stage] = {"mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
-                              "beyond_95_percent": float((nees * FREEDOM[stage] > chi2.ppf(0.95, FREEDOM[stage])).mean())}  # fmt: skip
+                              "beyond_95_percent": float((nees * STAGES[stage] > chi2.ppf(0.95, STAGES[stage])).mean())}  # fmt: skip
     seconds = cases.column("seconds")[cases.computed]
     return {
         "campaign": campaign.name, "key": campaign.key, "cases": total, "shown": bool(shown),
@@ -136,6 +135,7 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
         "refused": int(refused.sum()),
         "refused_though_within_limits": int((refused & _would_be_within(cases)).sum()),
         "beyond_limits": int((cases.all_accepted & ~cases.within).sum()),
+        "places": sorted(Counter(int(n) for n in table["alignment.places"].to_pylist() if n is not None).items()),
         "nodes": {"cases": len(agree), "disagree": int((~agree).sum()),
                   "messages": [said for said in table["nodes.message"].to_pylist() if said]},
         "failed": {kind: int((cases.status == kind).sum()) for kind in ("crashed", "timeout")},
@@ -250,6 +250,9 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         f"refused: {found['refused']}, of which {found['refused_though_within_limits']} alignments were within the limits; "
         f"accepted but beyond the limits: {found['beyond_limits']}" + (f"; {failed}" if failed else "")
     )
+    if len(found["places"]) > 1:
+        took = ", ".join(f"{count} cases {number}" for number, count in found["places"])
+        lines.append(f"standing places that the alignment took: {took}")
     lines += [f"  refused {count} times: {reason}" for reason, count in found["refusals"][:5]]
     for one in found["quantities"].values():
         lines.append(
@@ -346,10 +349,10 @@ def _nees_plot(cases: Cases) -> bytes:
     figure, axes = plt.subplots(1, len(stages), figsize=(4.2 * len(stages), 3.0), squeeze=False)
     for axis, stage in zip(axes[0], stages, strict=True):
         squares = cases.sigmas[stage][cases.accepted[stage] & cases.computed] ** 2
-        end = chi2.ppf(0.9999, FREEDOM[stage])
+        end = chi2.ppf(0.9999, STAGES[stage])
         edges = np.linspace(0, end, 30)
         axis.hist(np.minimum(squares, end), edges, density=True, color="#9ec5e8", label=f"{len(squares)} cases")
-        axis.plot(edges, chi2.pdf(edges, FREEDOM[stage]), color="#2b2b2b", label=f"chi square, {FREEDOM[stage]} dof")
+        axis.plot(edges, chi2.pdf(edges, STAGES[stage]), color="#2b2b2b", label=f"chi square, {STAGES[stage]} dof")
         axis.set(xlabel=f"{stage}: squared error over the covariance (last bar: all beyond)", ylabel="density")
         axis.legend(fontsize=8)
     figure.tight_layout()
@@ -368,7 +371,9 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
         raise InputError("the two campaigns have no case in common")
     computed = one.computed[first] & other.computed[second]
     for name in filter(lambda name: name.startswith("input."), one.table.column_names):
-        if not np.allclose(one.column(name)[first][computed], other.column(name)[second][computed]):
+        # An input that is newer than a campaign's cases has no value there.
+        gone = one.column(name)[first][computed] - other.column(name)[second][computed]
+        if np.abs(gone[np.isfinite(gone)]).max(initial=0.0) > 1e-9:
             raise InputError(f"the two campaigns draw different cases: {name} differs; they need equal inputs and seed")
     good = one.good[first], other.good[second]
     only_first, only_second = int((good[0] & ~good[1]).sum()), int((good[1] & ~good[0]).sum())
