@@ -24,6 +24,7 @@ import numpy as np
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
@@ -36,7 +37,6 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rp
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros.mounts_solve import MountedRobot, mount_settings
 from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
