@@ -1,9 +1,9 @@
-"""A case: its inputs reach what is simulated."""
+"""A case: its inputs reach what is simulated, and its stages what is judged."""
 
 import numpy as np
 
-from stretch_sim_cal.campaign.case import SimulatedCase
-from stretch_sim_cal.campaign.plan import INPUTS, Campaign
+from stretch_sim_cal.campaign import case
+from stretch_sim_cal.campaign.plan import INPUTS, STAGES, Campaign, contradicts
 
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
 
@@ -12,7 +12,7 @@ def simulated(folder, **changed: float):
     """Return the simulator of the default case with inputs changed, dots written as two underscores."""
     numbers = {name: known.default for name, known in INPUTS.items()}
     numbers |= {name.replace("__", "."): value for name, value in changed.items()}
-    return SimulatedCase(CAMPAIGN, numbers, (1, 2), folder).simulator
+    return case.SimulatedCase(CAMPAIGN, numbers, (1, 2), folder).simulator
 
 
 def test_a_payload_is_held_where_the_lidars_see_it(tmp_path):
@@ -21,3 +21,55 @@ def test_a_payload_is_held_where_the_lidars_see_it(tmp_path):
     assert box[:, 2].min() > 0.1 and np.abs(box[:, :2]).max() < 0.3
     scans = [simulator.labelled_scan(device, 0) for device in ("left", "right")]
     assert any("payload_0_link" in {names[index] for index in np.unique(surfaces)} for _, surfaces, names in scans)
+
+
+def test_links_that_are_bolted_off_are_off_for_the_lidars_alone(tmp_path):
+    simulator = simulated(tmp_path, robot__links_mm=2)
+    exact = simulated(tmp_path)
+    assert simulator.nominal_description == exact.nominal_description
+    there, where_said = (one.true_surfaces()["lift_link"].vertices for one in (simulator, exact))
+    assert 1e-4 < np.linalg.norm(there - where_said, axis=1).max() < 0.05
+    assert np.array_equal(simulator.base_from_lidar("left"), exact.base_from_lidar("left"))
+
+
+class Refusing:
+    """A method that refuses until it was given two standing places, and counts what it was given."""
+
+    def __init__(self, guess, settings):
+        self.right_to_left, self.covariance, self.known = guess, None, None
+        self.pairs = [0]
+
+    def new_place(self):
+        self.pairs.append(0)
+
+    def add(self, left, right):
+        self.pairs[-1] += 1
+
+    def solve(self):
+        self.refusals = ["slides along x"] if len(self.pairs) < 2 else []
+        return self
+
+
+def test_after_a_refusal_the_robot_is_turned_and_recorded_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(case, "alignment_method", lambda name: Refusing)
+    places = {}
+    for most in (1, 3):
+        numbers = {name: known.default for name, known in INPUTS.items()}
+        numbers |= {"recording.places": most, "recording.alignment_frames": 2}
+        tried = case.SimulatedCase(CAMPAIGN, numbers, (1, 2), tmp_path)
+        places[most] = tried.num_places, tried.aligned.pairs, bool(tried.aligned.refusals), tried.num_places
+    assert places == {1: (1, [2], True, 1), 3: (1, [2, 2], False, 2)}
+
+
+def test_the_mounts_are_judged_with_the_other_stages(tmp_path):
+    campaign = Campaign.from_mapping(
+        {
+            "name": "tried", "sensor": "jt128_sparse_real", "stages": ["alignment", "floor", "mounts"],
+            "inputs": {"recording.alignment_frames": 5, "recording.floor_frames": 3, "recording.mounts_frames": 1},
+        },
+        "tried.yaml",
+    )  # fmt: skip
+    record = case.run_case(campaign, 1)
+    assert record["alignment.accepted"] and record["mounts.accepted"], record
+    assert 0.0 < record["mounts.translation_mm"] < 10.0 and 0.0 < record["mounts.rotation_deg"] < 1.0
+    assert not contradicts(record["mounts.sigmas"] ** 2, STAGES["mounts"])
