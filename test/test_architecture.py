@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "collection": {"geometry", "robot", "calibration", "recording"},
     "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "collection"},
     "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
-    "campaign": {"geometry", "sensor", "robot", "calibration", "simulation", "harness", "programs"},
+    "campaign": {"geometry", "sensor", "robot", "calibration", "collection", "simulation", "harness", "programs"},
     "commands": {
         "geometry",
         "sensor",
