@@ -1,8 +1,9 @@
 """Fits a shape to the robot's outline at every grid point of arm extension and wrist yaw, so that nothing sticks out.
 
-Assumes that the evidence holds the area that the robot covers in each pose: its convex hull is always enclosed. Between grid points the parameters are interpolated one by one, linearly over the commanded values, as the published
-readers do. If the caller knows the outline at any joint values, the interpolated shape is compared with it on a
-dense grid, and the grid is refined and the shapes inflated until it encloses the robot there, too.
+Assumes that the evidence holds the area that the robot covers in each pose: its convex hull is always enclosed. Between
+grid points the parameters are interpolated one by one, linearly over the commanded values, as the published readers do.
+If the caller knows the outline at any joint values, the interpolated shape is compared with it on a dense grid, and the
+grid is refined and the shapes inflated until it encloses the robot there, too.
 """
 
 from collections.abc import Sequence
