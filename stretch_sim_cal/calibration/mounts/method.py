@@ -356,9 +356,9 @@ class _Mounts:
 
     def _for_search(self) -> Observations | None:
         """Return the alignment as loose as errors of the lidars make it that the search does not take out."""
-        if self.alignment is None or self.alignment.knows_units:
-            return self.alignment
-        if np.any(self.reader.model.optical_centre):
+        if self.alignment is None:
+            return None
+        if not self.alignment.knows_units and np.any(self.reader.model.optical_centre):
             return self.alignment.loosened(FIRST_POSITION, FIRST_ANGLE)
         return self.alignment.of_the_transform()
 
