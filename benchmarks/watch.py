@@ -3,7 +3,7 @@
 The scatter comes from simulated scans of lidars with errors of their own: one calibration, looks in rooms and standing places
 that it has not seen. From it, years of looks are drawn, for which nobody could simulate scans; places take turns as measured,
 and what is drawn scatters by the factor given at the head of each column. With --hours a day is simulated look by look, the clouds
-of every look; at its end the right lidar is pushed by 0.3 deg while the robot stands.
+of every look, the arm raised where both lidars see it; at its end the right lidar is pushed by 0.3 deg while the robot stands.
 """
 
 import argparse
@@ -15,10 +15,11 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.verification import found_anew
-from stretch_sim_cal.calibration.watch import ANGLE, LENGTH, Look, Watch, vectors_of
+from stretch_sim_cal.calibration.watch import ANGLE, LENGTH, MONTH, Look, Watch, own_vectors, vectors_of
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.robot.description import parse_urdf
@@ -31,6 +32,8 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 PERIOD = 300.0  # s
 PER_PLACE = 12  # looks, on average
 MOST = 200  # looks until a push counts as missed
+ARM = {"lift_joint": 0.6, "arm_joint": 0.25}  # m; where both lidars see it, in the day that is simulated
+NOISE = 0.5  # of a look that is drawn, times what places scatter by
 ERRORS = {
     "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
     "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
@@ -89,9 +92,18 @@ def day(sensor: str, hours: float) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         file, left, footprint = calibrated(simulator("furnished_room", sensor), Path(scratch))
 
+        mounted = MountedRobot(parse_urdf(simulator("furnished_room", sensor).nominal_description))
+        poses = {"left": left, "right": left @ file.right_to_left}
+
         def look(number: int, place: int, robot: EmbeddedSimulator) -> bool:
-            found = found_anew(file, pairs(robot, 2, 100 + 2 * number), left, footprint, robot.sensor)
-            watch.add(Look(PERIOD * number, place, vectors_of(found)))
+            robot.joints.place(ARM)
+            seen = pairs(robot, 2, 100 + 2 * number)
+            clouds = {
+                side: np.concatenate([coordinates(pair[index]) for pair in seen]) for index, side in enumerate(SIDES)
+            }
+            own = own_vectors(mounted, robot.joints.joint_positions, poses, clouds)
+            vectors = vectors_of(found_anew(file, seen, left, footprint, robot.sensor))
+            watch.add(Look(PERIOD * number, place, vectors | own, "raised"))
             return bool(watch.changed)
 
         place = 0
@@ -143,7 +155,7 @@ def scatter(sensor: str, rooms: int) -> dict[str, np.ndarray]:
 class Drawn:
     """Looks drawn from measured scatter: a place takes one of the measured residuals, a look adds noise of `noise` times it."""
 
-    def __init__(self, found: dict[str, np.ndarray], factor: float, seed: int, noise: float = 0.5):
+    def __init__(self, found: dict[str, np.ndarray], factor: float, seed: int, noise: float = NOISE):
         self._random, self._found, self._factor, self._noise = np.random.default_rng(seed), found, factor, noise
         self._place = self._left = self._count = 0
         self._effect: dict[str, np.ndarray] = {}
@@ -177,6 +189,25 @@ def false_alarms(found: dict[str, np.ndarray], factor: float, months: int) -> fl
             alarms += bool(watch.changed) and not alarmed
             alarmed = bool(watch.changed)
     return alarms / months
+
+
+def bound(found: dict[str, np.ndarray], factor: float, size: float, columns: slice) -> float:
+    """Return after how many looks at new places, on average, no test at one false alarm a month can be expected to notice a shift
+    sooner (Lorden 1971): the logarithm of the looks between false alarms over what looks tell (the Kullback-Leibler divergence),
+    with the places' scatter known, and normal."""
+    rows = factor * found["lidars"][:, columns]
+    places, noise = np.cov(rows.T), np.diag((NOISE * rows.std(axis=0)) ** 2)
+    directions = np.random.default_rng(0).normal(size=(500, 3))
+    shifts = size * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+
+    def told(looks: int) -> float:
+        """Return what so many looks tell on average, in nats."""
+        whole, rest = divmod(looks, PER_PLACE)
+        counts = [PER_PLACE] * whole + [rest] * (rest > 0)
+        information = sum(np.linalg.inv(places + noise / count) for count in counts)
+        return float(np.mean(np.einsum("di,ij,dj->d", shifts, information, shifts))) / 2.0
+
+    return next(looks for looks in range(1, MOST) if told(looks) >= np.log(MONTH / PERIOD))
 
 
 def noticed(watch: Watch, look: Look) -> bool:
@@ -221,6 +252,9 @@ def main() -> int:
         ("0.2 deg", ANGLE, slice(3, 6)), ("0.3 deg", 1.5 * ANGLE, slice(3, 6)), ("5 mm", LENGTH, slice(0, 3)),
         ("10 mm", 2 * LENGTH, slice(0, 3)),
     ):  # fmt: skip
+        bounds = [bound(found, factor, size, columns) for factor in factors]
+        name = f"{what}: bound with the scatter known"
+        print(f"{name:<48}" + "".join(f"{looks:>18}" for looks in bounds))
         for after, drives in ((1, False), (1, True), (150, False), (150, True)):
             found_after = [delays(found, factor, size, columns, args.runs, after, drives) for factor in factors]
             name = f"{what}, {after} looks, {'drives' if drives else 'stands'}: median, 90 %, most"

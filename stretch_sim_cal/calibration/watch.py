@@ -34,7 +34,8 @@ from itertools import product
 
 import numpy as np
 
-from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample
+from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample, posed
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
@@ -47,7 +48,7 @@ LENGTH, ANGLE = 5e-3, math.radians(0.2)  # the shifts (m, rad) that are looked f
 PLACE_LENGTH, PLACE_ANGLE = 7e-4, math.radians(0.02)
 PLACES_NEEDED = 6  # steps from place to place, of which the median says something
 STEPS_NEEDED = 20  # from look to look, likewise
-FIRST = 2.0  # times the prior standard deviation that a place's effect is taken to have until then
+FIRST = 1.5  # times the prior standard deviation: what a place's effect is taken to have before any place is known
 REMEMBERED = 200  # places
 MEDIAN, QUARTILES = 0.4549, {1: 1.3233, 2: math.log(4.0), 3: 1.3695}  # of chi-squared over its degrees of freedom
 OFFSET_PLACES, OFFSET_SIGMAS = (
@@ -165,6 +166,19 @@ def own_twist(
         information = (jacobian * weights[:, None]).T @ jacobian + prior
         twist = twist - np.linalg.solve(information, (jacobian * weights[:, None]).T @ residual + prior @ twist)
     return twist, np.linalg.inv(information)
+
+
+def own_vectors(
+    robot: MountedRobot,
+    positions: Mapping[str, float],
+    poses: Mapping[str, np.ndarray],
+    clouds: Mapping[str, np.ndarray],
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return by side `own_twist` of both lidars' returns (N, 3), with the robot's joints at `positions` (m, rad, by the
+    description's names) and the lidars stored to be at `poses` (4, 4) in base_link."""
+    (model,) = posed([robot.sample("look", positions, **clouds)], robot.surfaces, {})
+    found = {side: own_twist(model, side, poses[side], model.around(side, poses[side])) for side in SIDES}
+    return {side: twist for side, twist in found.items() if twist is not None}
 
 
 AZIMUTHS, ELEVATIONS = 180, 60
@@ -286,6 +300,7 @@ class BlockTest:
         self._within: deque[float] = deque(maxlen=REMEMBERED)  # squared, from look to look, over what is expected
         self._last: Standing | None = None
         self._first: list[np.ndarray] = []  # means of the first places
+        self._few: list[float] = []  # their squares over n, until `PLACES_NEEDED` steps are known
         self._offset = np.zeros(block.columns.stop - block.columns.start)
         self._sums = self._before.copy()
         self.changed = False  # whether the shift that is looked for is there
@@ -324,12 +339,15 @@ class BlockTest:
                 self._began[index] = float(began[index])
         if self.block.adds_up:
             self._before = np.maximum(sums, 0.0)
+        if len(self._few) <= PLACES_NEEDED:
+            self._few.append(float(self._now.mean @ self._now.mean) / len(self._now.mean))
+            self.place_variance = self._scatter_of_places()
         if self._last is not None:
             step = self._now.mean - self._last.mean
             explained = self._scale * (self._now.variance + self._last.variance)
             self._steps.append(float(step @ step) / len(step) / 2.0 / QUARTILES[len(step)] - explained / 2.0)
             self.place_variance = self._scatter_of_places()
-        if self.block.adds_up and len(self._first) < OFFSET_PLACES and not self.changed:
+        if self.block.adds_up and len(self._first) < OFFSET_PLACES and sums.max() < OVER * self.threshold:
             self._first.append(self._now.mean)
             if len(self._first) >= PLACES_NEEDED:
                 bound = OFFSET_SIGMAS * self.block.place
@@ -360,7 +378,9 @@ class BlockTest:
         """Return the variance of a place's effect: the prior one, or what the places themselves show if that is more."""
         prior = self.block.place**2
         if len(self._steps) < PLACES_NEEDED:
-            return FIRST**2 * prior
+            # The places so far beside one of `FIRST`; without the largest, which may be of a change.
+            known = [FIRST**2 * prior, *(sorted(self._few)[:-1] if len(self._few) > 1 else self._few)]
+            return max(prior, sum(known) / len(known))
         # A shift is one large step among many: the upper quartile does not see it, but it does see places that scatter with a
         # longer tail than a normal distribution has.
         return max(prior, float(np.quantile(self._steps, 0.75)))

@@ -11,10 +11,18 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.verification import found_anew
-from stretch_sim_cal.calibration.watch import CHANGED, Look, Panorama, State, Watch, moved_lidar, own_twist, vectors_of
+from stretch_sim_cal.calibration.watch import (
+    CHANGED,
+    Look,
+    Panorama,
+    State,
+    Watch,
+    moved_lidar,
+    own_vectors,
+    vectors_of,
+)
 from stretch_sim_cal.calibration.watch_history import History, NoticedChange, default_history
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
@@ -159,10 +167,8 @@ class Watcher:
         poses = described if mounts is None else mounts.base_from_lidar
         clouds = {side: np.concatenate([getattr(pair, side)[:, :3] for pair in pairs]).astype(float) for side in SIDES}
         positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
-        (model,) = posed([self._robot.sample("look", positions, **clouds)], self._robot.surfaces, {})
-        found = {side: own_twist(model, side, poses[side], model.around(side, poses[side])) for side in SIDES}
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))
-        return {side: twist for side, twist in found.items() if twist is not None}, arm
+        return own_vectors(self._robot, positions, poses, clouds), arm
 
     def _tell(self, stamp: float) -> None:
         """Say once, and write down, what has changed."""

@@ -30,6 +30,9 @@ class Robot:
         self._random, self._per_place, self._scale = np.random.default_rng(seed), per_place, places
         self._place, self._left, self._effects, self._count = 0, 0, {}, 0
 
+    def leave(self) -> None:
+        self._left = 0
+
     def look(self, shift: dict[str, np.ndarray] | None = None) -> Look:
         if not self._left:
             self._place += 1
@@ -169,3 +172,24 @@ def test_a_push_while_the_robot_stands_is_noticed_soon_also_at_the_first_place(v
             watch.add(robot.look({vector: shift}))
             assert watch.changed
         assert min(state.since for state in watch.changed) <= PERIOD * (2 + count)
+
+
+@pytest.mark.parametrize(("columns", "size"), [(slice(3, 6), 0.2 * DEG), (slice(0, 3), 5 * MM)])
+def test_most_pushes_on_the_way_to_the_second_place_are_noticed_within_ten_looks(columns, size):
+    counts = []
+    for seed in range(12):
+        watch, robot = Watch(PERIOD), Robot(seed, places=0.5)
+        watch.add(robot.look())
+        robot.leave()
+        direction, shift = np.random.default_rng(seed).normal(size=3), np.zeros(6)
+        shift[columns] = size * direction / np.linalg.norm(direction)
+        counts.append(delay(watch, robot, {"lidars": shift}) or np.inf)
+    assert np.median(counts) <= WINDOW and max(counts) <= 40
+
+
+def test_places_that_scatter_more_than_expected_are_no_change_before_they_are_known():
+    for seed in range(8):
+        watch, robot = Watch(PERIOD), Robot(seed, per_place=2, places=2.0)
+        for _ in range(30):
+            watch.add(robot.look())
+            assert not watch.changed, seed
