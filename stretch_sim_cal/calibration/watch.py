@@ -6,7 +6,8 @@ for a shift of a given size with Page's cumulative sum of log-likelihood ratios 
 
 Looks from one standing place share what that place does to them (surfaces that are not flat, glass, a floor that slopes), so
 they are no independent evidence. A place has an effect of its own, normal with a standard deviation that is estimated from
-the scatter of the places themselves and never taken for smaller than a prior one. The evidence of a place is that of the mean
+the scatter of the places themselves and never taken for smaller than a prior one. Before enough are known,
+the first ones count beside one place of `FIRST` times the prior, without the largest, which may be of a change. The evidence of a place is that of the mean
 of its last looks, and it is bounded however long the robot stands there; that of several places adds up:
 
     S = max(0, S of the places before) + max_k  d / (V_k + R_k) * (m_k - e_k - d / 2)
