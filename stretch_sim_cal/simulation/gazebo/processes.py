@@ -285,10 +285,13 @@ class Listener:
     def _hear(self, number: int, message: bytes, _info: Any) -> None:
         self._heard = True
         self._carry_out()
-        with self._writing:
-            self._output.write(FRAME.pack(number, len(message)))
-            self._output.write(message)
-            self._output.flush()
+        try:
+            with self._writing:
+                self._output.write(FRAME.pack(number, len(message)))
+                self._output.write(message)
+                self._output.flush()
+        except BrokenPipeError:  # the owner has been killed
+            os._exit(0)
 
 
 def listen(bindings: str, python_path: str = "") -> int:

@@ -202,6 +202,7 @@ class GazeboSimulator:
             clouds.listen(True)
         with self._world.spending("spawning, warming up and stowing"):
             self._world.spawn(ROBOT, robot_file)
+            self._unsettled = True  # no cloud comes before time passes
             self._let_settle()
             self._warm_up()
             self._stow()
