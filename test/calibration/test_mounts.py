@@ -98,7 +98,16 @@ def test_the_covariance_covers_the_error_and_is_not_idle(sweep, result):
 
 def test_the_lidars_agree_with_an_alignment_that_is_known(robot, sweep):
     truth = as_right_to_left({side: sweep[0].base_from_lidar(side) for side in SIDES})
-    alignment = Observations.of_transform(truth, np.diag([1e-4**2] * 3 + [np.radians(0.005) ** 2] * 3))
+    covariance = np.diag([1e-4**2] * 3 + [np.radians(0.005) ** 2] * 3)
+    model = CloudReader(None, [getattr(sample, side) for sample in sweep[1] for side in SIDES]).model
+    # It knows the lidars' errors, too: that they have none, to 1 mm of offset.
+    unbiased = (np.zeros(model.size), np.zeros(model.size))
+    information = np.zeros((6 + 2 * model.size,) * 2)
+    information[:6, :6] = np.linalg.inv(covariance)
+    information[[6, 6 + model.size], [6, 6 + model.size]] = 1e-3**-2
+    alignment = Observations(
+        truth, unbiased, information, np.zeros(len(information)), (model, model), truth, covariance, unbiased
+    )
     tied = calibrate_mounts(robot.surfaces, sweep[1], robot.nominal, alignment, mount_settings())
     distance, angle = error(truth, as_right_to_left(tied.base_from_lidar))
     assert distance < 3e-4 and np.degrees(angle) < 0.02
