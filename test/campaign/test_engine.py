@@ -278,3 +278,13 @@ def test_no_scheduler_at_an_address_is_told(tmp_path, methods, capfd):
     assert main(arguments(tmp_path, "--cluster", "tcp://127.0.0.1:9")) == 2
     said = capfd.readouterr().err
     assert "--cluster tcp://127.0.0.1:9: there is no Dask scheduler" in said and "Traceback" not in said
+
+
+def test_the_smoke_campaign_comes_to_a_statement(tmp_path, capfd):
+    code = main(["campaign", "smoke", "--workers", "1", "--out", str(tmp_path), "--json"])
+    found = json.loads(capfd.readouterr().out)
+    assert code == (0 if found["shown"] else 1)
+    assert found["cases"] == 20 and not any(found["failed"].values()), found
+    assert found["wrong"] == 0 and found["beyond_limits"] == 0, found["worst"]
+    assert found["good"] >= 15, found["refusals"]
+    assert (tmp_path / "report.html").is_file() and len(engine.read_table(tmp_path)) == 20
