@@ -3,9 +3,11 @@
     minimise over x   sum_blocks |J x + r|^2_W + |x - prior|^2
 
 The unknowns x are small changes of a `State`: a twist of each lidar in base_link, the floor's plane and curvature, the
-and the parameters of each lidar's error model (`sensor/unit.py`).
-A residual block (`room.py`: patches of the room and of the floor) adds its normal equations; planes of the room are eliminated patch by patch before that (Schur complement). `solve` adds the priors
-and gives the changes with their marginal covariance.
+parameters of each lidar's error model (`sensor/unit.py`), and those that a residual block brings with it.
+Residual blocks add their normal equations: patches of the room and of the floor (`room.py`, whose planes are eliminated patch
+by patch before that, by the Schur complement) and the robot's own surfaces (`mounts/system.py`). `Solver.solve` adds the priors
+and gives the changes with their marginal covariance; `Solver.without_units` eliminates the lidars' errors, for the mounts,
+which weigh the errors of the robot's links by themselves.
 
 The parameters of a unit are solved for in units of their prior (x = L z with z ~ N(0, 1)), so that a prior may be
 singular, and the variance of the channels' errors can be taken from the data (empirical Bayes; D. MacKay, "Bayesian
