@@ -87,16 +87,8 @@ def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[F
     """
     if sensor is None:
         return []
-    found, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
+    found, deviations = _uncorrected(numbers), np.sqrt(np.diag(sensor.error_model().prior_covariance()))
     for side in SIDES:
-        for scalar, correction in UNCORRECTED.items():
-            name = f"{scalar}_{side}"
-            if name in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5:
-                sentence = f"the {side} lidar's driver does not correct {correction} of the sensor's table"
-                remedy = (
-                    "let it, and calibrate again: the calibration holds only for clouds corrected by the same amount"
-                )
-                found.append(Finding("driver_uncorrected", sentence, remedy))
         beyond = []
         for scalar, known in zip(SCALARS, deviations, strict=False):
             value = numbers.get(f"{scalar}_{side}", 0.0)
@@ -115,6 +107,29 @@ def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[F
             ) for excess in beyond
         ]  # fmt: skip
     return found
+
+
+def _uncorrected(numbers: Mapping[str, float]) -> list[Finding]:
+    """Return which corrections the drivers leave out: one finding for both lidars if they are the same."""
+    by_side = {
+        side: " and ".join(
+            correction
+            for scalar, correction in UNCORRECTED.items()
+            if (name := f"{scalar}_{side}") in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5
+        )
+        for side in SIDES
+    }
+    drivers = {f"the {side} lidar's driver does": corrections for side, corrections in by_side.items()}
+    if by_side["left"] == by_side["right"]:
+        drivers = {"the drivers of both lidars do": by_side["left"]}
+    remedy = (
+        "turn the correction on and calibrate again: the calibration holds only for clouds corrected by the same amount"
+    )
+    return [
+        Finding("driver_uncorrected", f"{driver} not correct {corrections} of the sensor's table", remedy)
+        for driver, corrections in drivers.items()
+        if corrections
+    ]
 
 
 def error_in_units(name: str, value: float, deviation: float) -> str:
