@@ -64,7 +64,9 @@ def main() -> int:
         )
     if args.sleepers:
         campaign = Campaign.from_mapping(smoke, "benchmark")
-        with LocalCluster(args.sleepers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        with LocalCluster(
+            n_workers=args.sleepers, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
+        ) as cluster:
             with Client(cluster) as client:
                 began = time.process_time()
                 wall, _ = timed(campaign, args.sleeping_cases, client, slept)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -270,13 +271,13 @@ def run(
 
     Raises `ClusterLost` if the scheduler goes away; what was finished is in `results`.
     """
-    done = results.indices()
+    done, this_run = results.indices(), uuid.uuid4().hex  # an earlier run's cases may still be with the scheduler
     missing = iter([index for index in range(count) if index not in done])
 
     def submit(number: int) -> list[Future]:
         chosen = [index for _, index in zip(range(number), missing, strict=False)]
         return client.map(
-            lambda index: work(campaign, index), chosen, pure=False, key=[f"case-{i}-{campaign.key}" for i in chosen]
+            lambda index: work(campaign, index), chosen, pure=False, key=[f"case-{i}-{this_run}" for i in chosen]
         )
 
     def record_of(future: Future, index: int) -> dict[str, Any]:

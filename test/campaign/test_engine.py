@@ -44,7 +44,7 @@ def counted(folder: Path):
 @pytest.fixture(scope="module")
 def client():
     with (
-        LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         yield client
@@ -188,7 +188,7 @@ def test_after_a_crash_the_next_case_is_computed(methods, monkeypatch):
 def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
     tables = []
     for workers in (1, 2):
-        with LocalCluster(workers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        with LocalCluster(n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
             with Client(cluster) as client:
                 tables.append(run(client, tmp_path / str(workers), 2, engine.compute).drop_columns(["seconds"]))
     assert tables[0].equals(tables[1])
