@@ -354,6 +354,12 @@ def check_motion(findings: Findings, motion: FloorMotion | None, num_frames: int
         findings.warn("moved", sentence)
 
 
+UNSETTLED = Finding(
+    "unsettled_errors", "the lidars' own errors have not settled; they, and how sure they are, are not to be relied on",
+    "collect more arm poses, or identify the lidars first",
+)  # fmt: skip
+
+
 def mount_warnings(
     found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], link_residuals: Sequence[LinkResidual],
     residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
-from stretch_sim_cal.calibration.finding import Finding
-from stretch_sim_cal.calibration.findings import MISPLACED, mount_refusals, mount_warnings, unit_warnings
+from stretch_sim_cal.calibration.findings import MISPLACED, UNSETTLED, mount_refusals, mount_warnings, unit_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
 from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed, thinned
 from stretch_sim_cal.calibration.mounts.result import (
@@ -82,11 +81,6 @@ FINE_POINTS = 400_000  # over both lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
-
-UNSETTLED = Finding(
-    "unsettled_errors", "the lidars' own errors have not settled; they, and how sure they are, are not to be relied on",
-    "collect more arm poses, or identify the lidars first",
-)  # fmt: skip
 
 Poses = dict[str, np.ndarray]
 
