@@ -21,7 +21,7 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, lapack
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.planes import Plane, height_slopes, incremented
 from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, SCALARS, ErrorModel
@@ -73,8 +73,7 @@ def curvature_shapes(points: np.ndarray) -> np.ndarray:
 
 def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
     """Return d(height of points (N, 3) over the floor) / d(height, tilt about x, tilt about y, curvature) as (N, 6)."""
-    levers = np.cross(floor.normal, points)
-    return np.column_stack([np.ones(len(points)), levers[:, 0], levers[:, 1], -curvature_shapes(points)])
+    return -np.hstack([height_slopes(points, floor), curvature_shapes(points)])
 
 
 def first_units(models: tuple[ErrorModel, ErrorModel], known: tuple[np.ndarray, np.ndarray] | None) -> tuple:
@@ -114,8 +113,7 @@ class Unknowns:
         """Return a state after a change (n,) of the unknowns."""
         floor = state.floor
         if floor is not None:
-            height, tilt = change[FLOOR][0], np.array([change[FLOOR][1], change[FLOOR][2], 0.0])
-            floor = Plane.from_coefficients(floor.normal + np.cross(tilt, floor.normal), floor.offset + height)
+            floor = incremented(floor, change[FLOOR])
         return State(
             tuple(exp(change[own]) @ pose for own, pose in zip(POSES, state.base_from_lidar, strict=True)),
             tuple(values + change[own] for own, values in zip(self.units, state.units, strict=True)),

@@ -72,3 +72,19 @@ def footprint_from_base(floor_in_base: Plane) -> np.ndarray:
 def floor_of_footprint(footprint_from_base_link: np.ndarray) -> Plane:
     """Return the floor plane in base_link that a `base_footprint_from_base_link` transform stands for."""
     return Plane(footprint_from_base_link[2, :3].copy(), float(footprint_from_base_link[2, 3]))
+
+
+def height_slopes(points: np.ndarray, floor: Plane) -> np.ndarray:
+    """Return d(height over the assumed floor) / d(increment) (N, 3) at points on it (N, 3).
+
+    The floor moves to (normal + tilt x normal) . p + offset + height; a point that lies on the moved floor has the
+    height -(height + tilt . (normal x p)) over the assumed one.
+    """
+    levers = np.cross(floor.normal, points)
+    return -np.column_stack([np.ones(len(points)), levers[:, 0], levers[:, 1]])
+
+
+def incremented(floor: Plane, increment: np.ndarray) -> Plane:
+    """Return the floor after an increment (height, tilt about x, tilt about y)."""
+    tilt = np.array([increment[1], increment[2], 0.0])
+    return Plane.from_coefficients(floor.normal + np.cross(tilt, floor.normal), floor.offset + increment[0])

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import ndimage
 
 from stretch_sim_cal.calibration.floor.rays import FloorRays, LidarView, RayResiduals
-from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.planes import Plane, height_slopes
 
 SIZE = 3  # of the plane's increment
 GATE = 4.0  # standard deviations; so wide that the gate itself does not pull the means
@@ -137,22 +137,6 @@ class CellSums:
         square = np.ones((2 * reach + 1, 2 * reach + 1), bool)
         near_occupied = ndimage.binary_dilation(occupied.reshape(side, side), square).ravel()
         return (self.hits > 0) & ~near_occupied
-
-
-def height_slopes(points: np.ndarray, floor: Plane) -> np.ndarray:
-    """Return d(height over the assumed floor) / d(increment) (N, 3) at points on it (N, 3).
-
-    The floor moves to (normal + tilt x normal) . p + offset + height; a point that lies on the moved floor has the
-    height -(height + tilt . (normal x p)) over the assumed one.
-    """
-    levers = np.cross(floor.normal, points)
-    return -np.column_stack([np.ones(len(points)), levers[:, 0], levers[:, 1]])
-
-
-def incremented(floor: Plane, increment: np.ndarray) -> Plane:
-    """Return the floor after an increment (height, tilt about x, tilt about y)."""
-    tilt = np.array([increment[1], increment[2], 0.0])
-    return Plane.from_coefficients(floor.normal + np.cross(tilt, floor.normal), floor.offset + increment[0])
 
 
 class PatchSums:

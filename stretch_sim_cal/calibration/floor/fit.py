@@ -19,7 +19,6 @@ from stretch_sim_cal.calibration.floor.cells import (
     FloorGrid,
     HeightNoise,
     PatchSums,
-    incremented,
     mean_heights,
 )
 from stretch_sim_cal.calibration.floor.rays import LidarView, Rays
@@ -33,7 +32,7 @@ from stretch_sim_cal.calibration.floor.search import (
 from stretch_sim_cal.calibration.floor.steps import Step, find_step
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.planes import Plane, incremented
 
 ITERATIONS = 15  # at most, until the weights' sum changes by no more than:
 SETTLED = 1e-3

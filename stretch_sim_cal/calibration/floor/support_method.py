@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.findings import (
     check_support,
     unit_warnings,
 )
-from stretch_sim_cal.calibration.floor.cells import FloorMotion, floor_motion, height_slopes, incremented
+from stretch_sim_cal.calibration.floor.cells import FloorMotion, floor_motion
 from stretch_sim_cal.calibration.floor.fit import (
     LIKELY_CURVATURE,
     FoundFloor,
@@ -50,7 +50,7 @@ from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_b
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, height_slopes, incremented
 from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
 
 FIXED = np.zeros((6, 6))
