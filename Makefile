@@ -1,5 +1,6 @@
 # make demo  the whole path: simulate, calibrate, judge     make test   the tests
-# make env   only the environment in .venv                  make bench  the benchmarks
+# make env   only the environment in .venv                  make lint   ruff and mypy, which make test runs first
+# make bench  the benchmarks                                make docs   the pages as a site, in build/site
 # make test-launch  the launch tests, with ROS 2 sourced or LAUNCH_SRC=a checkout of github.com/ros2/launch
 # make clean removes everything that was made               PYTHON=python3.12 chooses the interpreter
 
@@ -32,7 +33,8 @@ demo: env
 # What is freed is kept: returned to the system, it would be zeroed anew for every large array, a tenth of the time.
 test: export MALLOC_TRIM_THRESHOLD_ := 1073741824
 test: export MALLOC_MMAP_THRESHOLD_ := 1073741824
-test: env
+# All tests are run behind the linter, a folder of them without it.
+test: env $(if $(filter test,$(TESTS)),lint)
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 test-launch: env
@@ -44,7 +46,6 @@ test-launch: env
 		PYTHONPATH="$(LAUNCH_PATH)" $(BIN)/python -m launch_testing.launch_test "test/launch/test_launch_$$name.py" || exit 1; done
 
 lint: env
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .[lint]
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy
 
 docs: env
@@ -55,5 +56,5 @@ bench: env
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python "benchmarks/$$benchmark.py" || exit 1; done
 
 clean:
-	rm -rf .venv build install log out .pytest_cache *.egg-info
+	rm -rf .venv build install log out .*_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parent
 
 
 def data_files() -> list[tuple[str, list[str]]]:
-    """Return every file of the shared folders, each below share/ as it lies here, and what makes this an ament package."""
+    """Return every file of the shared folders, each below share/ as it lies here, and what
+    makes this an ament package."""
     files = {
         "share/ament_index/resource_index/packages": [f"resource/{PACKAGE}"],
         f"share/{PACKAGE}": ["package.xml"],
@@ -85,15 +86,17 @@ setup(
         "docs": ["mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26,<2"],
         # What ROS's launch needs where its sources are used without ROS.
         "launch": ["lark>=1.1,<2", "osrf-pycommon>=2,<3"],
-        "lint": ["mypy>=1.11,<3", "ruff>=0.15,<0.18", "types-PyYAML"],
         "test": [
             *CAMPAIGN,
             "hypothesis>=6.90,<7",
             "icub-models>=3,<4",
             "mcap>=1.3,<2",
             "mcap-ros2-support>=0.5,<1",
+            "mypy==2.4.1",
             "pytest>=7.4,<10",
             "pytest-xdist>=3.5,<4",
+            "ruff==0.17.6",  # exactly, as mypy: another version has other rules, and another opinion of the format
+            "types-PyYAML",
             "yourdfpy>=0.0.56,<0.1",
         ],
     },
