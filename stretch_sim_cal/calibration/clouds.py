@@ -131,8 +131,9 @@ class DirectionCells:
         ranges = np.sqrt(np.einsum("ij,ij->i", points, points, dtype=float))
         if self.grid.by_ring and (ring is None or ring.max(initial=0) >= len(self.grid.elevations)):
             raise InputError(
-                f"clouds: {'one has no ring' if ring is None else f'ring {ring.max()}'}, but sensor '{self._sensor.name}' has "
-                f"channels 0 to {len(self.grid.elevations) - 1}; give the sensor that recorded them"
+                f"clouds: {'one has no ring' if ring is None else f'ring {ring.max()}'}, but sensor "
+                f"'{self._sensor.name}' has channels 0 to {len(self.grid.elevations) - 1}; "
+                "give the sensor that recorded them"
             )
         cell = self.grid.cell_of(points, ranges, ring)
         echo = np.zeros(len(points)) if cloud.intensity is None else weak_echo(cloud.intensity)
@@ -248,8 +249,8 @@ def _check_table(sensor: Sensor, cloud: "Cloud") -> None:
     off = float(np.median(np.abs(elevations - sensor.elevations[cloud.ring[known]])))
     if off > SAME_TABLE:
         raise InputError(
-            f"clouds: their channels are {np.degrees(off):.1f} deg (median) from the elevations of sensor '{sensor.name}'; "
-            "give the sensor that recorded them, or unknown"
+            f"clouds: their channels are {np.degrees(off):.1f} deg (median) from the elevations of sensor "
+            f"'{sensor.name}'; give the sensor that recorded them, or unknown"
         )
 
 

@@ -120,7 +120,8 @@ def _meant(found: list[np.ndarray], scores: list[float], guessed: bool) -> np.nd
         if score > max(scores) - ALIKE and (distance > SAME_DISTANCE or angle > SAME_ANGLE):
             raise Refused(
                 f"two transforms, {distance:.2f} m and {np.rad2deg(angle):.0f} deg apart, explain what both lidars see "
-                "alike; give a first guess (the robot's description), or move the robot to where the room is less regular"
+                "alike; give a first guess (the robot's description), or move the robot to "
+                "where the room is less regular"
             )
     return best
 

@@ -102,8 +102,8 @@ def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[F
         found += [
             Finding(
                 "beyond_sensor_file",
-                f"the {side} lidar's {excess} standard deviations of what sensor file {sensor.name} allows; it was estimated "
-                "without that limit", "give a unit file of this lidar, or the sensor file of its kind",
+                f"the {side} lidar's {excess} standard deviations of what sensor file {sensor.name} allows; it was "
+                "estimated without that limit", "give a unit file of this lidar, or the sensor file of its kind",
             ) for excess in beyond
         ]  # fmt: skip
     return found
@@ -149,7 +149,8 @@ def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
         Finding(
             "little_overlap",
             f"the two lidars see too little in common: {used:.0f} flat patches (at least {MIN_PATCHES} are needed), "
-            f"{100.0 * views.overlap:.0f} % overlap", "stow the arm and move the robot to where both see the same surfaces",
+            f"{100.0 * views.overlap:.0f} % overlap",
+            "stow the arm and move the robot to where both see the same surfaces",
         )
     ]  # fmt: skip
 
@@ -182,9 +183,10 @@ def wrong_minimum(views: Consistency) -> list[Finding]:
     return [
         Finding(
             "contradicting_views",
-            f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree (at least "
-            f"{100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % lie where the other lidar looked through (at "
-            f"most {100.0 * CREDIBLE_CONTRADICT:.0f} %); a wrong first guess, or something moved between the lidars' scans",
+            f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree "
+            f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % lie where the other lidar "
+            f"looked through (at most {100.0 * CREDIBLE_CONTRADICT:.0f} %); a wrong first guess, or something moved "
+            "between the lidars' scans",
             "check the description's poses and which lidar is left",
         )
     ]
@@ -212,8 +214,8 @@ def large_residuals(scale: float, rmse: float) -> list[Finding]:
     return [
         Finding(
             "large_residuals",
-            f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {scale:.1f} times as much as their noise explains; a "
-            "range bias between the lidars, or something moved",
+            f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {scale:.1f} times as much as their noise "
+            "explains; a range bias between the lidars, or something moved",
             "give the sensor that recorded the clouds; keep the scene still",
         )
     ]
@@ -362,7 +364,8 @@ UNSETTLED = Finding(
 
 def mount_warnings(
     found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], link_residuals: Sequence[LinkResidual],
-    residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
+    residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None,
+    asked: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return what a user should know before using the lidar extrinsics."""
     warnings = []
@@ -381,7 +384,10 @@ def mount_warnings(
             warnings.append(Finding("joint_zero_off", sentence, "home the robot, or say --with-joint-offsets"))
     for link in link_residuals:
         if link.released or link.sigmas > MISPLACED:
-            off = f"{1e3 * np.linalg.norm(link.motion[:3]):.1f} mm and {np.degrees(np.linalg.norm(link.motion[3:])):.2f} deg"
+            off = (
+                f"{1e3 * np.linalg.norm(link.motion[:3]):.1f} mm and "
+                f"{np.degrees(np.linalg.norm(link.motion[3:])):.2f} deg"
+            )
             warnings.append(Finding("link_misplaced", f"{link.link}, with the links on it, is {off} off the model"))
     for link, share in unexplained(residuals, links):
         sentence = (
@@ -415,8 +421,9 @@ def mount_refusals(
         distance, angle = error(nominal[side], poses[side])
         if distance > FARTHEST or angle > FARTHEST_ANGLE:
             sentence = (
-                f"{side} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from where the description "
-                "has it, which is more than this method finds; are the lidars swapped, or the description another robot's?"
+                f"{side} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from where the "
+                "description has it, which is more than this method finds; are the lidars swapped, or "
+                "the description another robot's?"
             )
             refusals.append(Finding("far_from_description", sentence))
     return refusals
@@ -444,9 +451,9 @@ def left_off(found: MountsResult, described: np.ndarray) -> list[Finding]:
     return [
         Finding(
             "left_lidar_off",
-            f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from where "
-            f"the description has it (standard deviation {1e3 * deviations[0]:.0f} mm, {np.rad2deg(deviations[1]):.1f} deg); "
-            "floor and body will be off by as much",
+            f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from "
+            f"where the description has it (standard deviation {1e3 * deviations[0]:.0f} mm, "
+            f"{np.rad2deg(deviations[1]):.1f} deg); floor and body will be off by as much",
             "find the mounts with ros_calibrate_lidar_mounts",
         )
     ]

@@ -265,8 +265,8 @@ def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
                 apart = rows[first] - rows[second]
                 known = np.sqrt(apart @ covariance @ apart)
                 sentences.append(
-                    f"{one}: +-{size * deviations[first]:.2g} {unit} for each lidar, but +-{size * known:.2g} {unit} for left "
-                    "minus right"
+                    f"{one}: +-{size * deviations[first]:.2g} {unit} for each lidar, but +-{size * known:.2g} {unit} "
+                    "for left minus right"
                 )
             elif side == other_side:
                 sentences.append(f"{one} and {other} of the {side} lidar trade off (correlation {correlation:+.2f})")
@@ -373,8 +373,8 @@ def noise_law(residuals: Residuals, quantisation: float, sensor: Sensor) -> Nois
     terms, values = _noise_terms(residuals), residuals.after
     if len(values) < MIN_RETURNS:
         raise InputError(
-            f"{len(values)} returns from flat surfaces that both lidars see, at least {MIN_RETURNS} are needed; move the "
-            "robot to where walls and furniture are within a few metres of both lidars"
+            f"{len(values)} returns from flat surfaces that both lidars see, at least {MIN_RETURNS} are needed; move "
+            "the robot to where walls and furniture are within a few metres of both lidars"
         )
     known = _other_variances(residuals, quantisation, sensor.beam_divergence)
     free = np.array([True, True, True, np.count_nonzero(terms[:, 3] > WEAK**2) >= MIN_WEAK])

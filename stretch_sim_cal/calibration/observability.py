@@ -151,7 +151,10 @@ def unobserved(found: list[Direction]) -> list[Finding]:
     for direction in found:
         if not direction.observed:
             deviation, bound = _said(direction.standard_deviation, direction), _said(direction.bound, direction)
-            sentence = f"the scene does not determine {direction.name}: standard deviation {deviation}, at most {bound} is allowed"
+            sentence = (
+                f"the scene does not determine {direction.name}: standard deviation "
+                f"{deviation}, at most {bound} is allowed"
+            )
             sentences.append(Finding("unobserved", sentence, MORE_SURFACES))
     return sentences
 

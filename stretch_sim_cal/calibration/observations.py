@@ -168,12 +168,13 @@ class Observations:
         def write(stream) -> None:
             np.savez_compressed(
                 stream, at=self.at, left_unit=self.at_units[0], right_unit=self.at_units[1],
-                information=self.information[rows, columns], gradient=self.gradient, result=self.result, covariance=self.covariance,
+                information=self.information[rows, columns], gradient=self.gradient, result=self.result,
+                covariance=self.covariance,
                 left_result=self.units[0], right_result=self.units[1],
                 **{f"{side}_{name}": value for side, model in zip(SIDES, self.models, strict=True)
                    for name, value in _table(model).items()},
-                **({} if self.floor is None else {f"floor_{name}": value for name, value in vars(self.floor).items()}),
-                **({} if self.patches is None else {f"patch_{name}": value for name, value in vars(self.patches).items()}),
+                **({f"floor_{name}": value for name, value in vars(self.floor).items()} if self.floor else {}),
+                **({f"patch_{name}": value for name, value in vars(self.patches).items()} if self.patches else {}),
             )  # fmt: skip
 
         write_atomic(path, write)

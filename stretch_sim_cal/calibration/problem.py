@@ -4,10 +4,10 @@
 
 The unknowns x are small changes of a `State`: a twist of each lidar in base_link, the floor's plane and curvature, the
 parameters of each lidar's error model (`sensor/unit.py`), and those that a residual block brings with it.
-Residual blocks add their normal equations: patches of the room and of the floor (`room.py`, whose planes are eliminated patch
-by patch before that, by the Schur complement) and the robot's own surfaces (`mounts/system.py`). `Solver.solve` adds the priors
-and gives the changes with their marginal covariance; `Solver.without_units` eliminates the lidars' errors, for the mounts,
-which weigh the errors of the robot's links by themselves.
+Residual blocks add their normal equations: patches of the room and of the floor (`room.py`, whose planes are eliminated
+patch by patch before that, by the Schur complement) and the robot's own surfaces (`mounts/system.py`). `Solver.solve`
+adds the priors and gives the changes with their marginal covariance; `Solver.without_units` eliminates the lidars'
+errors, for the mounts, which weigh the errors of the robot's links by themselves.
 
 The parameters of a unit are solved for in units of their prior (x = L z with z ~ N(0, 1)), so that a prior may be
 singular, and the variance of the channels' errors can be taken from the data (empirical Bayes; D. MacKay, "Bayesian
@@ -31,7 +31,8 @@ POSES = (LEFT, RIGHT)
 FIRST_UNIT = 18
 # Standard deviations of the poses' and the floor's changes where nothing else holds them: 1 m, 1 rad.
 UNKNOWN = 1.0
-# The variance of the channels' errors is looked for in the data in so many steps, down to this share of the sensor file's.
+# The variance of the channels' errors is looked for in the data in so many steps, down to this
+# share of the sensor file's.
 SPREAD_STEPS = 4
 SETTLED = 0.02
 # The sensor file's variance counts as much as so many channels.
@@ -77,8 +78,8 @@ def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
 
 
 def first_units(models: tuple[ErrorModel, ErrorModel], known: tuple[np.ndarray, np.ndarray] | None) -> tuple:
-    """Return the lidars' parameters (n,) to begin with: those that are known, or none. Raises `InputError` if they are of
-    lidars with other channels."""
+    """Return the lidars' parameters (n,) to begin with: those that are known, or none. Raises `InputError` if they are
+    of lidars with other channels."""
     if known is None:
         return tuple(np.zeros(model.size) for model in models)
     if any(len(values) != model.size for values, model in zip(known, models, strict=True)):
@@ -87,8 +88,8 @@ def first_units(models: tuple[ErrorModel, ErrorModel], known: tuple[np.ndarray, 
 
 
 class Unknowns:
-    """Which column of the problem is what: twists of both lidars, floor, curvature, the units' parameters, and last so many
-    `others` as a residual block brings with it."""
+    """Which column of the problem is what: twists of both lidars, floor, curvature, the units' parameters, and last so
+    many `others` as a residual block brings with it."""
 
     def __init__(self, models: tuple[ErrorModel, ErrorModel], others: int = 0):
         self.models = models
@@ -163,9 +164,9 @@ class NormalEquations:
     ) -> None:  # fmt: skip
         """Add rows J x + r - D c, the parameters c of each row's group eliminated (Schur complement).
 
-        `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the same
-        columns. `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row belongs, which are held
-        by nothing but the precision `weak`.
+        `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the
+        same columns. `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row belongs, which
+        are held by nothing but the precision `weak`.
         """
         count, own = int(group.max(initial=-1)) + 1, design.shape[1]
         first, second = np.triu_indices(own)
@@ -193,8 +194,8 @@ class NormalEquations:
 
 @dataclass(frozen=True)
 class Solution:
-    """The `change` (n,) of the unknowns, their marginal `covariance` (n, n), and, by lidar and kind of channels' errors, the
-    `spreads`: how far this unit's channels differ, as a share of what the sensor file says."""
+    """The `change` (n,) of the unknowns, their marginal `covariance` (n, n), and, by lidar and kind of channels'
+    errors, the `spreads`: how far this unit's channels differ, as a share of what the sensor file says."""
 
     change: np.ndarray
     covariance: np.ndarray
@@ -202,8 +203,8 @@ class Solution:
 
 
 def scalar_numbers(state: State, covariance: np.ndarray) -> dict[str, float]:
-    """Return the scalars of both lidars' errors in m, rad and ratios with their standard deviations, by their covariance
-    (28, 28)."""
+    """Return the scalars of both lidars' errors in m, rad and ratios with their standard deviations, by
+    their covariance (28, 28)."""
     numbers = {}
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0)).reshape(2, len(SCALARS))
     for side, values, own in zip(SIDES, state.units, deviations, strict=True):
@@ -214,8 +215,8 @@ def scalar_numbers(state: State, covariance: np.ndarray) -> dict[str, float]:
 
 
 def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict[str, float]:
-    """Return what was found of the lidars' own errors: the scalars, and the standard deviation of the channels' errors from
-    channel to channel."""
+    """Return what was found of the lidars' own errors: the scalars, and the standard deviation of the channels'
+    errors from channel to channel."""
     numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)])
     for side, model, spreads in zip(SIDES, unknowns.models, solution.spreads, strict=True):
         for kind in CHANNEL_KINDS:
@@ -243,8 +244,8 @@ class Priors:
 
 @dataclass(frozen=True)
 class WithoutUnits:
-    """Normal equations `information` (k, k) and `gradient` (k,) over the `columns` (k,) of all unknowns but the lidars' errors,
-    which are eliminated under their priors (Schur complement)."""
+    """Normal equations `information` (k, k) and `gradient` (k,) over the `columns` (k,) of all unknowns but the lidars'
+    errors, which are eliminated under their priors (Schur complement)."""
 
     information: np.ndarray
     gradient: np.ndarray
@@ -261,8 +262,8 @@ class WithoutUnits:
         return change
 
     def covariance_of_units(self, covariance: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the covariance (r, r) of the unknowns `rows` (r,), all of them errors of the lidars, if the solution has the
-        covariance (k, k)."""
+        """Return the covariance (r, r) of the unknowns `rows` (r,), all of them errors of the lidars, if the solution
+        has the covariance (k, k)."""
         by_units = cho_solve(self._factor, self._basis[rows].T)
         by_others = self._coupling @ by_units
         return self._basis[rows] @ by_units + by_others.T @ covariance @ by_others
@@ -280,8 +281,8 @@ class Solver:
     def solve(self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None) -> Solution:
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
-        `by_chance` (6, 6) is information about the right lidar's pose that noise alone brings (see room.py): it is taken
-        from the covariance.
+        `by_chance` (6, 6) is information about the right lidar's pose that noise alone brings (see room.py): it
+        is taken from the covariance.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, prior, kinds, scalars = self._basis(fixed)
@@ -315,8 +316,8 @@ class Solver:
         return Solution(basis @ (scale * solution), covariance, self.spreads)
 
     def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
-        """Return the normal equations with the lidars' errors eliminated under their priors, those of scalars that the state
-        exceeds by far `widened` or not."""
+        """Return the normal equations with the lidars' errors eliminated under their priors, those of scalars that the
+        state exceeds by far `widened` or not."""
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, prior, _, scalars = self._basis(fixed)
         scale = np.ones(len(prior))
@@ -330,7 +331,8 @@ class Solver:
         coupling = information[np.ix_(~units, units)]
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[units]]))
         return WithoutUnits(
-            information[np.ix_(~units, ~units)] - coupling @ solved[:, :-1], gradient[~units] - coupling @ solved[:, -1],
+            information[np.ix_(~units, ~units)] - coupling @ solved[:, :-1],
+            gradient[~units] - coupling @ solved[:, -1],
             np.argmax(basis[:, ~units], axis=0), basis[:, units] * scale[units], factor, coupling, gradient[units],
         )  # fmt: skip
 
@@ -347,8 +349,8 @@ class Solver:
         return scale
 
     def decided(self, state: State, solution: Solution) -> State:
-        """Return a state in which the shares that say what a driver corrects are 0 or 1, if the data leaves no doubt; they
-        are known from then on. Drivers correct all of it or nothing."""
+        """Return a state in which the shares that say what a driver corrects are 0 or 1, if the data leaves no doubt;
+        they are known from then on. Drivers correct all of it or nothing."""
         units = [values.copy() for values in state.units]
         for side, unit in enumerate(self.unknowns.units):
             for index in (CENTRE_SHARE, FIRING_SHARE):
@@ -386,8 +388,8 @@ class Solver:
         return information, gradient, fixed
 
     def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict, np.ndarray]:
-        """Return the unknowns in units of their prior: the basis (n, k), the priors' precisions (k,), by (lidar, kind) which of
-        the k (slice) are channels' errors, before their spreads, and which of the k (s,) are scalars."""
+        """Return the unknowns in units of their prior: the basis (n, k), the priors' precisions (k,), by (lidar, kind)
+        which of the k (slice) are channels' errors, before their spreads, and which of the k (s,) are scalars."""
         size, free = self.unknowns.size, ~fixed
         for unit in self.unknowns.units:
             free[unit] = False
@@ -411,7 +413,8 @@ class Solver:
         return np.hstack(parts), np.concatenate(prior), kinds, np.array(scalars, dtype=int)
 
     def _present(self, basis: np.ndarray, scale: np.ndarray, prior: np.ndarray, state: State) -> np.ndarray:
-        """Return where the units' parameters of a state are in the scaled basis (k,): the most likely way to make them up."""
+        """Return where the units' parameters of a state are in the scaled basis (k,): the most
+        likely way to make them up."""
         present = np.zeros(len(prior))
         for unit, values in zip(self.unknowns.units, state.units, strict=True):
             if not np.any(values):
@@ -462,9 +465,9 @@ def _inverse(factor) -> np.ndarray:
 def _less_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
     """Return the information (n, n) of data whose part `by_chance` (6, 6) about the right lidar's pose is noise.
 
-    Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much, also
-    in their products with the other unknowns' columns: taken from the pose's block alone, the same amount would outweigh
-    what is left of it after unknowns that nearly move like the pose are eliminated.
+    Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much,
+    also in their products with the other unknowns' columns: taken from the pose's block alone, the same amount would
+    outweigh what is left of it after unknowns that nearly move like the pose are eliminated.
     """
     values, axes = np.linalg.eigh(information[RIGHT, RIGHT])
     root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))

@@ -74,9 +74,12 @@ class FloorTrust:
 
 COUNTS, DISAGREE, NOT_FLAT, FEW, UNSURE = range(5)
 VERDICTS = (
-    "counts", "rejected: the lidars disagree there more than elsewhere", "rejected: not flat as one of the lidars sees it",
-    "rejected: too few returns of one of the lidars", "rejected: the lidars see different parts, or its normal is not known well",
-)  # fmt: skip
+    "counts",
+    "rejected: the lidars disagree there more than elsewhere",
+    "rejected: not flat as one of the lidars sees it",
+    "rejected: too few returns of one of the lidars",
+    "rejected: the lidars see different parts, or its normal is not known well",
+)
 
 
 @dataclass(frozen=True)
@@ -405,7 +408,8 @@ def measure_gaps(patches: Patches, left: Fits, right: Fits) -> Gaps:
         patches=np.flatnonzero(usable), designs=design,
         values=np.einsum("gi,gi->g", design, (right.coefficients - left.coefficients)[usable]),
         variances=np.einsum("gi,gij,gj->g", design, difference, design),
-        points=patches.centres[usable] + np.einsum("ga,gai->gi", spot, axes) + height[:, None] * patches.normals[usable],
+        points=patches.centres[usable] + np.einsum("ga,gai->gi", spot, axes)
+        + height[:, None] * patches.normals[usable],
         normals=normals, slope_axes=axes, slope_covariances=0.25 * difference[:, 1:, 1:],
     )  # fmt: skip
 

@@ -56,8 +56,8 @@ class AlignmentSettings(LidarSettings):
     base_from_left: np.ndarray | None = None
 
     # A result further than this from the description's transform is reported: it is hardly of the robot described (a
-    # swapped pair, a wrong model). A real robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm would
-    # leave no room; swapped, the Stretch's lidars are 24 cm and 116 deg off.
+    # swapped pair, a wrong model). A real robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm
+    # would leave no room; swapped, the Stretch's lidars are 24 cm and 116 deg off.
     max_model_translation: float = 0.1
     max_model_rotation: float = float(np.deg2rad(5.0))
 

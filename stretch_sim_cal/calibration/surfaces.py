@@ -172,8 +172,10 @@ def moved(surface: Surface, target_from_source: np.ndarray) -> Surface:
     both = np.kron(rotation, rotation).T  # R S R', for all matrices S in one product
     return replace(
         surface, origins=apply(target_from_source, surface.origins), rays=surface.rays @ rotation.T,
-        points=apply(target_from_source, surface.points), scatter=(surface.scatter.reshape(-1, 9) @ both).reshape(-1, 3, 3),
-        noise_scatter=(surface.noise_scatter.reshape(-1, 9) @ both).reshape(-1, 3, 3), normals=surface.normals @ rotation.T,
+        points=apply(target_from_source, surface.points),
+        scatter=(surface.scatter.reshape(-1, 9) @ both).reshape(-1, 3, 3),
+        noise_scatter=(surface.noise_scatter.reshape(-1, 9) @ both).reshape(-1, 3, 3),
+        normals=surface.normals @ rotation.T,
         block_points=surface.block_points @ rotation.T + target_from_source[:3, 3],
     )  # fmt: skip
 

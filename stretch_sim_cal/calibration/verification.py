@@ -57,8 +57,8 @@ class Drift:
         """Return the drift as one line, in mm or deg."""
         scale, unit = (math.degrees(1.0), "deg") if self.angular else (1e3, "mm")
         return (
-            f"{self.name}: {scale * self.value:.3f} {unit}, standard deviation {scale * self.standard_deviation:.3f} {unit}, "
-            f"tolerance {scale * self.tolerance:g} {unit}: {self.verdict}"
+            f"{self.name}: {scale * self.value:.3f} {unit}, standard deviation {scale * self.standard_deviation:.3f} "
+            f"{unit}, tolerance {scale * self.tolerance:g} {unit}: {self.verdict}"
         )
 
 

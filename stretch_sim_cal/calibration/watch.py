@@ -1,30 +1,31 @@
 """Does a calibration go on to hold? A sequential test over looks that are taken now and then while the robot stands.
 
-A look finds lidar to lidar and floor anew, and where each lidar is against the robot's own surfaces, and gives for each of
-these *blocks* the residual against the stored calibration with its covariance. Each block is tested along a set of directions
-for a shift of a given size with Page's cumulative sum of log-likelihood ratios (CUSUM, Biometrika 41, 1954).
+A look finds lidar to lidar and floor anew, and where each lidar is against the robot's own surfaces, and gives for each
+of these *blocks* the residual against the stored calibration with its covariance. Each block is tested along a set of
+directions for a shift of a given size with Page's cumulative sum of log-likelihood ratios (CUSUM, Biometrika 41, 1954).
 
-Looks from one standing place share what that place does to them (surfaces that are not flat, glass, a floor that slopes), so
-they are no independent evidence. A place has an effect of its own, normal with a standard deviation that is estimated from
-the scatter of the places themselves and never taken for smaller than a prior one. Before enough are known,
-the first ones count beside one place of `FIRST` times the prior, without the largest, which may be of a change. The evidence of a place is that of the mean
-of its last looks, and it is bounded however long the robot stands there; that of several places adds up:
+Looks from one standing place share what that place does to them (surfaces that are not flat, glass, a floor that
+slopes), so they are no independent evidence. A place has an effect of its own, normal with a standard deviation that is
+estimated from the scatter of the places themselves and never taken for smaller than a prior one. Before enough are
+known, the first ones count beside one place of `FIRST` times the prior, without the largest, which may be of a change.
+The evidence of a place is that of the mean of its last looks, and it is bounded however long the robot stands there;
+that of several places adds up:
 
     S = max(0, S of the places before) + max_k  d / (V_k + R_k) * (m_k - e_k - d / 2)
 
-with the shift `d` that is looked for, the mean `m_k` of the looks at this place since the k-th along a direction, and its
-variance `R_k`. What the place does to them is what its looks before the k-th show, `e_k` with variance `V_k`; without any, 0 with
-the places' variance `G`. So a change while the robot stands is noticed in a look or two, whatever places do. Since what a place
-does may change a little (somebody moves a chair), V_k is never taken for less than WANDER^2 G. The exponential of each summand
-has expectation 1 or less while nothing has changed, so with the threshold ln(directions * looks a month * WINDOW) there is less
-than about one false alarm a month.
+with the shift `d` that is looked for, the mean `m_k` of the looks at this place since the k-th along a direction, and
+its variance `R_k`. What the place does to them is what its looks before the k-th show, `e_k` with variance `V_k`;
+without any, 0 with the places' variance `G`. So a change while the robot stands is noticed in a look or two, whatever
+places do. Since what a place does may change a little (somebody moves a chair), V_k is never taken for less than
+WANDER^2 G. The exponential of each summand has expectation 1 or less while nothing has changed, so with the threshold
+ln(directions * looks a month * WINDOW) there is less than about one false alarm a month.
 
-The stored calibration has an error of its own, which is in every look. The median of the first places tells it, and is taken
-off as far as it is small.
+The stored calibration has an error of its own, which is in every look. The median of the first places tells it, and is
+taken off as far as it is small.
 
-Where the lidars are on the robot, a single arm pose tells only up to what the robot's model is wrong in, which is the same in
-every look of that pose. So the first looks of a pose are the baseline of those that follow. The baseline's own error is the same
-for all of them: it counts with the place's effect, and places do not add up.
+Where the lidars are on the robot, a single arm pose tells only up to what the robot's model is wrong in, which is the
+same in every look of that pose. So the first looks of a pose are the baseline of those that follow. The baseline's own
+error is the same for all of them: it counts with the place's effect, and places do not add up.
 """
 
 import math
@@ -65,15 +66,17 @@ HOLDS, CHANGED = "holds", "changed"
 
 
 def _directions(size: int) -> np.ndarray:
-    """Return unit vectors (M, size) both ways along axes and diagonals: no vector is more than 28 deg from one of them."""
+    """Return unit vectors (M, size) both ways along axes and diagonals: no vector is more
+    than 28 deg from one of them."""
     vectors = np.array([v for v in product((-1, 0, 1), repeat=size) if any(v)], dtype=float)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One thing that is watched: columns of its look's vector that are lengths (m) or angles (rad), tested for a `shift`; a
-    place's effect has the standard deviation `place` beforehand. `remedy` is what to do if it has changed."""
+    """One thing that is watched: columns of its look's vector that are lengths (m) or angles (rad),
+    tested for a `shift`; a place's effect has the standard deviation `place` beforehand. `remedy` is
+    what to do if it has changed."""
 
     name: str
     vector: str
@@ -100,7 +103,10 @@ class Block:
 
 
 _ANEW = "calibrate again (ros_calibrate_robot), after looking whether a lidar or its bracket is loose"
-_FLOOR = "look whether the robot stands on its floor with all wheels; if it does, calibrate again (ros_calibrate_robot --from floor)"
+_FLOOR = (
+    "look whether the robot stands on its floor with all wheels; if it does, calibrate again "
+    "(ros_calibrate_robot --from floor)"
+)
 BLOCKS = (
     Block("lidar to lidar, translation", "lidars", slice(0, 3), False, _ANEW),
     Block("lidar to lidar, rotation", "lidars", slice(3, 6), True, _ANEW),
@@ -115,10 +121,10 @@ BLOCKS = (
 
 @dataclass(frozen=True)
 class Look:
-    """What one look gave: at `stamp` (s), at the standing place of that number, residual (n,) and covariance (n, n) by vector:
-    `lidars` (twist in the left lidar's frame), `floor` (height, tilt about x, about y), `left` and `right` (twists about the
-    lidar's origin, base_link's axes, of where its returns from the robot have it against where it is stored to be). `arm` names
-    the arm's pose, `refused` says why something is missing."""
+    """What one look gave: at `stamp` (s), at the standing place of that number, residual (n,) and covariance (n, n) by
+    vector: `lidars` (twist in the left lidar's frame), `floor` (height, tilt about x, about y), `left` and `right`
+    (twists about the lidar's origin, base_link's axes, of where its returns from the robot have it against where it is
+    stored to be). `arm` names the arm's pose, `refused` says why something is missing."""
 
     stamp: float
     place: int
@@ -152,7 +158,8 @@ def own_twist(
     model: PosedSample, side: str, base_from_lidar: np.ndarray, points: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return by which twist (6,) about the lidar's origin its returns (N, 3) from the robot are best explained, and its
-    covariance (6, 6); None for too few returns. What the model is wrong in is in it, the same in every look of one arm pose."""
+    covariance (6, 6); None for too few returns. What the model is wrong in is in it, the same in
+    every look of one arm pose."""
     matches = model.match(LidarRays(points), base_from_lidar, OWN_GATE, OWN_INCIDENCE)
     if len(matches.distances) < OWN_ENOUGH:
         return None
@@ -216,8 +223,8 @@ COUNT, NEXT, VARIANCE, RESIDUAL = 0, 1, 2, slice(3, None)  # columns of the sums
 class Standing:
     """The looks at one place, for one block with residuals (n,), tested along directions (M, n).
 
-    Kept are their sums (M, 3 + n) up to each of the last looks: how many, the stamp of the look after, the variances along the
-    direction, the residuals; and those up to where, for each direction, a change has most likely begun."""
+    Kept are their sums (M, 3 + n) up to each of the last looks: how many, the stamp of the look after, the variances
+    along the direction, the residuals; and those up to where, for each direction, a change has most likely begun."""
 
     def __init__(self, place: int, directions: np.ndarray):
         self.place, self._directions = place, directions
@@ -270,8 +277,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class State:
-    """What is known of a block: its `verdict`, by how much (m or rad) it is off in the direction in which it is most, with the
-    standard deviation of that, since when (s), and which `shift` would be noticed within ten looks."""
+    """What is known of a block: its `verdict`, by how much (m or rad) it is off in the direction in which it is most,
+    with the standard deviation of that, since when (s), and which `shift` would be noticed within ten looks."""
 
     block: Block
     verdict: str
@@ -282,10 +289,16 @@ class State:
 
     def sentence(self) -> str:
         """Return the state as one line."""
-        off = f"{self.block.say(self.value)} from the stored calibration, standard deviation {self.block.say(self.deviation)}"
+        off = (
+            f"{self.block.say(self.value)} from the stored calibration, standard deviation "
+            f"{self.block.say(self.deviation)}"
+        )
         if self.verdict == CHANGED:
             return f"{self.block.name} has changed: {off}; {self.block.remedy}"
-        return f"{self.block.name}: {off}; a change of {self.block.say(self.noticeable)} would be noticed within {WINDOW} looks"
+        return (
+            f"{self.block.name}: {off}; a change of {self.block.say(self.noticeable)} would "
+            f"be noticed within {WINDOW} looks"
+        )
 
 
 class BlockTest:
@@ -311,8 +324,8 @@ class BlockTest:
     def add(
         self, stamp: float, place: int, residual: np.ndarray, covariance: np.ndarray, common: np.ndarray | None = None
     ) -> None:
-        """Take a look's residual (n,) and covariance (n, n) of this block's columns; `common` (n, n) is that of an error that
-        all looks share."""
+        """Take a look's residual (n,) and covariance (n, n) of this block's columns; `common` (n, n) is that of an
+        error that all looks share."""
         if common is not None:
             self._common = np.einsum("di,ij,dj->d", self.directions, common, self.directions) + self.place_variance
         if self._now is not None and self._now.place != place:
@@ -356,8 +369,8 @@ class BlockTest:
         self._last, self._now = self._now, None
 
     def _evidence(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the log-likelihood ratio (M,) of the present place along each direction, the sums before the change that it is
-        of, and the variance (M,) of the mean since."""
+        """Return the log-likelihood ratio (M,) of the present place along each direction, the sums before the change
+        that it is of, and the variance (M,) of the mean since."""
         before, alike = self._now.before(), self.place_variance + self._common
         offset = self.directions @ self._offset
         means, variances = self._now.along(self._now.since(before))
@@ -376,14 +389,15 @@ class BlockTest:
         return max(1.0, float(np.median(self._within)) / MEDIAN) if enough else 1.0
 
     def _scatter_of_places(self) -> float:
-        """Return the variance of a place's effect: the prior one, or what the places themselves show if that is more."""
+        """Return the variance of a place's effect: the prior one, or what the places
+        themselves show if that is more."""
         prior = self.block.place**2
         if len(self._steps) < PLACES_NEEDED:
             # The places so far beside one of `FIRST`; without the largest, which may be of a change.
             known = [FIRST**2 * prior, *(sorted(self._few)[:-1] if len(self._few) > 1 else self._few)]
             return max(prior, sum(known) / len(known))
-        # A shift is one large step among many: the upper quartile does not see it, but it does see places that scatter with a
-        # longer tail than a normal distribution has.
+        # A shift is one large step among many: the upper quartile does not see it, but it does see places that scatter
+        # with a longer tail than a normal distribution has.
         return max(prior, float(np.quantile(self._steps, 0.75)))
 
     def state(self) -> State:
@@ -407,8 +421,8 @@ class BlockTest:
 
 
 class Watch:
-    """All blocks of one stored calibration; `period` (s) is the time from look to look, which the rate of false alarms, one in
-    `every` s, counts in."""
+    """All blocks of one stored calibration; `period` (s) is the time from look to look, which the rate of false alarms,
+    one in `every` s, counts in."""
 
     def __init__(self, period: float, every: float = MONTH):
         count = sum(len(_directions(block.columns.stop - block.columns.start)) for block in BLOCKS)

@@ -28,7 +28,8 @@ CREATE INDEX IF NOT EXISTS looks_by_stamp ON looks (stamp);
 
 @dataclass(frozen=True)
 class NoticedChange:
-    """A change as it was noticed at `stamp` (s), `since` when, by how much (m or rad) and with which standard deviation."""
+    """A change as it was noticed at `stamp` (s), `since` when, by how much (m or rad) and with
+    which standard deviation."""
 
     stamp: float
     calibration: str
@@ -79,7 +80,8 @@ class History:
             self._database.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(vars(change).values()))
 
     def looks(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Look]]:
-        """Return the looks from a time (s) on, oldest first, each with its calibration; of one calibration if it is given."""
+        """Return the looks from a time (s) on, oldest first, each with its calibration; of one
+        calibration if it is given."""
         query = "SELECT * FROM looks WHERE stamp >= ? AND (? IS NULL OR calibration = ?) ORDER BY stamp"
         with self._errors():
             rows = self._database.execute(query, (since, calibration, calibration)).fetchall()

@@ -79,8 +79,8 @@ def displaced(points: np.ndarray) -> np.ndarray:
 
 
 def undergrowth(seed: int, vans_moved: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return one cloud of each of two lidars amid leaves and three small vans, and right_to_left; the vans moved by so many
-    metres between the scans. Hardly anything is flat."""
+    """Return one cloud of each of two lidars amid leaves and three small vans, and right_to_left; the vans moved by so
+    many metres between the scans. Hardly anything is flat."""
     random = np.random.default_rng(seed)
     leaves = {}
     for number in range(3000):
@@ -90,7 +90,9 @@ def undergrowth(seed: int, vans_moved: float) -> tuple[np.ndarray, np.ndarray, n
 
     def scan(pose: np.ndarray, moved: float, elevations: np.ndarray, steps: int, noise: float) -> np.ndarray:
         vans = {
-            f"van {x}": Surface(*solids.box((1.2, 1.0, 1.2))).moved(from_xyz_rpy((x + moved, y + moved / 3, -0.6), (0, 0.1, yaw)))
+            f"van {x}": Surface(*solids.box((1.2, 1.0, 1.2))).moved(
+                from_xyz_rpy((x + moved, y + moved / 3, -0.6), (0, 0.1, yaw))
+            )
             for x, y, yaw in ((4.0, 0.0, 0.3), (0.0, -4.0, 0.5), (-3.3, 2.8, 1.0))
         }  # fmt: skip
         azimuths = np.linspace(-np.pi, np.pi, steps, endpoint=False)

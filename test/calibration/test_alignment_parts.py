@@ -189,7 +189,8 @@ def test_what_comes_with_the_package_keeps_its_name(monkeypatch):
 
 @pytest.mark.parametrize("share, longer", [(0.1, 1.0 / np.sqrt(0.9)), (0.5, np.sqrt(2.0))])
 def test_noise_in_the_normals_weakens_a_direction_by_its_share_of_the_information(share, longer):
-    """A corner, in which a range offset of the right lidar looks nearly like its sliding, and a little else does not."""
+    """A corner, in which a range offset of the right lidar looks nearly like its sliding,
+    and a little else does not."""
     unknowns = Unknowns((load_sensor("jt128_sparse_real").error_model(),) * 2)
     offset = unknowns.units[1].start + OFFSET
     rows = np.zeros((9, unknowns.size))

@@ -1,4 +1,5 @@
-"""Alignment from several standing places: common poses and units, scenes of their own, the worst place decides the checks."""
+"""Alignment from several standing places: common poses and units, scenes of their own, the worst
+place decides the checks."""
 
 import dataclasses
 

@@ -1,4 +1,5 @@
-"""What the lidars see beyond the model is told apart: payload, furniture, people, parts that are missing or misplaced."""
+"""What the lidars see beyond the model is told apart: payload, furniture, people, parts that
+are missing or misplaced."""
 
 import dataclasses
 

@@ -1,4 +1,5 @@
-"""One settings file for sweep, fit and zones: read alike by all, told where it is wrong, saved without losing a word."""
+"""One settings file for sweep, fit and zones: read alike by all, told where it is wrong,
+saved without losing a word."""
 
 import pytest
 import yaml

@@ -28,7 +28,8 @@ HAND = np.array([[-0.06, -0.05], [0.28, -0.03], [0.28, 0.03], [-0.06, 0.05]])
 
 
 def outline(pose):
-    """A round base, an arm along x that moves out, and a hand that turns; pitch shortens the hand as seen from above."""
+    """A round base, an arm along x that moves out, and a hand that turns; pitch shortens
+    the hand as seen from above."""
     _, arm, yaw, pitch, _ = pose
     turn = np.array([[np.cos(yaw), np.sin(yaw)], [-np.sin(yaw), np.cos(yaw)]])
     hand = (HAND * [np.cos(pitch), 1.0]) @ turn + [0.2 + arm, -0.08]

@@ -1,4 +1,5 @@
-"""The identification of both lidars: drawn units are recovered as well as it says, and what it cannot know it does not say."""
+"""The identification of both lidars: drawn units are recovered as well as it says, and what it
+cannot know it does not say."""
 
 from dataclasses import replace
 

@@ -217,8 +217,9 @@ def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, cap
 
 @pytest.mark.parametrize("corrects", [False, True])
 def test_rays_begin_at_the_optical_centre(robot, corrects):
-    """Without noise, and with its own errors known, a real lidar's returns lie on the model, also at grazing incidence and
-    whether the driver corrects the optical centre or not: rays from the frame's origin would be millimetres off there."""
+    """Without noise, and with its own errors known, a real lidar's returns lie on the model, also at
+    grazing incidence and whether the driver corrects the optical centre or not: rays from the frame's
+    origin would be millimetres off there."""
     plain = load_sensor("jt128_sparse_real").with_driver(Driver(corrects, corrects))
     sensor = dataclasses.replace(
         plain, range_noise=1e-6, noise_growth=NoiseGrowth(0.0, 0.0, 0.0), quantisation=0.0, beam_divergence=0.0,

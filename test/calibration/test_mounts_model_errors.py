@@ -1,6 +1,6 @@
-"""The variances of the model's errors come from the returns: whichever errors a robot has, the covariance is as large as the
-errors of the extrinsics, or somewhat larger if the robot is better than one could know. Linear systems at the description's
-poses, with errors drawn as the model has them."""
+"""The variances of the model's errors come from the returns: whichever errors a robot has, the covariance is as large
+as the errors of the extrinsics, or somewhat larger if the robot is better than one could know. Linear systems at the
+description's poses, with errors drawn as the model has them."""
 
 import numpy as np
 import pytest
@@ -26,8 +26,8 @@ class Observed:
         self.unknowns = RobotUnknowns(robot.surfaces, SETTINGS)
         self.count = len(self.unknowns.links)
         joints = ("lift_joint", "arm_joint", "wrist_yaw_joint")
-        poses = [robot.sample("pose", dict(zip(joints, values, strict=True)), np.empty((0, 3)), np.empty((0, 3)), joints)
-                 for values in POSES]  # fmt: skip
+        samples = [dict(zip(joints, values, strict=True)) for values in POSES]
+        poses = [robot.sample("pose", values, np.empty((0, 3)), np.empty((0, 3)), joints) for values in samples]
         self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
         self.before = prior_information(robot.surfaces, robot.nominal, SETTINGS)
         variances = model_variances(self.unknowns.size, SETTINGS)
@@ -35,7 +35,8 @@ class Observed:
         assert np.allclose(np.diag(self.before)[MOUNTS:], 1.0 / variances[MOUNTS:])
 
     def solved(self, random, origins, meshes, out=None, most_released=0):
-        """Return the error (12,) of the extrinsics and the solution for a robot whose links are off by shares of ONE."""
+        """Return the error (12,) of the extrinsics and the solution for a robot whose links
+        are off by shares of ONE."""
         true = np.zeros(self.unknowns.size)
         for index in range(self.count):
             true[self.unknowns.of_link(index)] = origins * ONE * random.normal(size=6)

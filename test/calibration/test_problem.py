@@ -17,7 +17,8 @@ def solver():
 
 
 def equations(unknowns, error=None, rows=400):
-    """Return what `rows` random observations of 1 mm noise say of errors of the left lidar, by column of its parameters."""
+    """Return what `rows` random observations of 1 mm noise say of errors of the left lidar, by
+    column of its parameters."""
     random = np.random.default_rng(3)
     jacobian = random.normal(size=(rows, unknowns.size))
     true = np.zeros(unknowns.size)

@@ -1,4 +1,5 @@
-"""The published methods by name: as exact as measured, far off where they are known to be, and never silent about it."""
+"""The published methods by name: as exact as measured, far off where they are known to be,
+and never silent about it."""
 
 import numpy as np
 import pytest

@@ -84,7 +84,8 @@ class GicpAlignment:
             sentence = f"registration did not converge in {settings.max_iterations} iterations"
             refusals.insert(0, Finding("not_converged", sentence))
         return AlignmentResult(
-            right_to_left=estimate, covariance=covariance, rmse=rmse, num_frames=self._intake.num_frames, method=self.name,
+            right_to_left=estimate, covariance=covariance, rmse=rmse, num_frames=self._intake.num_frames,
+            method=self.name,
             overlap=float(np.mean(matched)), directions=found_directions,
             warnings=self._intake.warnings() + model_warnings(self._initial, estimate, settings), refusals=refusals,
             diagnostics={"correspondences": float(matched.sum())},

@@ -57,8 +57,9 @@ FIXED = np.zeros((6, 6))
 MUCH_WORSE = 0.02
 
 COARSE_ONLY = Finding(
-    "coarse_only", "the few small flat surfaces that both lidars see contradict the views as a whole, so the coarse registration "
-    "is the result", "turn the robot or move it to where more walls are near, and take more frames",
+    "coarse_only",
+    "the few small flat surfaces that both lidars see contradict the views as a whole, so the "
+    "coarse registration is the result", "turn the robot or move it to where more walls are near, and take more frames",
 )  # fmt: skip
 
 
@@ -97,7 +98,8 @@ class PlaneAlignment:
             for cells, side in zip(place, SIDES, strict=True):
                 if not cells.num_frames:
                     raise InputError(
-                        f"no usable return of the {side} lidar in any frame{where}; is it running, and in view of anything?"
+                        f"no usable return of the {side} lidar in any frame{where}; is it "
+                        "running, and in view of anything?"
                     )
         by_side = (Lidar.of_places(seen, side) for side, seen in enumerate(zip(*self._places, strict=True)))
         places = list(zip(*by_side, strict=True))
@@ -248,7 +250,8 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     # A refused estimate is no reason to doubt the model.
     against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
     return AlignmentResult(
-        right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames, method=method,
+        right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames,
+        method=method,
         overlap=min(float(view.overlap) for view in views), directions=found,
         warnings=intake.warnings() + against_model + disturbance(disturbed) + [COARSE_ONLY] * coarse
         + unit_warnings(numbers, settings.sensor),

@@ -39,8 +39,8 @@ FLOOR_RETURNS = 20_000  # of a pose that are looked at
 
 @dataclass(frozen=True)
 class PoseReturns:
-    """One pose: `points` (N, 3) in base_footprint, floor included, the lidar of each (`lidars` (N,), or None if it is not
-    known), and the poses of the model's links at the measured joint values (`footprint_from_link`, 4x4)."""
+    """One pose: `points` (N, 3) in base_footprint, floor included, the lidar of each (`lidars` (N,), or None if it is
+    not known), and the poses of the model's links at the measured joint values (`footprint_from_link`, 4x4)."""
 
     name: str
     points: np.ndarray
@@ -53,8 +53,8 @@ class BodyEvidence:
     """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
 
     `payloads` maps names to the link that carries them and their surface in its frame; `objects` are all that
-    the returns show beyond the model. Per pose: `returns` (K, 2) from the robot, noise taken out, `outliers` (K, 2) that
-    are not of the robot, and `misplaced`, the links whose pose is not the model's.
+    the returns show beyond the model. Per pose: `returns` (K, 2) from the robot, noise taken out, `outliers` (K, 2)
+    that are not of the robot, and `misplaced`, the links whose pose is not the model's.
     """
 
     seen_from_model: np.ndarray

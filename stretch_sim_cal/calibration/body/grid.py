@@ -1,8 +1,8 @@
 """The grid of a body shape over arm extension and wrist yaw: evidence by grid point, refinement, and choice of minima.
 
 Joints that the shape does not depend on are covered by the union over the samples and, if the outline is known at any
-joint values, also over the values between them. The grid is refined if shapes interpolated between its points would leave
-much of the robot outside.
+joint values, also over the values between them. The grid is refined if shapes interpolated between its points would
+leave much of the robot outside.
 
 The smallest capsule around a hull is one of several local minima, and which of them is the smallest changes abruptly
 with the pose. Interpolating from one to another leaves the robot outside, so of minima with hardly more area those are
@@ -32,8 +32,9 @@ SPACING = {True: 0.03, False: np.deg2rad(5.0)}  # m, rad: the spacing at which t
 
 @dataclass(frozen=True)
 class BodyJoints:
-    """The joints of a pose: their `names`, in the order of arrays of poses (N, J), how closely the union over each is taken
-    (`steps`, m or rad), and the names of up to two of them (`axes`) that the shape follows; `linear` ones move in m.
+    """The joints of a pose: their `names`, in the order of arrays of poses (N, J), how closely the union
+    over each is taken (`steps`, m or rad), and the names of up to two of them (`axes`) that the shape
+    follows; `linear` ones move in m.
 
     Of the Stretch: lift, arm (the whole extension), wrist yaw, pitch and roll; arm and wrist yaw are its axes.
     """
@@ -79,7 +80,8 @@ OutlinesAt = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class PoseEvidence:
-    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of its joints."""
+    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the
+    commanded values of its joints."""
 
     name: str
     commanded: Mapping[str, float]
@@ -353,8 +355,8 @@ def refined(
 
 
 def with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict | None = None) -> tuple[Axes, list[Shape]]:
-    """Return the axes and the shapes at their grid points, row by row; those that `fitted` does not hold yet are fitted, with
-    those beside them as first guesses."""
+    """Return the axes and the shapes at their grid points, row by row; those that `fitted` does not hold yet are
+    fitted, with those beside them as first guesses."""
     fitted = {} if fitted is None else fitted
     places = grid_points(axes)
     pairs = neighbours(axes)

@@ -1,10 +1,10 @@
 """Shapes of a whole grid, so that they enclose the robot at the grid points and, interpolated, between them.
 
 Capsules are fitted together by sequential linear programming (Griffith and Stewart, "A nonlinear programming technique
-for the optimization of continuous processing systems", 1961) over the numbers of all capsules at once. Area and distances
-of hull corners are linearised about the present capsules, the program moves them by at most `trust`, and a step that makes
-things worse is taken back and tried shorter. Interpolation is linear in the capsules' numbers, and so is how far these
-change from one grid point to the next, so that both enter as they are:
+for the optimization of continuous processing systems", 1961) over the numbers of all capsules at once. Area and
+distances of hull corners are linearised about the present capsules, the program moves them by at most `trust`, and a
+step that makes things worse is taken back and tried shorter. Interpolation is linear in the capsules' numbers, and so
+is how far these change from one grid point to the next, so that both enter as they are:
 
     least    area of all capsules, each against that of the smallest one at its place
     so that  no corner is outside, neither at the grid points nor between them
@@ -47,9 +47,9 @@ DECIMALS = 7  # of a program's numbers, which differ in their last bits from pro
 
 @dataclass(frozen=True)
 class GridProblem:
-    """The hulls that capsules (G of them) have to enclose: `weights` (P, G) interpolate them at P places with `hulls` (K, 2),
-    the grid points themselves first; `neighbours` (E, 2) are the pairs that are next to each other; `least` (G,) the
-    areas of the smallest capsules there, and `asked_for` (G,) which points were."""
+    """The hulls that capsules (G of them) have to enclose: `weights` (P, G) interpolate them at P places with `hulls`
+    (K, 2), the grid points themselves first; `neighbours` (E, 2) are the pairs that are next to each other; `least`
+    (G,) the areas of the smallest capsules there, and `asked_for` (G,) which points were."""
 
     weights: csr_array
     hulls: Sequence[np.ndarray]
@@ -299,9 +299,9 @@ def covering(
 ) -> tuple[list[Shape], float, float]:
     """Return the shapes (row by row) changed so that those interpolated between them enclose the hulls there.
 
-    Verified halfway along all steps, and at least as closely as `spacing` (m, rad, by axis). `asked_for` are the axes before
-    they were refined: area is added elsewhere if possible. Also returns the largest protrusion of the robot from the
-    interpolated shapes (m), before and after.
+    Verified halfway along all steps, and at least as closely as `spacing` (m, rad, by axis). `asked_for` are the axes
+    before they were refined: area is added elsewhere if possible. Also returns the largest protrusion of the robot from
+    the interpolated shapes (m), before and after.
     """
     grid = grid_points(axes)
     between = _between(axes, spacing)

@@ -1,9 +1,9 @@
-"""The body shape over arm extension and wrist yaw: shapes on a grid, interpolated between and clamped outside; its file.
+"""The body shape over arm extension and wrist yaw: shapes on a grid, interpolated between
+and clamped outside; its file.
 
-The file has the published keys, so that published readers read it, and names the robot that it belongs to: its tool, and a
-hash of its description. `convex_polygon`
-models are under a top-level key of their own, because published readers take any method they do not know for a capsule
-of zeros.
+The file has the published keys, so that published readers read it, and names the robot that it belongs to: its tool,
+and a hash of its description. `convex_polygon` models are under a top-level key of their own, because published readers
+take any method they do not know for a capsule of zeros.
 """
 
 import datetime
@@ -39,8 +39,9 @@ class BodyShapeModel:
     """Shapes in base_footprint over `arm_extensions` (m) and `wrist_yaws` (rad), both increasing.
 
     `shapes[i][j]` belongs to `arm_extensions[i]` and `wrist_yaws[j]`. An axis with one value is one that the shape
-    does not depend on. `covers` are the commanded values (lowest, highest) of each joint for which the shape was fitted;
-    `about` holds the other entries of the file: tool, description_hash, dataset, evidence; `warnings` are for its user.
+    does not depend on. `covers` are the commanded values (lowest, highest) of each joint for which the shape
+    was fitted; `about` holds the other entries of the file: tool, description_hash, dataset, evidence;
+    `warnings` are for its user.
     """
 
     shape_fitting_method: str

@@ -243,7 +243,8 @@ MARGIN = 0.8  # of the range noise, by which an object's hull is grown: returns 
 def payload_surface(
     item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
 ) -> LinkSurface:
-    """Return the convex hull, in its link's frame, around an object's returns of all poses with their noise taken out."""
+    """Return the convex hull, in its link's frame, around an object's returns of all poses
+    with their noise taken out."""
     clouds, rays = [], []
     for sighting, pose in zip(sightings, poses, strict=True):
         frame = pose[item.link]
@@ -278,11 +279,11 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
 
 
 def _cells(points: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each of points (N, 3), which rays (N, 3) have seen, the number (N,) of the cell that its ray meets, and how
-    many returns each cell has.
+    """Return for each of points (N, 3), which rays (N, 3) have seen, the number (N,) of the cell that its ray meets,
+    and how many returns each cell has.
 
-    Cells are `EVEN` wide across the rays and `DEEP` along them: thinned as widely along the rays as across, dense returns
-    would fill the whole of their noise evenly, and its middle would be lost.
+    Cells are `EVEN` wide across the rays and `DEEP` along them: thinned as widely along the rays as across, dense
+    returns would fill the whole of their noise evenly, and its middle would be lost.
     """
     along = (points * directions).sum(axis=1)
     in_layer = points + (np.round(along / DEEP) * DEEP - along)[:, None] * directions
@@ -302,8 +303,8 @@ def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
 def _neighbour_planes(
     points: np.ndarray, cloud: np.ndarray, counts: np.ndarray, radius: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each of points (N, 3) how many returns are around it, their mean and the normal of their plane; `cloud`
-    (K, 3) are means of `counts` (K,) returns each."""
+    """Return for each of points (N, 3) how many returns are around it, their mean and the normal of their plane;
+    `cloud` (K, 3) are means of `counts` (K,) returns each."""
     most = min(MOST_NEIGHBOURS, len(cloud))
     distances, index = cKDTree(cloud).query(points, k=np.arange(1, most + 1), distance_upper_bound=radius)
     there = np.isfinite(distances)

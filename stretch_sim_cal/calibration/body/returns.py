@@ -289,7 +289,8 @@ WEAKEST = 1e-3  # of the strongest direction's information; weaker ones are left
 class BodyRegistration:
     """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which it is seen.
 
-    `reach` is the largest distance (m) that it moves a point of the returns by, `standard_error` its standard deviation.
+    `reach` is the largest distance (m) that it moves a point of the returns by,
+    `standard_error` its standard deviation.
     """
 
     seen_from_model: np.ndarray

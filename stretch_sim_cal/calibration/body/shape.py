@@ -107,9 +107,10 @@ def fit_body_shape(
 ) -> BodyShapeFit:  # fmt: skip
     """Return the body shape that encloses the evidence of all samples.
 
-    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are covered by the
-    union over the samples, and with `outlines_at` over the values between them, too. `joints` are those of the poses, by
-    default the Stretch's. Raises `InputError` naming a grid point that has no evidence, or too little for a shape.
+    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are
+    covered by the union over the samples, and with `outlines_at` over the values between them, too. `joints`
+    are those of the poses, by default the Stretch's. Raises `InputError` naming a grid point that has no
+    evidence, or too little for a shape.
     """
     settings = settings or BodyShapeSettings()
     if not samples:

@@ -220,7 +220,8 @@ class SupportFloor:
         check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
             findings.refuse(
-                "floor_far_from_description", "the floor lies beyond the search limits of the description's base_footprint",
+                "floor_far_from_description",
+                "the floor lies beyond the search limits of the description's base_footprint",
                 "check the description's base_footprint",
             )  # fmt: skip
         check_shape(findings, fit, self.settings)
@@ -271,8 +272,9 @@ class SupportFloor:
         views, rays = self._views(lidars, state)
         reason = Finding(
             "no_floor",
-            f"no floor within {self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} deg "
-            f"of where the description has base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}",
+            f"no floor within {self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} "
+            "deg of where the description has "
+            f"base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}",
             "make room, or check the description and the alignment",
         )
         plane = Plane(self._footprint_from_base[2, :3].copy(), float(self._footprint_from_base[2, 3]))

@@ -3,7 +3,8 @@
 The floor of a calibration file, told in the base_link in which its mounts have the lidars.
 
 Clouds tell where the floor is from the left lidar. In base_link it is as right as the pose that the lidar is taken to
-have there: the description's at first, the calibrated one as soon as there is one. The floor's entries say which it was.
+have there: the description's at first, the calibrated one as soon as there is one. The
+floor's entries say which it was.
 """
 
 import datetime
@@ -54,8 +55,8 @@ def floor_with_left_at(file: CalibrationFile, base_from_left: np.ndarray, descri
 def with_units(
     file: CalibrationFile, by_units: FloorByUnits, units: tuple[np.ndarray, np.ndarray], covariance: np.ndarray
 ) -> CalibrationFile:
-    """Return the file with its floor as it is with what is known by now of the lidars' own errors: their parameters `units`
-    (n,), the `covariance` (28, 28) of the scalars among them. `by_units` is of that floor."""
+    """Return the file with its floor as it is with what is known by now of the lidars' own errors: their parameters
+    `units` (n,), the `covariance` (28, 28) of the scalars among them. `by_units` is of that floor."""
     if file.floor_plane is None:
         return file
     change = by_units.gain @ (scalars_of(units) - by_units.scalars)
@@ -132,8 +133,8 @@ def with_mounts(
     file: CalibrationFile, result: MountsResult, robot_id: str, described_left: np.ndarray,
     timestamp: datetime.datetime | None = None, observations: Observations | None = None,
 ) -> CalibrationFile:  # fmt: skip
-    """Return a copy of the file's content that holds the mounts, and its floor as these see it: from where they have the left
-    lidar and, if the `observations` know how the floor depends on the lidars' own errors, with what these are.
+    """Return a copy of the file's content that holds the mounts, and its floor as these see it: from where they have
+    the left lidar and, if the `observations` know how the floor depends on the lidars' own errors, with what these are.
 
     `described_left` (4, 4) is where the description has the left lidar, from where a floor was seen that does not say
     so itself. Raises `Refused` for a result with refusals.
@@ -211,7 +212,8 @@ def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
 def mounted_joints(
     file: CalibrationFile, described: Mapping[str, JointOrigin], base_from_parent: np.ndarray, base: JointOrigin | None
 ) -> list[JointOrigin]:
-    """Return the joints of both lidars, and of the floor, with their calibrated origins; none where a file has no mounts.
+    """Return the joints of both lidars, and of the floor, with their calibrated origins;
+    none where a file has no mounts.
 
     `described` are the lidars' joints by side as the description has them, `base_from_parent` (4, 4) where their
     parent is. An alignment in the file places the right lidar on the left one. The floor is the one under the real

@@ -1,13 +1,13 @@
 """The lidars' extrinsics in base_link, from what they see of the robot: returns against the model at the joint values.
 
-Coarse to fine: first a search by rays against the model's surfaces. Narrow parts make minima of their own, since a ray that
-misses the arm by the error of the extrinsics has no residual; so it starts at several places around the nominal poses and keeps
-the end with the most explained returns. Then Gauss-Newton with all returns that are not near an edge: with the poses it
-estimates the lidars' own errors (`problem.py`) and those of every link (`system.py`), with variances that the returns determine
-(`model_errors.py`), until the lidars' errors have settled.
+Coarse to fine: first a search by rays against the model's surfaces. Narrow parts make minima of their own, since a ray
+that misses the arm by the error of the extrinsics has no residual; so it starts at several places around the nominal
+poses and keeps the end with the most explained returns. Then Gauss-Newton with all returns that are not near an edge:
+with the poses it estimates the lidars' own errors (`problem.py`) and those of every link (`system.py`), with variances
+that the returns determine (`model_errors.py`), until the lidars' errors have settled.
 
-It assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that most
-returns near the model come from it. Poses are base_link_from_lidar.
+It assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that
+most returns near the model come from it. Poses are base_link_from_lidar.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +98,8 @@ def search(
     samples: Sequence[PosedSample], nominal: Poses, alignment: Observations | None, settings: MountSettings,
     reader: CloudReader, units: Sequence[np.ndarray],
 ) -> Found:  # fmt: skip
-    """Return the best of the minima from all starts; the errors of both lidars with parameters `units` (n,) are taken out."""
+    """Return the best of the minima from all starts; the errors of both lidars with parameters
+    `units` (n,) are taken out."""
     clouds = {
         side: [
             reader.rays(
@@ -115,7 +116,8 @@ def search(
 
 
 def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
-    """Return poses to start from: the nominal ones, aligned lidars as one body seen from either, and turned a little."""
+    """Return poses to start from: the nominal ones, aligned lidars as one body seen from
+    either, and turned a little."""
     bodies = [nominal]
     if alignment is not None:
         from_right = nominal["right"] @ inverse(alignment.result)
@@ -193,8 +195,8 @@ def noise_of(along: Sequence[np.ndarray], settings: MountSettings) -> float:
 def consistent(
     matches: Matches, left: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns, settings: MountSettings
 ) -> np.ndarray:
-    """Return a mask (M,) of the matches in patches whose median lies on the surface, as far as model and noise go; `left`
-    (M,) is how far they are from it where the link is thought to be.
+    """Return a mask (M,) of the matches in patches whose median lies on the surface, as far as model and noise go;
+    `left` (M,) is how far they are from it where the link is thought to be.
 
     What is fixed to a surface and no thicker than the noise moves all returns of its patch, and none by much.
     """
@@ -222,8 +224,8 @@ def consistent(
 def link_residuals(
     unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], errors: ModelErrors, settings: MountSettings
 ) -> list[LinkResidual]:
-    """Return the estimated error of every link that was seen, worst first; in sigma of its prior, or of the errors of this
-    robot's links if these are larger."""
+    """Return the estimated error of every link that was seen, worst first; in sigma of its prior, or of the errors of
+    this robot's links if these are larger."""
     seen = np.zeros(len(unknowns.links))
     for one in matches.values():
         seen += np.bincount(one.links, minlength=len(seen))
@@ -269,8 +271,8 @@ def calibrate_mounts(
     """Return where both lidars are, from what they see of the robot in several arm poses.
 
     `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by side, right
-    to about 3 deg and 30 mm; `alignment` what is known of the lidars' relative pose and of their errors. Raises `InputError` for
-    samples that are no data.
+    to about 3 deg and 30 mm; `alignment` what is known of the lidars' relative pose and of their errors. Raises
+    `InputError` for samples that are no data.
     """
     _check(surfaces, samples, nominal, settings)
     return _Mounts(surfaces, list(samples), dict(nominal), alignment, settings).solve()
@@ -297,8 +299,8 @@ def _check(surfaces, samples, nominal, settings) -> None:
 
 
 class _Mounts:
-    """The fine solution: the data, and the estimate so far. `state` has both poses and the lidars' errors, `links` (n,) the
-    twists of links, `offsets` those of joints, with which the `models` stand as they do."""
+    """The fine solution: the data, and the estimate so far. `state` has both poses and the lidars' errors, `links` (n,)
+    the twists of links, `offsets` those of joints, with which the `models` stand as they do."""
 
     def __init__(self, surfaces, samples: list[MountSample], nominal: Poses, alignment: Observations | None, settings):
         self.surfaces, self.samples, self.nominal, self.settings = surfaces, samples, nominal, settings
@@ -339,8 +341,8 @@ class _Mounts:
             moved_by = self._move(equations, errors)
             if step + 1 < FINE_STEPS:
                 continue
-            # Errors by incidence and of weak echoes are nearly the same on the robot, and settle slowly. On the way there they
-            # exceed their priors where they need not: these are widened only then.
+            # Errors by incidence and of weak echoes are nearly the same on the robot, and settle slowly. On the way
+            # there they exceed their priors where they need not: these are widened only then.
             of_scalars = equations.covariance_of_units(errors.covariance, self.unknowns.scalars)
             settled = bool((np.abs(moved_by[self.unknowns.scalars]) <= SETTLED * np.sqrt(of_scalars.diagonal())).all())
             if settled and (widened or not self.solver.exceeded(self.state)):
@@ -374,9 +376,9 @@ class _Mounts:
     def _matches(
         self, clouds: Mapping[tuple[str, int], Returns], step: int
     ) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:
-        """Return by side and sample the returns that the model should explain, and what of their distances (M,) is left with
-        the links where they are thought to be: near it, not grazing, not at an edge, after the first step not in patches that
-        lie off the surface as a whole."""
+        """Return by side and sample the returns that the model should explain, and what of their distances (M,) is left
+        with the links where they are thought to be: near it, not grazing, not at an edge, after the first step not in
+        patches that lie off the surface as a whole."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
         kept, left = {}, {}
         for (side, index), returns in clouds.items():
@@ -446,7 +448,8 @@ class _Mounts:
             lambda side, cloud: self._corrected(side, self.reader.returns(cloud)),
         )  # fmt: skip
         return MountsResult(
-            poses, errors.covariance[:MOUNTS, :MOUNTS], float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
+            poses, errors.covariance[:MOUNTS, :MOUNTS],
+            float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn, equations.information,
             mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for

@@ -1,13 +1,13 @@
 """Estimates the variances of the robot model's errors with the errors themselves (empirical Bayes).
 
-The priors say how far links may be from the model. Two scales say how far those of this robot are: one of all joint origins,
-one of all meshes; they are components of the model's variance. The returns determine them, since the origin of a joint moves
-all that it carries and a mesh only itself, and since many links are seen, all of them by either lidar. No single pair of scales
-is used: the result is the mean over a grid of pairs, weighted by the evidence of each (the links integrated out; D. MacKay,
-Bayesian interpolation, 1992) and by a prior of the scales, and the covariance is that within the pairs and between them. Base
-and mast are seen in all poses alike, so their own errors are not observable: they are taken to have the same scales as the
-rest. Zeros of joints that were not asked for have the scale of the joint origins. A single link, or zero, that is an outlier
-among the others is released alone.
+The priors say how far links may be from the model. Two scales say how far those of this robot are: one of all joint
+origins, one of all meshes; they are components of the model's variance. The returns determine them, since the origin of
+a joint moves all that it carries and a mesh only itself, and since many links are seen, all of them by either lidar. No
+single pair of scales is used: the result is the mean over a grid of pairs, weighted by the evidence of each (the links
+integrated out; D. MacKay, Bayesian interpolation, 1992) and by a prior of the scales, and the covariance is that within
+the pairs and between them. Base and mast are seen in all poses alike, so their own errors are not observable: they are
+taken to have the same scales as the rest. Zeros of joints that were not asked for have the scale of the joint origins.
+A single link, or zero, that is an outlier among the others is released alone.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ NEGLIGIBLE = 1e-4  # weight of a pair of scales, as a share of the largest one
 
 @dataclass(frozen=True)
 class ModelErrors:
-    """The `solution` (n,) of a system with its `covariance` (n, n), the scales of the errors of joint origins and of meshes,
-    and the links (indices) that were `released` as outliers."""
+    """The `solution` (n,) of a system with its `covariance` (n, n), the scales of the errors of joint origins and of
+    meshes, and the links (indices) that were `released` as outliers."""
 
     solution: np.ndarray
     covariance: np.ndarray
@@ -42,8 +42,8 @@ def with_model_errors(
     information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, settings: MountSettings,
     most_released: int = MOST_RELEASED,
 ) -> ModelErrors:  # fmt: skip
-    """Return the solution of a system `information @ step = gradient` (n), which holds the priors of the links, with variances
-    of the links' errors as the returns have them, and at most `most_released` links released."""
+    """Return the solution of a system `information @ step = gradient` (n), which holds the priors of the links, with
+    variances of the links' errors as the returns have them, and at most `most_released` links released."""
     system = _System(information, gradient, unknowns, settings)
     released: list[int] = []
     found = system.at_all_scales(released)
@@ -66,12 +66,13 @@ class _AtScales:
 
 
 class _AtMeshScale:
-    """A system at one scale of the meshes, its other unknowns (b) eliminated from those of joint origins (a), which are in units
-    of their priors and along the eigenvectors of what is left: so any scale of the joint origins costs a sum."""
+    """A system at one scale of the meshes, its other unknowns (b) eliminated from those of joint origins
+    (a), which are in units of their priors and along the eigenvectors of what is left: so any scale of the
+    joint origins costs a sum."""
 
     def __init__(self, information: np.ndarray, gradient: np.ndarray, origins: np.ndarray, priors: np.ndarray):
-        """`information` (n, n) is without the priors of the joint origins, those in the mask `origins` (n,); their prior
-        variances are `priors` (n,). Raises `LinAlgError` if nothing determines the others."""
+        """`information` (n, n) is without the priors of the joint origins, those in the mask `origins` (n,); their
+        prior variances are `priors` (n,). Raises `LinAlgError` if nothing determines the others."""
         a, b = np.flatnonzero(origins), np.flatnonzero(~origins)
         roots = np.sqrt(priors[a])
         self._order, self._others = np.concatenate([b, a]), len(b)
@@ -88,7 +89,8 @@ class _AtMeshScale:
         self._size = 2.0 * float(np.log(np.diag(factor[0])).sum())
 
     def evidence(self, scale: float) -> float:
-        """Return twice the logarithm of the evidence at a scale of the joint origins, but for the meshes' own variances."""
+        """Return twice the logarithm of the evidence at a scale of the joint origins, but for
+        the meshes' own variances."""
         precisions = self._values + scale**-2
         explained = self._explained + (self._right**2 / precisions).sum()
         return float(explained - self._size - np.log(precisions * scale**2).sum())
@@ -115,8 +117,8 @@ def _best(found: list[_AtScales]) -> float:
 
 
 class _System:
-    """The observable unknowns. Those of `count` links come in groups of six, all joint origins, then all meshes, each group with
-    a scale of its prior; then zeros, each a group."""
+    """The observable unknowns. Those of `count` links come in groups of six, all joint origins, then all meshes, each
+    group with a scale of its prior; then zeros, each a group."""
 
     def __init__(self, information, gradient, unknowns: RobotUnknowns, settings: MountSettings):
         priors = model_variances(unknowns.size, settings)

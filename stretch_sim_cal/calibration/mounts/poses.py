@@ -42,7 +42,8 @@ def pose_information(
     surfaces: Mapping[str, LinkSurface], pose: MountSample, nominal: Mapping[str, np.ndarray],
     settings: MountSettings, frames: int = 5,
 ) -> np.ndarray:  # fmt: skip
-    """Return the information (n, n) that `frames` frames of both lidars in a pose would give; its clouds are not used."""
+    """Return the information (n, n) that `frames` frames of both lidars in a pose would
+    give; its clouds are not used."""
     unknowns = RobotUnknowns(surfaces, settings)
     model = PosedSample(pose, surfaces, {})
     directions = _directions()

@@ -1,7 +1,8 @@
 """Returns held against the model along their rays: what a lidar at a pose should have measured, and what it did.
 
 Nearer than `OWN` m a lidar sees only the collar around its own dome, which moves with it and says nothing: rays begin
-beyond it. Rays that pass the edge of a part are told by their neighbours: whether they hit it depends on what is looked for.
+beyond it. Rays that pass the edge of a part are told by their neighbours: whether they hit it
+depends on what is looked for.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: where it is left, and where a
 
 @dataclass(frozen=True)
 class LidarRays:
-    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their rays, by default the frame's."""
+    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their
+    rays, by default the frame's."""
 
     points: np.ndarray
     origins: np.ndarray | float = 0.0
@@ -36,10 +38,10 @@ class LidarRays:
 class Matches:
     """Returns whose rays meet the model: M of them, of one lidar in one sample.
 
-    `points` (M, 3) are where they are seen, in base_link, and `hits` (M, 3) where their rays, from `origins` (M, 3), meet the
-    model, which no noise moves; `distances` (M,) are those of the points from the plane there, positive in front of it;
-    `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links` (M,) indices into the model's links;
-    `indices` (M,) which of the returns given they are.
+    `points` (M, 3) are where they are seen, in base_link, and `hits` (M, 3) where their rays, from `origins` (M, 3),
+    meet the model, which no noise moves; `distances` (M,) are those of the points from the plane there, positive in
+    front of it; `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links` (M,) indices into
+    the model's links; `indices` (M,) which of the returns given they are.
     """
 
     points: np.ndarray
@@ -95,13 +97,14 @@ class PosedSample:
         incidence = -(normals * directions).sum(axis=1)
         kept = np.flatnonzero((np.abs(ahead) < gate) & (incidence > grazing))
         return Matches(
-            points[kept], origins[kept], points[kept] + ahead[kept, None] * directions[kept], ahead[kept] * incidence[kept],
+            points[kept], origins[kept], points[kept] + ahead[kept, None] * directions[kept],
+            ahead[kept] * incidence[kept],
             normals[kept], incidence[kept], links[kept], kept,
         )  # fmt: skip
 
     def inside(self, matches: Matches, angle: float, margin: float) -> np.ndarray:
-        """Return a mask (M,) of the matches whose neighbours, `angle` (rad) or `margin` (m) beside the ray, whichever is
-        more, meet the same plane."""
+        """Return a mask (M,) of the matches whose neighbours, `angle` (rad) or `margin` (m) beside the ray, whichever
+        is more, meet the same plane."""
         directions = _unit(matches.hits - matches.origins)
         across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
         across /= np.linalg.norm(across, axis=1)[:, None]

@@ -19,12 +19,12 @@ FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may 
 class MountSample:
     """What both lidars see in one arm pose.
 
-    `left` and `right` (N, 3), or (N, 5) with ring and intensity, are returns in their lidar's own frame, of any number of
-    frames; `base_from_link` (4, 4)
-    says where the links are at the joint values of the pose. `joint_motions` gives for each joint whose zero may be
-    off the twists (6,), per m or rad of the joint, of the links that it moves. `held_at` (4, 4) says for each link that
-    has a parent where the joint's origin is, in base_link, before the joint moves; `held_by` names for each link
-    those between it and base_link: an error of the joint origin of one of them moves the link, too.
+    `left` and `right` (N, 3), or (N, 5) with ring and intensity, are returns in their lidar's own frame, of any
+    number of frames; `base_from_link` (4, 4) says where the links are at the joint values of the pose.
+    `joint_motions` gives for each joint whose zero may be off the twists (6,), per m or rad of the joint, of the
+    links that it moves. `held_at` (4, 4) says for each link that has a parent where the joint's origin is, in
+    base_link, before the joint moves; `held_by` names for each link those between it and base_link: an error of the
+    joint origin of one of them moves the link, too.
     """
 
     name: str
@@ -41,11 +41,11 @@ class MountSettings:
     """Lengths in m, angles in rad.
 
     `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on what
-    holds it, as one thinks beforehand; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are estimated with the mounts, with
-    `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are they part of the result. `mount_position` and `mount_angle` say the same of the mounts.
-    `sensor` is the kind of lidar; without, a spinning lidar of unknown make.
-    A direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
-    above `refuse_factor` times that in a refusal.
+    holds it, as one thinks beforehand; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are
+    estimated with the mounts, with `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are
+    they part of the result. `mount_position` and `mount_angle` say the same of the mounts. `sensor` is the kind of
+    lidar; without, a spinning lidar of unknown make. A direction with a standard deviation above `max_std_translation`
+    or `max_std_rotation` is named in a warning, one above `refuse_factor` times that in a refusal.
     """
 
     range_noise: float = 0.01
@@ -75,8 +75,8 @@ class JointOffset:
 
 @dataclass(frozen=True)
 class LinkResidual:
-    """The estimated error of a link: the twist (6,) in its own frame about its centre that explains its returns best, by how
-    many sigma of the model's uncertainty, from how many returns, and whether it was released as an outlier."""
+    """The estimated error of a link: the twist (6,) in its own frame about its centre that explains its returns best,
+    by how many sigma of the model's uncertainty, from how many returns, and whether it was released as an outlier."""
 
     link: str
     motion: np.ndarray
@@ -88,8 +88,9 @@ class LinkResidual:
 @dataclass(frozen=True)
 class Residuals:
     """Returns whose rays meet the model, for pictures: places (N, 3) in base_link, where their rays meet it (N, 3),
-    signed distances (N,) in m from the surface there, positive in front of it, which are as near as noise explains (N,),
-    the links (N,) that their rays meet, and of which sample (N,) they are. Returns from behind the model are left out."""
+    signed distances (N,) in m from the surface there, positive in front of it, which are as near as noise
+    explains (N,), the links (N,) that their rays meet, and of which sample (N,) they are. Returns from
+    behind the model are left out."""
 
     points: np.ndarray
     hits: np.ndarray
@@ -102,9 +103,9 @@ class Residuals:
 @dataclass(frozen=True)
 class MountsResult:
     """Where both lidars are: `base_from_lidar` by side, with the `covariance` (12, 12) over both twists, left first,
-    `true = exp(twist) @ estimate` in base_link; `information` (n, n) is that of all unknowns, links and joints included.
-    `units` are the parameters (n,) of both lidars' errors, `scalar_covariance` (28, 28) that of their scalars.
-    `directions` by side; a result with `refusals` must not be written.
+    `true = exp(twist) @ estimate` in base_link; `information` (n, n) is that of all unknowns, links and joints
+    included. `units` are the parameters (n,) of both lidars' errors, `scalar_covariance` (28, 28) that of their
+    scalars. `directions` by side; a result with `refusals` must not be written.
     """
 
     base_from_lidar: dict[str, np.ndarray]

@@ -1,5 +1,5 @@
-"""The robot's description as the calibration of its lidars' mounts needs it, the mounts from a dataset of arm poses, and
-their quick check in an alignment run."""
+"""The robot's description as the calibration of its lidars' mounts needs it, the mounts from a dataset of arm poses,
+and their quick check in an alignment run."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,8 @@ def mount_settings(
     range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
     sensor: Sensor | None = None, profile: RobotProfile | None = None,
 ) -> MountSettings:  # fmt: skip
-    """Return the settings for a robot (by default a Stretch) whose links are known to `link_mm` and `link_deg` (one sigma per axis).
+    """Return the settings for a robot (by default a Stretch) whose links are known to `link_mm` and
+    `link_deg` (one sigma per axis).
 
     The joints' zeros are never taken for exact: what a joint moves is off by as much for all its links together. They
     are held as links are, or loosely `with_joint_offsets`. Raises `InputError` for values out of bounds.
@@ -72,7 +73,8 @@ class MountedRobot:
         lidars = self.profile.lidar_links(model)
         if len(lidars) != 2 or self._base not in model.links:
             raise InputError(
-                f"robot '{model.name}': has no {self._base} with two lidars; a {self.profile.name}'s description is needed"
+                f"robot '{model.name}': has no {self._base} with two lidars; a "
+                f"{self.profile.name}'s description is needed"
             )
         self.model = model
         self.surfaces = {
@@ -149,7 +151,8 @@ class MountedRobot:
 
 
 def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
-    """Return the samples of a `recording.dataset.Dataset`. Raises `InputError` if one lacks raw clouds or joint values."""
+    """Return the samples of a `recording.dataset.Dataset`. Raises `InputError` if one lacks
+    raw clouds or joint values."""
     samples = []
     for sample in dataset.samples:
         if sample.left is None or sample.right is None or not sample.joints:
@@ -185,8 +188,8 @@ def solve_samples(
 def residuals_at(
     dataset: Any, robot: MountedRobot, poses: Mapping[str, np.ndarray], known: Observations | None = None
 ) -> Residuals:
-    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by side, the lidars' own errors
-    taken out if they are `known`."""
+    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by side, the lidars'
+    own errors taken out if they are `known`."""
     samples = samples_of(dataset, robot, ())
     if known is not None and known.by_ring:
         samples = [
@@ -217,7 +220,8 @@ def mount_joints(
     base = model.parent_joint(profile.base_frame)
     return mounted_joints(
         calibration, {side: _origin(joint) for side, joint in joints.items()},
-        link_transform(model, {}, parent, profile.base_frame), None if base is None or base.variables else _origin(base),
+        link_transform(model, {}, parent, profile.base_frame),
+        None if base is None or base.variables else _origin(base),
     )  # fmt: skip
 
 
@@ -228,9 +232,9 @@ def _origin(joint: Joint) -> JointOrigin:
 class LeftMountCheck:
     """Keeps the first pairs of an alignment run, and tells at its end what they say about the left mount.
 
-    The alignment says nothing of where both lidars are in base_link: an error of the left mount moves floor and body with it.
-    What a few of its pairs show of the robot itself does, good to about 0.4 deg from one arm pose. Without joints or
-    description the alignment is as good; a sentence says that nothing was checked.
+    The alignment says nothing of where both lidars are in base_link: an error of the left mount moves floor and body
+    with it. What a few of its pairs show of the robot itself does, good to about 0.4 deg from one arm pose. Without
+    joints or description the alignment is as good; a sentence says that nothing was checked.
     """
 
     def __init__(self, sensor: Sensor | None = None, profile: RobotProfile | None = None) -> None:

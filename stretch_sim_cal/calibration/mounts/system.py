@@ -1,12 +1,12 @@
 """The residual block of the robot's own surfaces: how far both lidars' returns lie from the model's.
 
-Its unknowns beside those of every calibration (`problem.Unknowns`) are the errors of every link and the zeros of the joints. The
-model of a link can be wrong in two ways: the origin of the joint that holds it is off, which moves the link and all that
-it carries, and its mesh is off, which moves nothing else. Both are twists (6,), the same in all samples: the joint origin's in
-the frame of the joint as it is fixed to its parent, so that a lift with a turned origin moves along a turned axis; the mesh's
-about its centre in the link's own frame. base_link is the reference frame and has no joint origin. These errors are estimated
-with the extrinsics, constrained by the model's uncertainty (`model_errors.py`), so that many returns of one link do not count
-as more than the link's place is known.
+Its unknowns beside those of every calibration (`problem.Unknowns`) are the errors of every link and the zeros of the
+joints. The model of a link can be wrong in two ways: the origin of the joint that holds it is off, which moves the link
+and all that it carries, and its mesh is off, which moves nothing else. Both are twists (6,), the same in all samples:
+the joint origin's in the frame of the joint as it is fixed to its parent, so that a lift with a turned origin moves
+along a turned axis; the mesh's about its centre in the link's own frame. base_link is the reference frame and has no
+joint origin. These errors are estimated with the extrinsics, constrained by the model's uncertainty
+(`model_errors.py`), so that many returns of one link do not count as more than the link's place is known.
 
 The robot's surfaces are the only ones with a known place, so they determine range errors that no room does.
 """
@@ -33,8 +33,8 @@ RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
 
 
 class RobotUnknowns:
-    """The unknowns of the robot: the twists of the left and the right lidar, of the links' joint origins, of the links' meshes, and
-    the joints' offsets. Among all unknowns of the problem they stand in `columns` (n,) of `beside`."""
+    """The unknowns of the robot: the twists of the left and the right lidar, of the links' joint origins, of the links'
+    meshes, and the joints' offsets. Among all unknowns of the problem they stand in `columns` (n,) of `beside`."""
 
     def __init__(self, surfaces: Mapping[str, LinkSurface], settings: MountSettings):
         self.links = list(surfaces)
@@ -61,11 +61,12 @@ class RobotUnknowns:
     def rows(
         self, side: str, sample: PosedSample, matches: Matches
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield for each link in sight which matches are of it (mask), and by which unknowns (C,) and jacobian (N, C) their
-        distances change.
+        """Yield for each link in sight which matches are of it (mask), and by which unknowns (C,) and jacobian
+        (N, C) their distances change.
 
-        A return's distance from the plane of the surface on its ray is linear in all twists. The arms of the rotations are
-        those of the rays' hits: with the returns' own, their noise would correlate with the distances' and bias the rotations.
+        A return's distance from the plane of the surface on its ray is linear in all twists. The arms of the
+        rotations are those of the rays' hits: with the returns' own, their noise would correlate with the
+        distances' and bias the rotations.
         """
         for index in np.unique(matches.links):
             chosen = matches.links == index
@@ -76,7 +77,8 @@ class RobotUnknowns:
     def _jacobian(
         self, side: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return how distances from a link's surface at `feet` (M, 3) change with which unknowns: columns, (M, columns)."""
+        """Return how distances from a link's surface at `feet` (M, 3) change with which
+        unknowns: columns, (M, columns)."""
         # Of what is seen, in base_link; of the surface it is the reverse.
         by_twist = np.hstack([normals, np.cross(feet, normals)])
         surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), self.centres[link])
@@ -105,10 +107,12 @@ def remainders(
 
 
 def add_returns(
-    equations: NormalEquations, unknowns: Unknowns, robot: RobotUnknowns, side: str, sample: PosedSample, matches: Matches,
+    equations: NormalEquations, unknowns: Unknowns, robot: RobotUnknowns, side: str, sample: PosedSample,
+    matches: Matches,
     weights: np.ndarray, returns: Returns, state: State,
 ) -> None:  # fmt: skip
-    """Add matches (M,) with their weights (M,), 1 / m^2, to the normal equations; `returns` (M,) are theirs as published."""
+    """Add matches (M,) with their weights (M,), 1 / m^2, to the normal equations; `returns`
+    (M,) are theirs as published."""
     number, columns = SIDES.index(side), robot.columns(unknowns)
     model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
     scalars, channels = model.sensitivity(
@@ -141,7 +145,8 @@ def add_returns(
 
 
 def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings) -> list[np.ndarray]:
-    """Return the prior covariances (6, 6) of both lidars' twists, left first, about their `nominal` poses (4, 4) by side."""
+    """Return the prior covariances (6, 6) of both lidars' twists, left first, about their
+    `nominal` poses (4, 4) by side."""
     own = np.diag([settings.mount_position**2] * 3 + [settings.mount_angle**2] * 3)
     about = [adjoint(from_rotation_translation(np.eye(3), nominal[side][:3, 3])) for side in SIDES]
     return [by @ own @ by.T for by in about]
@@ -163,8 +168,8 @@ def noise_weights(matches: Matches, range_noise: float | np.ndarray) -> np.ndarr
 class CloudReader:
     """Takes the clouds of both lidars apart into returns of the channels of one error `model`.
 
-    A sensor's table is used if clouds have their rings, (N, 5): x, y, z, ring, intensity. Otherwise (N, 3) a channel is a
-    row of about equal elevation.
+    A sensor's table is used if clouds have their rings, (N, 5): x, y, z, ring, intensity. Otherwise (N, 3) a channel is
+    a row of about equal elevation.
     """
 
     def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray]):
@@ -194,12 +199,13 @@ class CloudReader:
         return self.model.returns(points, channel, echo)
 
     def rays(self, returns: Returns, values: np.ndarray) -> LidarRays:
-        """Return the rays of returns with the errors of a unit with parameters (n,) taken out, but for that by incidence."""
+        """Return the rays of returns with the errors of a unit with parameters (n,) taken out,
+        but for that by incidence."""
         return LidarRays(*self.model.corrected_with_origins(returns, 1.0, values))
 
     def relative_noise(self, returns: Returns, cosines: np.ndarray) -> np.ndarray:
-        """Return how many times larger the noise of the ranges of returns at `cosines` (N,) of incidence is, by the sensor file,
-        than that of a bright surface at hand that is hit at right angles."""
+        """Return how many times larger the noise of the ranges of returns at `cosines` (N,) of incidence is, by the
+        sensor file, than that of a bright surface at hand that is hit at right angles."""
         if self._relative_noise is None:
             return np.ones(len(returns))
         return self._relative_noise(returns.ranges, cosines, returns.echo)
