@@ -7,9 +7,9 @@
 
 Records datasets of the simulated Stretch 4 (mounts slightly off, 1 cm range noise, true calibration), fits a tapered
 capsule to each, and holds both fits against the true outline: protrusion at the samples' poses and at random poses
-between, and the area over that of the smallest capsule around the true outlines of a grid point. With effects the mounts
-are up to 5 mm and 1 deg off per axis; the calibration is the true one all the same, so that what is measured comes from the
-returns.
+between, and the area over that of the smallest capsule around the true outlines of a grid point. With effects the
+mounts are up to 5 mm and 1 deg off per axis; the calibration is the true one all the same, so that what is
+measured comes from the returns.
 """
 
 import argparse
@@ -68,8 +68,8 @@ def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
 
 
 def compare_under(effect: effects.Effect, seed: int) -> dict:
-    """Return protrusion and area of both fits to what lidars with an effect see of the robot; their errors are taken out as
-    far as an alignment of the same lidars in a furnished room knows them."""
+    """Return protrusion and area of both fits to what lidars with an effect see of the robot; their errors are taken
+    out as far as an alignment of the same lidars in a furnished room knows them."""
     room = effects.Recording(effect, seed)
     left, right = (room.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
     settings = AlignmentSettings(base_from_left=left, sensor=room.sensor)
@@ -94,8 +94,8 @@ EFFECTS_TABLE = effects.Comparison("body_shape_effects", compare_under, EFFECTS_
 def figures(
     simulator: EmbeddedSimulator, kind: str, random: np.random.Generator, observations: Observations | None = None
 ) -> dict:
-    """Return the figures of one dataset: protrusions in mm, area ratios, seconds, and what the fit says. A method without
-    a result has none."""
+    """Return the figures of one dataset: protrusions in mm, area ratios, seconds, and what the fit says. A method
+    without a result has none."""
     recorder = BodyDatasetRecorder(simulator, observations)
     arms, yaws, lifts = grid(random, kind)
     with tempfile.TemporaryDirectory() as folder:
@@ -130,7 +130,8 @@ def figures(
         if rows:
             protrusions, ratios = np.array(rows).T
             result |= {
-                f"{name}_mm": protrusions.max(), f"{name}_ratio": ratios.max(), f"{name}_median_ratio": np.median(ratios)
+                f"{name}_mm": protrusions.max(), f"{name}_ratio": ratios.max(),
+                f"{name}_median_ratio": np.median(ratios)
             }  # fmt: skip
     if model is None:
         return result

@@ -1,9 +1,10 @@
 """What a campaign costs: seconds a case, efficiency of several workers, and the scheduler's overhead with many workers.
 
-    python benchmarks/campaign.py [--cases 16] [--sensors jt128_sparse_real jt128] [--sleepers 200 --sleeping-cases 20000]
+    python benchmarks/campaign.py [--cases 16] [--sensors jt128_sparse_real jt128]
+    [--sleepers 200 --sleeping-cases 20000]
 
-Prints a table: CPU of a case of the campaign "smoke" by sensor, simulator included; what N workers compute against N times
-what one computes; and what a case that only sleeps takes more than its sleep when many workers ask the scheduler.
+Prints a table: CPU of a case of the campaign "smoke" by sensor, simulator included; what N workers compute against N
+times what one computes; and what a case that only sleeps takes more than its sleep when many workers ask the scheduler.
 """
 
 import argparse
@@ -73,8 +74,9 @@ def main() -> int:
                 spent = time.process_time() - began  # of scheduler, client and workers, which are threads here
         ideal = args.sleeping_cases * SLEEP / args.sleepers
         print(
-            f"{args.sleepers} workers, {args.sleeping_cases} cases that sleep {SLEEP:g} s: {wall:.1f} s, without any overhead "
-            f"{ideal:.1f} s; {1e3 * (wall - ideal) / args.sleeping_cases:.2f} ms a case; {1e3 * spent / args.sleeping_cases:.2f} ms of CPU a case"
+            f"{args.sleepers} workers, {args.sleeping_cases} cases that sleep {SLEEP:g} s: {wall:.1f} s, without any "
+            f"overhead {ideal:.1f} s; {1e3 * (wall - ideal) / args.sleeping_cases:.2f} ms a case; "
+            f"{1e3 * spent / args.sleeping_cases:.2f} ms of CPU a case"
         )
     return 0
 

@@ -1,12 +1,13 @@
-"""The Cramer-Rao bound of alignment and floor: how exact an unbiased estimate can be that knows what lies on which plane.
+"""The Cramer-Rao bound of alignment and floor: how exact an unbiased estimate can be that
+knows what lies on which plane.
 
-The unknowns are those of the calibration (poses, the lidars' own errors, the floor, the planes of the room), and so are the
-priors. But all is taken at the truth: every ray with its true hit and the sensor's true noise, no ray an outlier, what the
-driver corrects known. Slopes of their own for each lidar, cells at edges that are left out, surfaces that one lidar alone
-sees, and noise that has to be estimated cost what the ratio to it shows.
+The unknowns are those of the calibration (poses, the lidars' own errors, the floor, the planes of the room), and so are
+the priors. But all is taken at the truth: every ray with its true hit and the sensor's true noise, no ray an outlier,
+what the driver corrects known. Slopes of their own for each lidar, cells at edges that are left out, surfaces that one
+lidar alone sees, and noise that has to be estimated cost what the ratio to it shows.
 
-There are two: in the first the faces of the world are cut into patches with planes of their own, as large as those of the
-calibration, which trusts no wall to be flat over more; in the second every flat face is one plane from end to end.
+There are two: in the first the faces of the world are cut into patches with planes of their own, as large as those of
+the calibration, which trusts no wall to be flat over more; in the second every flat face is one plane from end to end.
 """
 
 import numpy as np
@@ -48,8 +49,8 @@ def alignment_bound(recording: Recording, frames: int, whole: bool) -> np.ndarra
 
 
 def floor_bound(recording: Recording, base_from_left: np.ndarray, frames: int, whole: bool) -> np.ndarray:
-    """Return the covariance (3, 3) of the floor's height and tilts at base_link's origin, if the left lidar is known to be at
-    `base_from_left` (4, 4), from all frames, those of the alignment as well."""
+    """Return the covariance (3, 3) of the floor's height and tilts at base_link's origin, if the left lidar is known to
+    be at `base_from_left` (4, 4), from all frames, those of the alignment as well."""
     base_from_right = base_from_left @ recording.right_to_left
     true_base = recording.simulator.base_from_lidar("left")
     floor = recording.simulator.floor_in_base.moved(base_from_left @ inverse(true_base))
@@ -83,7 +84,8 @@ def _models(recording: Recording) -> tuple[ErrorModel, ErrorModel]:
 def _information(
     recording: Recording, poses: tuple[np.ndarray, np.ndarray], frames: int, floor: Plane | None, whole: bool
 ) -> np.ndarray:
-    """Return the information (n, n) about the `Unknowns`, in the frame of the lidars' `poses` (4, 4), the planes eliminated."""
+    """Return the information (n, n) about the `Unknowns`, in the frame of the lidars' `poses` (4,
+    4), the planes eliminated."""
     unknowns = Unknowns(_models(recording))
     equations = NormalEquations.empty(unknowns.size)
     sides = [_TrueReturns(recording, device) for device in SIDES]
@@ -138,9 +140,10 @@ def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_ar
 
 
 class _TrueReturns:
-    """What one lidar sees of the world, but for its own robot: true `points` and `normals` (N, 3) in its frame, `published`
-    ones without noise, `cosines`, `echo`, `channels` and `variances` (N,) of range and height, the plane of each (`faces`),
-    its patch on that and its place in the `world` (N, 3), and which are `on_floor` near the robot; `values` (n,) are those of the unit."""
+    """What one lidar sees of the world, but for its own robot: true `points` and `normals` (N, 3) in its frame,
+    `published` ones without noise, `cosines`, `echo`, `channels` and `variances` (N,) of range and height, the plane of
+    each (`faces`), its patch on that and its place in the `world` (N, 3), and which are `on_floor` near the robot;
+    `values` (n,) are those of the unit."""
 
     def __init__(self, recording: Recording, device: str):
         simulator = recording.simulator

@@ -1,8 +1,8 @@
 """The errors of real lidars, one effect at a time: the recordings that `--effects` of the benchmarks simulates.
 
-Every effect is a unit of a sensor (`sensor/unit.py` has the equations) for each lidar, written as a unit file and simulated
-with all that its sensor file has: tables, noise, quantisation, dual returns, mixed pixels. The calibration is given the
-plain sensor file, or what the effect says.
+Every effect is a unit of a sensor (`sensor/unit.py` has the equations) for each lidar, written as a unit file and
+simulated with all that its sensor file has: tables, noise, quantisation, dual returns, mixed pixels. The calibration is
+given the plain sensor file, or what the effect says.
 """
 
 import argparse
@@ -41,7 +41,8 @@ Errors = Callable[[np.ndarray, ErrorModel, int, np.random.Generator], None]
 @dataclass(frozen=True, eq=False)
 class Effect:
     """One row of the tables: `errors` of units of the `simulated` sensor (None: as its file says), behind a `driver`
-    (corrections by the names of `Driver`); the calibration is told of its tables, and that units differ as those of `like`.
+    (corrections by the names of `Driver`); the calibration is told of its tables, and that
+    units differ as those of `like`.
     """
 
     name: str
@@ -110,8 +111,8 @@ EFFECTS = (
 
 
 class Recording:
-    """Simulated pairs of scans of a robot whose lidars are up to 5 mm and 1 deg, per axis, from where the description has
-    them, and whose base is up to 5 mm raised and 0.5 deg tilted."""
+    """Simulated pairs of scans of a robot whose lidars are up to 5 mm and 1 deg, per axis, from where the description
+    has them, and whose base is up to 5 mm raised and 0.5 deg tilted."""
 
     def __init__(self, effect: Effect, seed: int, world: str = "furnished_room"):
         random = np.random.default_rng(seed)
@@ -177,8 +178,8 @@ def aligned(effect: Effect, seed: int) -> dict[str, tuple[Any, float]]:
 def solved(
     methods: Mapping[str, object], pairs: Iterator[tuple[np.ndarray, np.ndarray]]
 ) -> dict[str, tuple[object, float]]:
-    """Return what each method answers to the pairs, with the CPU time (s) that it took; ring and intensity are for those that
-    say `takes_fields`, the others get coordinates alone."""
+    """Return what each method answers to the pairs, with the CPU time (s) that it took; ring and intensity are for
+    those that say `takes_fields`, the others get coordinates alone."""
     seconds = dict.fromkeys(methods, 0.0)
     for pair in pairs:
         bare = tuple(coordinates(scan) for scan in pair)
@@ -197,8 +198,9 @@ def solved(
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the option that asks for the effects."""
     parser.add_argument(
-        "--effects", nargs="*", metavar="WORDS", help="only errors of real lidars, one by one: all of them, or those with "
-        "one of these words in their name; all benchmarks at once: effects_sweep.py",
+        "--effects", nargs="*", metavar="WORDS",
+        help="only errors of real lidars, one by one: all of them, or those with one of these words in their name; "
+        "all benchmarks at once: effects_sweep.py",
     )  # fmt: skip
     parser.add_argument("--sparse", action="store_true", help="with --effects: lidars with a sixth of the rays")
 
@@ -219,9 +221,9 @@ def chosen(words: Sequence[str], sparse: bool = False) -> list[Effect]:
 class Comparison:
     """A table: `compare` gives one run of it, `quantities` say how its errors are written, by their keys.
 
-    A run is a mapping of mappings by method, `ours` first: `errors` (none without a result) by the keys of `quantities`, `nees` the normalised
-    error squared over its degrees of freedom, `refusals` sentences. `bounds` are two Cramer-Rao bounds of the errors
-    (cramer_rao.py), if there are some.
+    A run is a mapping of mappings by method, `ours` first: `errors` (none without a result) by the keys of
+    `quantities`, `nees` the normalised error squared over its degrees of freedom, `refusals` sentences. `bounds` are
+    two Cramer-Rao bounds of the errors (cramer_rao.py), if there are some.
     """
 
     name: str

@@ -7,8 +7,8 @@ The published method's last gate is 3 mm in its description (`published`) and 3 
 
 Prints the table of docs/floor.md, and writes it with a plot and all single results into the folder. Every seed has
 mount errors of its own (to 5 mm and 1 deg each), a tilt of the base to 1.5 deg about both axes and a height to 5 mm.
---effects: lidars that err as real ones do, one effect at a time (effects.py), beside the Cramer-Rao bound (cramer_rao.py);
-each method finds the floor with the alignment that its own 20 pairs of clouds gave.
+--effects: lidars that err as real ones do, one effect at a time (effects.py), beside the Cramer-Rao bound
+(cramer_rao.py); each method finds the floor with the alignment that its own 20 pairs of clouds gave.
 """
 
 import argparse

@@ -3,8 +3,9 @@
     python benchmarks/information.py [--sensor jt128_sparse_real] [--world furnished_room] [--out out/benchmarks]
 
 Linearises the problem of docs/estimate.md at the truth of a simulated room (so nothing is solved), adds its blocks one
-after another, and prints the standard deviations of the quantities of interest with the picture of them. Below that: the
-errors of the lidars that a room tells next to nothing of, as combinations, in standard deviations of the sensor file.
+after another, and prints the standard deviations of the quantities of interest with the picture of them.
+Below that: the errors of the lidars that a room tells next to nothing of, as combinations, in standard
+deviations of the sensor file.
 """
 
 import argparse
@@ -76,8 +77,8 @@ OPEN = 0.8
 
 @dataclass(frozen=True)
 class Quantity:
-    """A row of the picture: `rows` (k, n) map the unknowns onto it, its standard deviation is the root mean square of the
-    k, shown times `factor` in `unit`."""
+    """A row of the picture: `rows` (k, n) map the unknowns onto it, its standard deviation is the root mean square of
+    the k, shown times `factor` in `unit`."""
 
     name: str
     rows: np.ndarray
@@ -89,7 +90,8 @@ class Quantity:
         return self.factor * float(np.sqrt(np.mean(variances)))
 
     def shown(self, deviation: float) -> str:
-        """Return a standard deviation with two digits, "open" if only the bound `UNKNOWN` is left, "known" if it is 0."""
+        """Return a standard deviation with two digits, "open" if only the bound `UNKNOWN` is
+        left, "known" if it is 0."""
         if deviation <= 0 or deviation >= 0.5 * UNKNOWN * self.factor:
             return "known" if deviation <= 0 else "open"
         return f"{deviation:.{max(0, 1 - math.floor(math.log10(deviation)))}f}"
@@ -126,8 +128,8 @@ class Problem:
                    known: Sequence[int] = ()) -> np.ndarray:  # fmt: skip
         """Return the covariance (n, n) of the unknowns by blocks of that information and by the priors.
 
-        It is `decided` what the drivers correct, as the solver does as soon as the data leaves no doubt; parameters `known`
-        of both lidars do not vary either.
+        It is `decided` what the drivers correct, as the solver does as soon as the data leaves no doubt; parameters
+        `known` of both lidars do not vary either.
         """
         root = np.hstack(list(self.model.prior_roots().values()))
         fixed = [*known, *((CENTRE_SHARE, FIRING_SHARE) if decided else ())]
@@ -197,7 +199,8 @@ class Problem:
     def _of(self, block: RoomBlock, lidars: tuple[Lidar, Lidar]) -> np.ndarray:
         equations = NormalEquations.empty(self.unknowns.size)
         block.add_to(equations, self.unknowns, lidars)
-        # Lidars and floor are seen against each other: nothing holds all of them together in base_link, not even weakly.
+        # Lidars and floor are seen against each other: nothing holds all of them together in
+        # base_link, not even weakly.
         against_left = np.eye(self.unknowns.size)
         against_left[LEFT, LEFT] = 0.0
         against_left[RIGHT, LEFT] = -np.eye(6)
@@ -225,8 +228,8 @@ class Problem:
         )
 
     def _robot(self) -> np.ndarray:
-        """Return the information of the robot's own returns in the poses of the benchmark of the mounts; where its links
-        are is eliminated under the model's uncertainty."""
+        """Return the information of the robot's own returns in the poses of the benchmark of the mounts; where its
+        links are is eliminated under the model's uncertainty."""
         robot, settings = MountedRobot(load_model(nominal_description())), mount_settings()
         models = []
         for index, pose in enumerate(POSES):

@@ -1,17 +1,17 @@
 """How well the lidars' mounts are found: error and honesty of the covariance over seeds, poses, noise, model error.
 
-    python benchmarks/mounts.py --seeds 10                                  # an exact model
-    python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1     # every link's surface misplaced at random
-    python benchmarks/mounts.py --seeds 10 --bolts-mm 1 --bolts-deg 0.1     # every link bolted askew, with what it holds
+    python benchmarks/mounts.py --seeds 10                                # an exact model
+    python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1   # every link's surface misplaced at random
+    python benchmarks/mounts.py --seeds 10 --bolts-mm 1 --bolts-deg 0.1   # every link bolted askew, with what it holds
     python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
-    python benchmarks/mounts.py --seeds 10 --lidar-geometry visual          # lidars see other shapes than the model has
-    python benchmarks/mounts.py --effects [WORDS] [--poses 4]               # lidars that err as real ones do (effects.py)
+    python benchmarks/mounts.py --seeds 10 --lidar-geometry visual        # lidars see other shapes than the model has
+    python benchmarks/mounts.py --effects [WORDS] [--poses 4]             # lidars that err as real ones do (effects.py)
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
 node runs, and prints one line per seed and a summary. NEES: squared error in units of the covariance, 6 on average
 where that is honest. `optimum_rms`: what an estimate has that is told beforehand how far links are off in that trial;
-`said`: the standard deviations of the results, all axes together. With effects the calibration is given what an alignment of
-20 pairs observed, and the larger of both lidars' errors counts.
+`said`: the standard deviations of the results, all axes together. With effects the calibration is given what an
+alignment of 20 pairs observed, and the larger of both lidars' errors counts.
 """
 
 import argparse
@@ -78,7 +78,8 @@ def random_error(random: np.random.Generator, distance: float, angle: float) -> 
 
 
 def random_twist(random: np.random.Generator, distance: float, angle: float, by: str) -> np.ndarray:
-    """Return a twist (6,): `distance` (m) and `angle` (rad) are one sigma per axis, or by `length` what it has in all."""
+    """Return a twist (6,): `distance` (m) and `angle` (rad) are one sigma per axis, or by
+    `length` what it has in all."""
     if by == "axis":
         return random.normal(size=6) * np.repeat([distance, angle], 3)
     return log(random_error(random, distance, angle))
@@ -178,7 +179,8 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
 def compare_under(
     effect: effects.Effect, seed: int, poses: int = 8, frames: int = 2, uncertainty: tuple[float, float] = MODEL_ERRORS
 ) -> dict:
-    """Return the errors on one recording of lidars with an effect: an alignment, then the mounts with what it observed."""
+    """Return the errors on one recording of lidars with an effect: an alignment, then the
+    mounts with what it observed."""
     recording, aligned = effects.Recording(effect, seed), effects.aligned(effect, seed)["ours"][0]
     simulator, sensor = recording.simulator, recording.sensor
     robot = MountedRobot(load_model(nominal_description()))
@@ -188,7 +190,8 @@ def compare_under(
         pairs = list(recording.pairs(frames, effects.ALIGNMENT_FRAMES + frames * index))
         clouds = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
         columns = (
-            np.column_stack([cloud[name] for name in ("x", "y", "z", "ring", "intensity")]).astype(float) for cloud in clouds
+            np.column_stack([cloud[name] for name in ("x", "y", "z", "ring", "intensity")]).astype(float)
+            for cloud in clouds
         )  # fmt: skip
         samples.append(
             robot.sample(
@@ -240,7 +243,8 @@ def summary(trials: list[Trial]) -> dict[str, float]:
         "optimum_rms_mm": 1e3 * float(best[0]), "optimum_rms_deg": float(np.degrees(best[1])),
         "said_mm": 1e3 * float(said[0]), "said_deg": float(np.degrees(said[1])),
         "mean_nees": float(np.mean(nees)), "converged": float(np.mean(converged)),
-        "accepted": float(np.mean([t.accepted for t in trials])), "cpu_seconds": float(np.mean([t.seconds for t in trials])),
+        "accepted": float(np.mean([t.accepted for t in trials])),
+        "cpu_seconds": float(np.mean([t.seconds for t in trials])),
     }  # fmt: skip
 
 

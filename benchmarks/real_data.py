@@ -3,19 +3,19 @@
     python benchmarks/real_data.py --data DIR [--plot FILE]
 
 Every file or folder in DIR is a recording (docs/real_data.md says where some come from):
-    NAME.npz                   keys scene/lidar/field, or frame/field for one lidar, whose azimuth columns are then split
-                               into two; fields xyz (N, 3), and intensity, ring, timestamp (N,)
+    NAME.npz                   keys scene/lidar/field, or frame/field for one lidar, whose azimuth columns are then
+                               split into two; fields xyz (N, 3), and intensity, ring, timestamp (N,)
     NAME/SCENE/LIDAR.pcd       one frame of each lidar; NAME/SCENE/LIDAR/FRAME.pcd for several; .bin: x, y, z, intensity
                                of every point as float32
     NAME/sensors/lidar/        a sensor log of Argoverse 2, with its calibration/ as published extrinsics
     NAME.mcap, NAME/ (rosbag2) every topic of PointCloud2 is a lidar
 NAME.yaml beside it says how the lidars stand, by name, in the frame of the first one:
     {first: top, height: 2.0, others: {left: {xyz: [0, 0, 0], rpy_deg: [0, 0, 90], known: false}}}
-`known` is true for published extrinsics, false for a first guess; `height` (m) is about that of the first lidar over the
-floor, and without it the floor is not looked for.
+`known` is true for published extrinsics, false for a first guess; `height` (m) is about that of the first lidar over
+the floor, and without it the floor is not looked for.
 
-There is no truth but for a lidar that was split. What can be said without: how far results of scenes of the same rig are
-apart, in units of what they say of themselves, NEES over its six degrees of freedom; above 3 is overconfident.
+There is no truth but for a lidar that was split. What can be said without: how far results of scenes of the same rig
+are apart, in units of what they say of themselves, NEES over its six degrees of freedom; above 3 is overconfident.
 """
 
 import argparse
@@ -68,8 +68,8 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Aligned:
-    """What the methods answer in one scene: ours, of all frames and of the halves of several; the transforms (4, 4) of the
-    published method and of GICP in three steps, None without a first guess."""
+    """What the methods answer in one scene: ours, of all frames and of the halves of several; the transforms (4, 4) of
+    the published method and of GICP in three steps, None without a first guess."""
 
     ours: AlignmentResult
     halves: tuple[AlignmentResult, AlignmentResult] | None
@@ -122,7 +122,8 @@ def scatter(transforms: list[np.ndarray]) -> np.ndarray:
 def nees(
     first: AlignmentResult, second: AlignmentResult | np.ndarray, second_covariance: float | np.ndarray = 0.0
 ) -> float:
-    """Return the squared difference of two results in units of their covariances, over 6; a plain transform has the one given."""
+    """Return the squared difference of two results in units of their covariances, over 6; a plain
+    transform has the one given."""
     other, covariance = second, first.covariance + second_covariance
     if isinstance(second, AlignmentResult):
         other, covariance = second.right_to_left, covariance + second.covariance
@@ -145,7 +146,8 @@ def alignment_table(rig: Rig, other: str, found: dict[str, Aligned]) -> str:
     lines = [
         f"{rig.first} and {other}:", "",
         "| scene | ours says, one sigma (largest axis) | surfaces apart | ours from GICP | NEES / dof, both "
-        + ("| ours from published extrinsics | NEES / dof | GICP from those | published method from those " if known is not None else "")
+        + ("" if known is None else
+           "| ours from published extrinsics | NEES / dof | GICP from those | published method from those ")
         + "| published method from GICP | warnings and refusals |",
         "|---" * (11 if known is not None else 7) + "|",
     ]  # fmt: skip
@@ -178,19 +180,21 @@ def alignment_table(rig: Rig, other: str, found: dict[str, Aligned]) -> str:
             ("-", "-") if pair is None else (off(pair[0].gicp, pair[1].gicp), off(pair[0].published, pair[1].published))
         )
         lines.append(
-            f"| {name} | {off(first.right_to_left, second.right_to_left)} | {nees(first, second):.2f} | {' | '.join(rest)} |"
+            f"| {name} | {off(first.right_to_left, second.right_to_left)} | {nees(first, second):.2f} | "
+            f"{' | '.join(rest)} |"
         )
     return "\n".join(lines)
 
 
 def floor_table(rig: Rig, height: float) -> str:
-    """Return what the floor methods find under the first lidar, from it and another one, as Markdown; ours looks for it at
-    about `height` (m)."""
+    """Return what the floor methods find under the first lidar, from it and another one, as Markdown; ours looks for
+    it at about `height` (m)."""
     other = next(iter(rig.others))
     footprint_from_lidar = footprint_from_base(Plane(np.array([0.0, 0.0, 1.0]), height))
     lines = [
         f"Floor under {rig.first}, from it and {other}:", "",
-        "| scene | height, ours (one sigma) | tilt, one sigma | published method from ours | refusals |", "|---|---|---|---|---|",
+        "| scene | height, ours (one sigma) | tilt, one sigma | "
+        "published method from ours | refusals |", "|---|---|---|---|---|",
     ]  # fmt: skip
     for scene, clouds in rig.scenes.items():
         pairs = list(zip(clouds[rig.first], clouds[other], strict=False))
@@ -206,8 +210,9 @@ def floor_table(rig: Rig, height: float) -> str:
         tilt = np.degrees(floor_error(published, ours.plane)[1])
         said = [sentence.split(":")[0].split(";")[0] for sentence in ours.refusals]
         lines.append(
-            f"| {scene} | {ours.plane.offset:.4f} m ({1e3 * deviations[0]:.1f} mm) | {np.degrees(deviations[1:].max()):.2f} deg "
-            f"| {1e3 * (published.offset - ours.plane.offset):.0f} mm {tilt:.2f} deg | {'; '.join(said) or '-'} |"
+            f"| {scene} | {ours.plane.offset:.4f} m ({1e3 * deviations[0]:.1f} mm) | "
+            f"{np.degrees(deviations[1:].max()):.2f} deg | {1e3 * (published.offset - ours.plane.offset):.0f} mm "
+            f"{tilt:.2f} deg | {'; '.join(said) or '-'} |"
         )
     return "\n".join(lines)
 

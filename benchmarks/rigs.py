@@ -1,5 +1,5 @@
-"""Recordings of real rigs as arrays: .npz, .pcd and .bin files, rosbag2, Argoverse 2. What a folder of them has to look like:
-`real_data.py`."""
+"""Recordings of real rigs as arrays: .npz, .pcd and .bin files, rosbag2, Argoverse 2. What a folder of them has to
+look like: `real_data.py`."""
 
 import struct
 from collections.abc import Iterator
@@ -31,8 +31,9 @@ PCD_HEADER = 10_000
 
 @dataclass
 class Rig:
-    """Recordings of lidars that stand still to each other: by scene and lidar the `clouds`, structured arrays of frames; the
-    `first` lidar, where the others are in its frame as far as said, with whether that is `known`, and its `height` (m)."""
+    """Recordings of lidars that stand still to each other: by scene and lidar the `clouds`, structured arrays
+    of frames; the `first` lidar, where the others are in its frame as far as said, with whether that is
+    `known`, and its `height` (m)."""
 
     name: str
     scenes: dict[str, dict[str, list[np.ndarray]]]
@@ -156,8 +157,9 @@ def read_bag(path: Path) -> dict[str, list[np.ndarray]]:
 
 
 def argoverse(path: Path) -> Rig:
-    """Return a sensor log of Argoverse 2: every sweep a scene, since the car drives. Both lidars' points come in the car's
-    frame, and are brought back into their own by the published extrinsics. Raises `InputError` if a file is torn."""
+    """Return a sensor log of Argoverse 2: every sweep a scene, since the car drives. Both lidars' points
+    come in the car's frame, and are brought back into their own by the published extrinsics. Raises
+    `InputError` if a file is torn."""
 
     def table(file: Path) -> dict[str, np.ndarray]:
         try:
@@ -202,7 +204,8 @@ def read_files(path: Path) -> dict[str, dict[str, list[np.ndarray]]]:
 
 
 def read_bin(path: Path) -> np.ndarray:
-    """Return a .bin file, x, y, z, intensity of every point as float32, as a cloud. Raises `InputError` if it is torn."""
+    """Return a .bin file, x, y, z, intensity of every point as float32, as a cloud. Raises
+    `InputError` if it is torn."""
     content = path.read_bytes()
     if len(content) % 16:
         raise InputError(f"{path}: {len(content)} bytes are no whole number of points of four float32; get it again")
@@ -212,7 +215,8 @@ def read_bin(path: Path) -> np.ndarray:
 
 
 def read_pcd(path: Path) -> np.ndarray:
-    """Return a .pcd file (ascii, binary, binary_compressed) as a cloud. Raises `InputError` naming what is wrong with it."""
+    """Return a .pcd file (ascii, binary, binary_compressed) as a cloud. Raises `InputError`
+    naming what is wrong with it."""
     content = path.read_bytes()
     header, position = pcd_header(path, content)
     try:
@@ -284,7 +288,8 @@ def lzf_unpacked(data: bytes, size: int) -> bytes:
     """Return what LZF (M. Lehmann's liblzf) packed, `size` bytes. Raises `ValueError` if it was something else.
 
     A byte below 32 is followed by so many and one bytes as they are. Another one holds, in its upper three bits, the
-    length less two of a repetition (7: the next byte adds to it), and with the next one how far back it begins, less one.
+    length less two of a repetition (7: the next byte adds to it), and with the next one how
+    far back it begins, less one.
     """
     out, position = bytearray(), 0
     while position < len(data):

@@ -2,10 +2,10 @@
 
     python benchmarks/sensor.py [--units 20] [--first-seed 2001] [--turns 0 40 80 120] [--frames 10] [--no-twin]
 
-Two units a seed: the robot stands in the furnished room and is turned in place between recordings. Of the parameters that
-are said to be determined, at least 95 % have to lie within three standard deviations of the true ones. With the unit
-files the simulator then has the same two units again, and from its recordings they are identified once more. Takes
-ten minutes.
+Two units a seed: the robot stands in the furnished room and is turned in place between recordings. Of the
+parameters that are said to be determined, at least 95 % have to lie within three standard deviations of the true
+ones. With the unit files the simulator then has the same two units again, and from its recordings they are
+identified once more. Takes ten minutes.
 """
 
 import argparse
@@ -107,8 +107,9 @@ def again(result: Identification, args: argparse.Namespace, seed: int) -> list[d
 
 
 def recovered(result: Identification, side: int, simulator: EmbeddedSimulator) -> dict:
-    """Return, by kind of parameter: how many a unit has, how many are determined, how many of them lie within three standard
-    deviations of the truth, the sum of their squared errors over variances, and their deviations over the prior's."""
+    """Return, by kind of parameter: how many a unit has, how many are determined, how many of them lie within
+    three standard deviations of the truth, the sum of their squared errors over variances, and their
+    deviations over the prior's."""
     true, unit, model = simulator.lidar(SIDES[side]).unit.values, result.units[side], result.models[side]
     determined, rows = result.determined(side), {}
     prior = np.sqrt(np.diag(model.prior_covariance()))

@@ -1,9 +1,11 @@
-"""How well ros_watch_calibration does: what looks in generated rooms scatter by, false alarms, and delays until a push is noticed.
+"""How well ros_watch_calibration does: what looks in generated rooms scatter by, false alarms, and
+delays until a push is noticed.
 
-The scatter comes from simulated scans of lidars with errors of their own: one calibration, looks in rooms and standing places
-that it has not seen. From it, years of looks are drawn, for which nobody could simulate scans; places take turns as measured,
-and what is drawn scatters by the factor given at the head of each column. With --hours a day is simulated look by look, the clouds
-of every look, the arm raised where both lidars see it; at its end the right lidar is pushed by 0.3 deg while the robot stands.
+The scatter comes from simulated scans of lidars with errors of their own: one calibration, looks in rooms and standing
+places that it has not seen. From it, years of looks are drawn, for which nobody could simulate scans; places take turns
+as measured, and what is drawn scatters by the factor given at the head of each column. With --hours a day is simulated
+look by look, the clouds of every look, the arm raised where both lidars see it; at its end the right lidar is pushed by
+0.3 deg while the robot stands.
 """
 
 import argparse
@@ -87,7 +89,8 @@ def drawn_room(random: np.random.Generator, folder: Path) -> str:
 
 
 def day(sensor: str, hours: float) -> int:
-    """Simulate a day and print what the watch says; return 1 for a false alarm, or a push that is not noticed in ten looks."""
+    """Simulate a day and print what the watch says; return 1 for a false alarm, or a push that is
+    not noticed in ten looks."""
     random, watch, looks, alarms = np.random.default_rng(2), Watch(PERIOD), round(hours * 3600 / PERIOD), 0
     with tempfile.TemporaryDirectory() as scratch:
         file, left, footprint = calibrated(simulator("furnished_room", sensor), Path(scratch))
@@ -146,14 +149,16 @@ def scatter(sensor: str, rooms: int) -> dict[str, np.ndarray]:
         values = scale * found[name][:, columns]
         said = scale * np.array(sure[name])[:, columns]
         print(
-            f"  {name:<7} {unit:<4} mean {np.abs(values.mean(axis=0)).max():.3f}  scatter {values.std(axis=0).max():.3f}  "
-            f"largest {np.abs(values).max():.3f}  said standard deviation {np.median(said):.3f}"
+            f"  {name:<7} {unit:<4} mean {np.abs(values.mean(axis=0)).max():.3f}  scatter "
+            f"{values.std(axis=0).max():.3f}  largest {np.abs(values).max():.3f}  said standard deviation "
+            f"{np.median(said):.3f}"
         )
     return found
 
 
 class Drawn:
-    """Looks drawn from measured scatter: a place takes one of the measured residuals, a look adds noise of `noise` times it."""
+    """Looks drawn from measured scatter: a place takes one of the measured residuals, a look adds
+    noise of `noise` times it."""
 
     def __init__(self, found: dict[str, np.ndarray], factor: float, seed: int, noise: float = NOISE):
         self._random, self._found, self._factor, self._noise = np.random.default_rng(seed), found, factor, noise
@@ -192,9 +197,9 @@ def false_alarms(found: dict[str, np.ndarray], factor: float, months: int) -> fl
 
 
 def bound(found: dict[str, np.ndarray], factor: float, size: float, columns: slice) -> float:
-    """Return after how many looks at new places, on average, no test at one false alarm a month can be expected to notice a shift
-    sooner (Lorden 1971): the logarithm of the looks between false alarms over what looks tell (the Kullback-Leibler divergence),
-    with the places' scatter known, and normal."""
+    """Return after how many looks at new places, on average, no test at one false alarm a month can be expected to
+    notice a shift sooner (Lorden 1971): the logarithm of the looks between false alarms over what looks tell (the
+    Kullback-Leibler divergence), with the places' scatter known, and normal."""
     rows = factor * found["lidars"][:, columns]
     places, noise = np.cov(rows.T), np.diag((NOISE * rows.std(axis=0)) ** 2)
     directions = np.random.default_rng(0).normal(size=(500, 3))
@@ -218,8 +223,8 @@ def noticed(watch: Watch, look: Look) -> bool:
 def delays(
     found: dict[str, np.ndarray], factor: float, size: float, columns: slice, runs: int, after: int, drives: bool
 ) -> np.ndarray:
-    """Return after how many looks a shift in a direction of its own is noticed that comes after so many looks, while the robot
-    stands or (`drives`) on its way to another place."""
+    """Return after how many looks a shift in a direction of its own is noticed that comes after so many looks, while
+    the robot stands or (`drives`) on its way to another place."""
     result = []
     for run in range(runs):
         watch, robot = Watch(PERIOD), Drawn(found, factor, 1000 + run)

@@ -78,7 +78,10 @@ def complaint(said, sourced):
                 f"{python} cannot import the rclpy of ROS 2 {sourced}: name the Python that can, 'make env PYTHON=...'"
             )
         if _number(version) < SUPPORTED[0]:
-            return f"ROS 2 {sourced} runs on Python {version}, this needs 3.11 or newer: use ROS 2 Jazzy, or a shell without ROS"
+            return (
+                f"ROS 2 {sourced} runs on Python {version}, this needs 3.11 or newer: use ROS "
+                "2 Jazzy, or a shell without ROS"
+            )
     elif _number(version) not in SUPPORTED:
         return (
             f"{python} is Python {version}, the ROS wheels are for 3.11 to 3.13: "

@@ -1,7 +1,8 @@
 """Makes the environment in .venv, or mends what an interrupted run left of it: `make env` calls this.
 
-Where ROS 2 is sourced, .venv stands on top of it. Elsewhere the real rclpy and Fast DDS come from the package index, and
-the interface packages that the index lacks are generated; see docs/environment.md. Standard library only: it runs first.
+Where ROS 2 is sourced, .venv stands on top of it. Elsewhere the real rclpy and Fast DDS come from the package
+index, and the interface packages that the index lacks are generated; see docs/environment.md. Standard
+library only: it runs first.
 """
 
 import argparse
@@ -112,7 +113,8 @@ def install_package(base, sourced):
 
 
 def build_interfaces(base):
-    """Generate, compile and install the packages in interfaces/, with the ROS tools and the cmake of the environment."""
+    """Generate, compile and install the packages in interfaces/, with the ROS tools and the
+    cmake of the environment."""
     mend_exports(base)
     shutil.rmtree(BUILD / "interfaces", ignore_errors=True)
     environment = {**os.environ, "AMENT_PREFIX_PATH": str(VENV), "CMAKE_PREFIX_PATH": str(VENV)}
@@ -133,7 +135,8 @@ def build_interfaces(base):
 
 
 def mend_exports(base):
-    """Replace the paths of the machine that built the wheels, left in their CMake exports, by this environment's own."""
+    """Replace the paths of the machine that built the wheels, left in their CMake exports,
+    by this environment's own."""
     libraries = VENV / "lib" / "python{}.{}".format(*base["version"].split(".")) / "site-packages"
     for path in (VENV / "share").glob("*/cmake/*.cmake"):
         text = path.read_text()
@@ -150,7 +153,8 @@ def check(sourced):
         if not sourced:
             raise
         raise Stop(
-            f"something of ROS 2 is missing: apt-get install ros-{sourced}-control-msgs ros-{sourced}-diagnostic-msgs ros-{sourced}-tf2-msgs ({stop})"
+            f"something of ROS 2 is missing: apt-get install ros-{sourced}-control-msgs ros-{sourced}-diagnostic-msgs "
+            f"ros-{sourced}-tf2-msgs ({stop})"
         ) from stop
 
 

@@ -46,10 +46,10 @@ __all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibra
 class Rig:
     """Two lidars on a robot, as they are described: the start of a calibration.
 
-    `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4, 4)
-    maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's own
-    origin. `sensor` is the kind of lidar; if it is None, a spinning lidar of unknown make.
-    Raises `InputError` if one of them is not a rigid transform.
+    `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4,
+    4) maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's
+    own origin. `sensor` is the kind of lidar; if it is None, a spinning lidar of unknown make. Raises `InputError` if
+    one of them is not a rigid transform.
     """
 
     base_from_left: np.ndarray
@@ -71,8 +71,8 @@ class Rig:
         """Return the rig that a URDF or xacro file, or the text of a URDF, describes; None is refused.
 
         `sensor` is the name of a sensor file in `config/` ("jt128"), a path to one or to a unit file, or a `Sensor`.
-        `left`, `right`, `base` and `footprint` are links; by default they are called as in the profile `robot` (a name in
-        `config/robots/` or a path), of the Stretch if none is named: older names of its lidars are found as well.
+        `left`, `right`, `base` and `footprint` are links; by default they are called as in the profile `robot` (a name
+        in `config/robots/` or a path), of the Stretch if none is named: older names of its lidars are found as well.
         `footprint` may be absent. Raises `InputError` naming file and link.
         """
         if source is None:
@@ -146,9 +146,9 @@ class RecordedClouds(NamedTuple):
 class Result:
     """The calibration of a rig, and whether the data supports it.
 
-    `alignment` and `floor` are the two stages' own results; `floor` is None if the alignment was refused, or the floor was
-    not asked for. `floor.plane` is the floor in base_link, `floor.covariance` (3, 3) is over (height, tilt about x, tilt
-    about y), `floor.footprint_from_base` (4, 4) puts base_footprint on it.
+    `alignment` and `floor` are the two stages' own results; `floor` is None if the alignment was refused, or the floor
+    was not asked for. `floor.plane` is the floor in base_link, `floor.covariance` (3, 3) is over (height, tilt about x,
+    tilt about y), `floor.footprint_from_base` (4, 4) puts base_footprint on it.
     """
 
     rig: Rig
@@ -162,7 +162,8 @@ class Result:
 
     @property
     def covariance(self) -> np.ndarray:
-        """The covariance (6, 6) of `left_from_right` over (tx, ty, tz, rx, ry, rz), `true = exp(xi) @ left_from_right`."""
+        """The covariance (6, 6) of `left_from_right` over (tx, ty, tz, rx, ry, rz), `true =
+        exp(xi) @ left_from_right`."""
         return self.alignment.covariance
 
     @property
@@ -205,7 +206,8 @@ class Result:
         if self.floor is not None and self.floor.accepted:
             file = with_floor(file, self.floor, robot_id, self.rig.base_from_left)
         if self.alignment.observations is not None:
-            # They say of which alignment they are, so they are harmless if the calibration file is not replaced after all.
+            # They say of which alignment they are, so they are harmless if the calibration file
+            # is not replaced after all.
             self.alignment.observations.save(path_beside(path))
         file.save(path)
 
@@ -256,11 +258,11 @@ def calibrate(
 ) -> Result:  # fmt: skip
     """Return the calibration of two lidars from pairs of clouds, taken while robot and scene stood still.
 
-    `left_clouds` and `right_clouds` hold one cloud per pair, each in its own lidar's frame: points (N, 3), or structured
-    arrays (N,) with x, y, z and perhaps ring and intensity, as drivers publish them. With rings and the rig's sensor the
-    lidars' own errors are estimated by channel. `left_clouds` may be the result of `open_recording`. The floor is found
-    with the alignment's observations, if `floor` asks for it.
-    Raises `InputError` for anything that is no cloud; data that does not support a result ends in `findings`.
+    `left_clouds` and `right_clouds` hold one cloud per pair, each in its own lidar's frame: points (N, 3), or
+    structured arrays (N,) with x, y, z and perhaps ring and intensity, as drivers publish them. With rings and the
+    rig's sensor the lidars' own errors are estimated by channel. `left_clouds` may be the result of `open_recording`.
+    The floor is found with the alignment's observations, if `floor` asks for it. Raises `InputError` for anything that
+    is no cloud; data that does not support a result ends in `findings`.
     """
     if isinstance(left_clouds, RecordedClouds):
         if right_clouds is not None:
@@ -289,8 +291,8 @@ def open_recording(
 ) -> RecordedClouds:  # fmt: skip
     """Return the first `max_pairs` pairs of clouds of a rosbag2 recording (a folder, or an .mcap or .db3 file).
 
-    `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the recording is torn,
-    lacks a topic, or has no pair.
+    `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the recording is
+    torn, lacks a topic, or has no pair.
     """
     from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
 

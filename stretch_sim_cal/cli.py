@@ -9,22 +9,29 @@ from stretch_sim_cal import __version__, command
 
 COMMANDS = {
     "demo": "Simulate a Stretch 4 in a furnished room, calibrate it with the real nodes, and judge the result.",
-    "run": "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold the results against the truth.",
+    "run": "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold "
+    "the results against the truth.",
     "campaign": "Calibrate many simulated robots, rooms and lidars, and state with which confidence that works.",
     "sim": "Simulate the Stretch's drivers (lidars, joints, frames, motion, time) until Ctrl-C.",
     "calibrate": "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed.",
-    "sensor": "Identify both lidars (noise, driver, each unit's own errors) from recordings of the robot standing in a room.",
-    "verify": "Check whether the stored calibration still holds on fresh data: a recording, or the robot itself without one.",
+    "sensor": "Identify both lidars (noise, driver, each unit's own errors) from recordings "
+    "of the robot standing in a room.",
+    "verify": "Check whether the stored calibration still holds on fresh data: a recording, "
+    "or the robot itself without one.",
     "history": "Print and draw the history of the calibration's watch (ros_watch_calibration) over weeks and months.",
-    "check": "Print the content of a calibration file, its age and uncertainty, and whether its parts agree; or compare two files.",
+    "check": "Print the content of a calibration file, its age and uncertainty, and whether its "
+    "parts agree; or compare two files.",
     "export": "Export a calibration: as a URDF's joints, static transforms, or the robot's own values file.",
     "fk": "Print the pose of a frame of a robot at given joint positions (forward kinematics).",
     "mobility": "Count the degrees of freedom of a robot or mechanism (Gruebler/Kutzbach), closed loops included.",
-    "workspace": "Find the points that a frame of a robot can reach: their extent, volume and hull, as points and as a picture.",
-    "doctor": "Print which parts of ROS, Gazebo and the robot are there, the commands that this enables, and the lidars in a recording.",
+    "workspace": "Find the points that a frame of a robot can reach: their extent, volume and "
+    "hull, as points and as a picture.",
+    "doctor": "Print which parts of ROS, Gazebo and the robot are there, the commands that this enables, and the "
+    "lidars in a recording.",
     "lint": "List the departures of a robot description from a convention: the Stretch's, REP 199's or the iCub's.",
     "robot": "Write a robot's profile from its description (init), or calibrate the robot in one command (calibrate).",
-    "normalize": "Bring a robot description into the form of a convention, and prove that its mechanism stays the same.",
+    "normalize": "Bring a robot description into the form of a convention, and prove "
+    "that its mechanism stays the same.",
 }
 """Every sub-command with its help."""
 MODULES = {"demo": "run", "sim": "run"}

@@ -1,4 +1,5 @@
-"""Shared by all commands: how they end (an exit code, and one line on stderr instead of a traceback), and common options."""
+"""Shared by all commands: how they end (an exit code, and one line on stderr instead of a
+traceback), and common options."""
 
 import argparse
 import os

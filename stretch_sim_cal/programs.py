@@ -1,7 +1,7 @@
 """The console scripts: each imports its own module, and Ctrl-C is no traceback while that takes its second.
 
-`stretch_sim_cal.programs:NAME` is a function for every program NAME. A node is named with the function that runs in its context;
-its command line is in `ros/node_commands.py`, and is read before anything else is imported.
+`stretch_sim_cal.programs:NAME` is a function for every program NAME. A node is named with the function that runs in its
+context; its command line is in `ros/node_commands.py`, and is read before anything else is imported.
 """
 
 import importlib
@@ -29,8 +29,8 @@ PROGRAMS = {
 }
 
 
-# How many threads numpy's and scipy's libraries take; they read it once, when numpy is imported. Matrices are small here,
-# and more threads cost up to four times the processor time, which drivers and nodes beside share.
+# How many threads numpy's and scipy's libraries take; they read it once, when numpy is imported. Matrices are small
+# here, and more threads cost up to four times the processor time, which drivers and nodes beside share.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 

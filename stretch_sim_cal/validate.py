@@ -65,7 +65,8 @@ def text(value: Any, where: str) -> str:
 
 
 class Section:
-    """A mapping of known keys; messages begin with its place, `where`, and the key. `in` is false for a key that is null."""
+    """A mapping of known keys; messages begin with its place, `where`, and the key. `in` is
+    false for a key that is null."""
 
     def __init__(self, value: Any, known: set[str], where: str):
         self.data, self.where = mapping(value, known, where), where
@@ -82,7 +83,8 @@ class Section:
         return self.data.get(key, default)
 
     def text(self, key: str, default: Any = None) -> str:
-        """Return a text, as all of these checked like the function of that name; without `default` it has to be there."""
+        """Return a text, as all of these checked like the function of that name; without
+        `default` it has to be there."""
         return text(self.get(key, default), self.at(key))
 
     def flag(self, key: str, default: bool) -> bool:

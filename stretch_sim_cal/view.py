@@ -54,7 +54,8 @@ def opened(view: bool = False, file: str | Path | None = None, port: int | None 
 
 
 class View:
-    """A recording in Rerun. All coordinates are in base_link, but for floor and body shape: those are in base_footprint."""
+    """A recording in Rerun. All coordinates are in base_link, but for floor and body shape:
+    those are in base_footprint."""
 
     def __init__(self, rerun: Any, view: bool, file: str | Path | None, port: int | None):
         self._rerun, self._serves = rerun, port is not None
@@ -87,8 +88,8 @@ class View:
         self._log("log", self._rerun.TextLog(text, level=level))
 
     def clouds(self, when: str, left: np.ndarray, right: np.ndarray) -> None:
-        """Show both clouds (N, 3), `when` being "before" or "after": by lidar, and the right one by how far each return is from
-        the left cloud's surface."""
+        """Show both clouds (N, 3), `when` being "before" or "after": by lidar, and the right one by how far each return
+        is from the left cloud's surface."""
         left, right = thinned(left), thinned(right)
         for side, points, colour in (("left", left, LEFT), ("right", right, RIGHT)):
             self._log(f"world/{when}/by_lidar/{side}", self._rerun.Points3D(points, colors=colour, radii=RADIUS))
@@ -101,13 +102,15 @@ class View:
             self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
 
     def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
-        """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m, NaN if not known, the others in a colour of
-        their own; the label of each is its verdict."""
+        """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m, NaN if not known, the others in
+        a colour of their own; the label of each is its verdict."""
         said = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
                          for verdict, gap in zip(verdicts, gaps, strict=True)])  # fmt: skip
         kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
         for name, chosen, colours in (
-            ("counting", kept, coloured(np.nan_to_num(gaps))), ("rejected", ~kept, np.tile(np.uint8(REJECTED), (len(kept), 1))),
+            ((
+                "counting"
+            ), kept, coloured(np.nan_to_num(gaps))), ("rejected", ~kept, np.tile(np.uint8(REJECTED), (len(kept), 1))),
         ):  # fmt: skip
             shown = self._rerun.Points3D(
                 places[chosen].astype(np.float32), colors=colours[chosen], radii=4 * RADIUS, labels=list(said[chosen]),
@@ -126,7 +129,8 @@ class View:
         self._log(path, self._rerun.Transform3D(translation=parent_from_child[:3, 3], mat3x3=parent_from_child[:3, :3]))
 
     def robot(self, surfaces: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
-        """Show the robot's links: vertices (V, 3) and faces (F, 3) by link, in the links' own frames; `pose` places them."""
+        """Show the robot's links: vertices (V, 3) and faces (F, 3) by link, in the links' own
+        frames; `pose` places them."""
         for link, (vertices, faces) in surfaces.items():
             mesh = self._rerun.Mesh3D(vertex_positions=vertices, triangle_indices=faces, albedo_factor=ROBOT)
             self._log(f"world/robot/{link}", mesh, static=True)
@@ -138,8 +142,8 @@ class View:
             self.place(f"world/robot/{link}", pose)
 
     def body(self, points: np.ndarray, minimum: np.ndarray, outer: np.ndarray) -> None:
-        """Show the returns (N, 3) of an arm pose but for the floor's, and the outlines (K, 2) of the fitted shape and of the stop
-        zone's border, all in base_footprint."""
+        """Show the returns (N, 3) of an arm pose but for the floor's, and the outlines (K, 2) of the fitted shape and
+        of the stop zone's border, all in base_footprint."""
         points = points[points[:, 2] > 0.05]
         self._log("world/footprint/returns", self._rerun.Points3D(thinned(points), colors=RETURNS, radii=RADIUS / 2))
         for name, outline, colour in (("shape", minimum, FIT), ("stop_zone", outer, ZONE)):
@@ -147,8 +151,8 @@ class View:
             self._log(f"world/footprint/{name}", self._rerun.LineStrips3D([ring], colors=colour, radii=0.006))
 
     def live(self, stamp: int, left: np.ndarray, right: np.ndarray, marked: np.ndarray | None = None) -> None:
-        """Show the clouds (N, 3) of a pair stamped `stamp` ns, and returns that are of note, as they come: in the frame of the
-        node, and not more often than anybody can look."""
+        """Show the clouds (N, 3) of a pair stamped `stamp` ns, and returns that are of note, as they come: in the frame
+        of the node, and not more often than anybody can look."""
         if stamp - self._live < LIVE_EVERY * 1e9:
             return
         self._live = stamp

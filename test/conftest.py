@@ -1,4 +1,5 @@
-"""What every test runs in: a ROS graph of its own on this machine, so that no test ever talks to a robot or to another run."""
+"""What every test runs in: a ROS graph of its own on this machine, so that no test ever talks to
+a robot or to another run."""
 
 import gc
 import os
@@ -26,7 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # All modules and tests stay: no collection of garbage has to look at them again, which took a fifteenth of the time.
+    # All modules and tests stay: no collection of garbage has to look at them again, which
+    # took a fifteenth of the time.
     gc.collect()
     gc.freeze()
     gc.enable()

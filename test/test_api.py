@@ -153,7 +153,10 @@ def test_a_recording_gives_clouds_with_rings_and_the_description(scene, tmp_path
     assert {"x", "y", "z", "ring", "intensity"} <= set(recorded.left_clouds[0].dtype.names) <= set(returns)
     assert recorded.left_clouds[0]["ring"].max() == 63
     # A stand-in for a machine without ROS: importing it fails.
-    code = f"import sys; sys.modules['rclpy'] = None; import stretch_sim_cal as cal; cal.open_recording({str(tmp_path / 'room')!r})"
+    code = (
+        "import sys; sys.modules['rclpy'] = None; import stretch_sim_cal as cal; "
+        f"cal.open_recording({str(tmp_path / 'room')!r})"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     rig = cal.Rig.from_urdf(recorded.description, sensor=SENSOR)
     assert cal.calibrate(rig, recorded, floor=False).alignment.num_frames == 2
@@ -182,7 +185,8 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
             lambda scene: cal.calibrate(scene.rig, cal.RecordedClouds(scene.left, scene.right, None), scene.right),
             "right_clouds: a recording has the clouds of both lidars",
         ),
-        (lambda scene: cal.calibrate(scene.rig, scene.left[0], scene.right[0]), "left_clouds: is one cloud.*give .cloud."),
+        (lambda scene: cal.calibrate(scene.rig, scene.left[0], scene.right[0]),
+        "left_clouds: is one cloud.*give .cloud."),
         (lambda scene: cal.calibrate(scene.rig, np.zeros((5, 3)), scene.right), "left_clouds: is one cloud"),
         (lambda scene: cal.calibrate(scene.rig, scene.left), "right_clouds: is NoneType"),
         (lambda scene: cal.calibrate(scene.rig, [[1, 2]], [[1, 2]]), "left cloud: an .N, 3. array"),

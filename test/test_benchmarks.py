@@ -1,5 +1,5 @@
-"""What benchmarks read and print: recordings of real rigs (.pcd in its three formats, MCAP), and bad ones named; tables of
-lidars' effects, which go on where they were cut."""
+"""What benchmarks read and print: recordings of real rigs (.pcd in its three formats, MCAP), and bad ones named; tables
+of lidars' effects, which go on where they were cut."""
 
 import struct
 import sys

@@ -1,7 +1,7 @@
 """One case of a campaign: a room, two lidars and a recording are simulated and calibrated, and the result is judged.
 
-A case is a pure function of campaign and index. As a program (`python -m stretch_sim_cal.campaign.case`) this runs the cases
-that it is told on its standard input, one after another, for a worker that has to survive what happens to it.
+A case is a pure function of campaign and index. As a program (`python -m stretch_sim_cal.campaign.case`) this runs the
+cases that it is told on its standard input, one after another, for a worker that has to survive what happens to it.
 """
 
 import itertools
@@ -64,8 +64,8 @@ class SimulatedCase:
 
     @cached_property
     def aligned(self) -> AlignmentResult:
-        """What the campaign's method makes of the alignment's pairs; if it refuses, the robot is turned and recorded again, and
-        the method is given all of it, as long as places are left (`num_places` says how many it took)."""
+        """What the campaign's method makes of the alignment's pairs; if it refuses, the robot is turned and recorded
+        again, and the method is given all of it, as long as places are left (`num_places` says how many it took)."""
         left, right = (self.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
         method = alignment_method(self.campaign.methods["alignment"])(
             inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=self.sensor)
@@ -80,7 +80,8 @@ class SimulatedCase:
 
     @cached_property
     def floor(self) -> FloorResult | None:
-        """What the campaign's method makes of the floor's pairs, after those of the alignment; None if that was refused."""
+        """What the campaign's method makes of the floor's pairs, after those of the alignment;
+        None if that was refused."""
         aligned = self.aligned
         if aligned.refusals:
             return None
@@ -95,7 +96,8 @@ class SimulatedCase:
 
     @cached_property
     def mounts(self) -> MountsResult | None:
-        """What the arm's poses of the collection's plan come to, after the alignment and the floor; None if that was refused."""
+        """What the arm's poses of the collection's plan come to, after the alignment and the floor;
+        None if that was refused."""
         aligned, simulator = self.aligned, self.simulator
         if aligned.refusals:
             return None
@@ -137,8 +139,8 @@ class SimulatedCase:
 
 
 def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
-    """Simulate and calibrate case `index`; return its record: inputs, and for each stage the errors, how they compare with
-    the covariance, and the refusals. With a `folder` the case's files and picture (clouds.png) are left there."""
+    """Simulate and calibrate case `index`; return its record: inputs, and for each stage the errors, how they compare
+    with the covariance, and the refusals. With a `folder` the case's files and picture (clouds.png) are left there."""
     numbers = campaign.numbers(index)
     with_nodes = goes_through_nodes(campaign, index, numbers)
     return run_numbers(campaign, numbers, (campaign.seed, index), folder, with_nodes) | {"index": index}
@@ -148,8 +150,8 @@ def run_numbers(
     campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path | None = None,
     with_nodes: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Simulate and calibrate the case of these inputs, `with_nodes` also through these; `seed` decides all that they leave
-    open."""
+    """Simulate and calibrate the case of these inputs, `with_nodes` also through these; `seed` decides
+    all that they leave open."""
     began = time.process_time()
     with tempfile.TemporaryDirectory(prefix="campaign_") as scratch:
         place = folder or Path(scratch)
@@ -175,7 +177,8 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     translation, rotation = error(truth, aligned.right_to_left)
     off = log(truth @ inverse(aligned.right_to_left))
     found = _judged("alignment", aligned, off) | {
-        "alignment.places": case.num_places, "alignment.translation_mm": 1e3 * translation, "alignment.rotation_deg": float(np.degrees(rotation)),
+        "alignment.places": case.num_places,
+        "alignment.translation_mm": 1e3 * translation, "alignment.rotation_deg": float(np.degrees(rotation)),
     }  # fmt: skip
     if "floor" not in campaign.stages:
         return found
@@ -209,8 +212,8 @@ def _add(method, pairs):
 
 
 def _judged(stage: str, result, off: np.ndarray) -> dict[str, Any]:
-    """Return whether a result was accepted, its refusals, and its error (N,) in units of its covariance: `nees` over the
-    degrees of freedom, `sigmas` as a distance. None without a covariance, as from the published methods."""
+    """Return whether a result was accepted, its refusals, and its error (N,) in units of its covariance: `nees` over
+    the degrees of freedom, `sigmas` as a distance. None without a covariance, as from the published methods."""
     covariance, nees = getattr(result, "covariance", None), None
     if covariance is not None and np.isfinite(covariance).all() and (np.diag(covariance) > 0).all():
         nees = float(off @ np.linalg.solve(covariance, off)) / len(off)

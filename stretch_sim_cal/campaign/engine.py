@@ -1,8 +1,9 @@
 """Runs the cases of a campaign on Dask, and keeps their results so that nothing is lost, whatever is killed.
 
-Results stream into a Parquet dataset (`cases/*.parquet`), written whole or not at all. Whoever starts the same campaign in
-the same folder again gets the cases that are missing, and no other. A case is computed in a process of its own behind each
-Dask worker: one that crashes, hangs or needs too much memory is a result of that kind, and the worker goes on.
+Results stream into a Parquet dataset (`cases/*.parquet`), written whole or not at all. Whoever starts the
+same campaign in the same folder again gets the cases that are missing, and no other. A case is computed in a
+process of its own behind each Dask worker: one that crashes, hangs or needs too much memory is a result of
+that kind, and the worker goes on.
 """
 
 import fcntl
@@ -68,8 +69,8 @@ class CaseProcess:
     def run(
         self, campaign: Campaign, index: int, point: Sequence[float] | None = None, seed: Sequence[int] | None = None
     ) -> dict[str, Any]:
-        """Return the record of case `index`, or of that at a `point` of the unit cube with a `seed` of its own, under that
-        number; its `status` is done, crashed or timeout."""
+        """Return the record of case `index`, or of that at a `point` of the unit cube with a `seed` of its own, under
+        that number; its `status` is done, crashed or timeout."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         process = self._process
@@ -89,7 +90,8 @@ class CaseProcess:
         self._end()
         cause = f"signal {-code}" if code < 0 else f"exit code {code}"
         return {
-            "index": index, "status": "crashed", "message": f"its process ended with {cause}", "traceback": self._said(),
+            "index": index, "status": "crashed",
+            "message": f"its process ended with {cause}", "traceback": self._said(),
         }  # fmt: skip
 
     def _start(self) -> None:
@@ -150,7 +152,8 @@ class Results:
             known = json.loads(definition.read_text(encoding="utf-8"))
             if known["key"] != campaign.key:
                 raise InputError(
-                    f"{folder}: holds cases of campaign '{known['data']['name']}' that this one does not have; give another --out"
+                    f"{folder}: holds cases of campaign '{known['data']['name']}' that this one "
+                    "does not have; give another --out"
                 )
         elif self.cases.exists():
             raise InputError(f"{folder}: has no campaign_definition.json, so its cases are unknown; give another --out")

@@ -1,4 +1,5 @@
-"""What a campaign is: distributions over rooms, lidars, robots and recordings, and which numbers a case draws from them."""
+"""What a campaign is: distributions over rooms, lidars, robots and recordings, and which
+numbers a case draws from them."""
 
 import hashlib
 import json
@@ -60,7 +61,8 @@ INPUTS = {
     "robot.links_mm": Input(0.0, 0.0, 10.0, "how far links are bolted off, one sigma per axis"),
     "robot.links_deg": Input(0.0, 0.0, 2.0, "by which angle they are, one sigma per axis"),
 }
-"""All inputs by name, in the order in which a case draws them; a new one comes last, so that known cases stay as they are."""
+"""All inputs by name, in the order in which a case draws them; a new one comes last, so that
+known cases stay as they are."""
 AXES = 64  # of the sequence that inputs are drawn from: room for new ones
 WHOLE = {"room.furniture", "room.people", "lidar.driver_corrects", "robot.payload", "recording.alignment_frames",
          "recording.floor_frames", "recording.places", "recording.mounts_frames"}  # fmt: skip
@@ -77,15 +79,16 @@ QUANTITIES = {
 STAGES = {"alignment": 6, "floor": 3, "mounts": 12}
 """The stages in their order, with how many numbers each estimates."""
 DEFAULT_STAGES = ("alignment", "floor")
-# An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard deviations
-# of a single number.
+# An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard
+# deviations of a single number.
 WRONG = 4.0
 KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", "limits", "share", "confidence",
         "time_limit", "memory_limit", "nodes", "cases"}  # fmt: skip
 
 
 def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray | bool:
-    """Return whether squared errors (N,), in units of a covariance over so many degrees of freedom, are too large for it."""
+    """Return whether squared errors (N,), in units of a covariance over so many degrees of
+    freedom, are too large for it."""
     return chdtrc(freedom, squares) < 2.0 * ndtr(-WRONG)
 
 
@@ -93,8 +96,8 @@ def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray | bool:
 class Distribution:
     """How an input is distributed: `kind` with its `numbers`, and in which `share` of the cases it is not 0.
 
-    Kinds: constant (value), uniform and log_uniform (low, high), integer (low, high, both included), normal (mean, standard
-    deviation; cut off at four), half_normal (standard deviation), choice (values).
+    Kinds: constant (value), uniform and log_uniform (low, high), integer (low, high, both included), normal (mean,
+    standard deviation; cut off at four), half_normal (standard deviation), choice (values).
     """
 
     kind: str
@@ -134,9 +137,9 @@ class Campaign:
     """A campaign: its `inputs` by name, how cases are solved, and what is to be shown.
 
     `limits` are the largest errors by the names of `QUANTITIES`; at least the `share` of all cases has to be calibrated
-    within them, shown with `confidence`. A case that takes longer than `time_limit` (s) or needs more than `memory_limit`
-    (MB) is a failure of that kind. `nodes` is the share of cases that also run through the real nodes. `cases` is how many
-    there are if the command does not say.
+    within them, shown with `confidence`. A case that takes longer than `time_limit` (s) or needs more than
+    `memory_limit` (MB) is a failure of that kind. `nodes` is the share of cases that also run through the real nodes.
+    `cases` is how many there are if the command does not say.
     """
 
     name: str
@@ -159,8 +162,8 @@ class Campaign:
 
     @classmethod
     def load(cls, name: str | Path) -> "Campaign":
-        """Return the campaign in a file, or of that name in `config/campaigns/`; what it does not say is as in the one that
-        its key `like` names. Raises `InputError` naming file and key."""
+        """Return the campaign in a file, or of that name in `config/campaigns/`; what it does not say is as in the one
+        that its key `like` names. Raises `InputError` naming file and key."""
         path = find_shared("config/campaigns", name, ".yaml")
         data = read_yaml(path)
         if "like" in data:
@@ -179,8 +182,8 @@ class Campaign:
         if not isinstance(stages, list) or not stages or stages != list(STAGES)[: len(stages)]:
             raise InputError(f"{source}: stages: is {stages!r}; the first ones of [{', '.join(STAGES)}] were expected")
         methods = {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
-        methods |= {stage: validate.text(name, f"{source}: methods: {stage}")
-                    for stage, name in validate.mapping(data.get("methods"), set(DEFAULT_STAGES), f"{source}: methods").items()}  # fmt: skip
+        named = validate.mapping(data.get("methods"), set(DEFAULT_STAGES), f"{source}: methods")
+        methods |= {stage: validate.text(name, f"{source}: methods: {stage}") for stage, name in named.items()}
         for load, stage in ((alignment_method, "alignment"), (floor_method, "floor")):
             try:
                 load(methods[stage])
@@ -189,8 +192,8 @@ class Campaign:
         sensor = validate.text(data.get("sensor", DEFAULT_SENSOR), f"{source}: sensor")
         load_sensor(sensor)
         known = {name for name in QUANTITIES if name.partition(".")[0] in stages}
-        limits = {name: validate.number(value, f"{source}: limits: {name}", 1e-9, 1e6)
-                  for name, value in validate.mapping(data.get("limits"), known, f"{source}: limits").items()}  # fmt: skip
+        given = validate.mapping(data.get("limits"), known, f"{source}: limits")
+        limits = {name: validate.number(value, f"{source}: limits: {name}", 1e-9, 1e6) for name, value in given.items()}
         inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
         return cls(
             name=validate.text(data.get("name"), f"{source}: name"),

@@ -25,8 +25,8 @@ REFLECTIVITY = {"walls": 0.8, "floor": 0.5, "glass": 0.3, "mirror": 0.05}
 class Room:
     """One room. `x` and `y` from -1 to 1 say where in its free part the robot stands, `yaw` how it is turned.
 
-    `glass` and `mirror` are the shares of one long wall that are panes or mirrors, `floor_rms` and `wall_rms` the root mean
-    square of how far floor and walls are from flat.
+    `glass` and `mirror` are the shares of one long wall that are panes or mirrors, `floor_rms` and `wall_rms` the root
+    mean square of how far floor and walls are from flat.
     """
 
     length: float = 7.0
@@ -177,8 +177,8 @@ def _mesh(path: Path, size: tuple[float, float], rms: float, random: np.random.G
 
 
 def _spot(size: float, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return a place for something of radius `size` that leaves the robot its free circle; the farthest of some tries if
-    the room has no such place."""
+    """Return a place for something of radius `size` that leaves the robot its free circle; the farthest of some tries
+    if the room has no such place."""
     tries = random.uniform(-1.0, 1.0, (20, 2)) * np.maximum(half - size, 0.1)
     free = np.linalg.norm(tries - robot, axis=1) - size - KEPT_FREE
     return tries[np.argmax(free > 0)] if (free > 0).any() else tries[np.argmax(free)]

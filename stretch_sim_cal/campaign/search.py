@@ -1,7 +1,8 @@
 """Looks for the realistic case in which an accepted result is most wrong, in units of what it says of itself.
 
-An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772; package `cma`) over the
-unit cube that the campaign's distributions are drawn from, so that every case it tries is one that the campaign may draw.
+An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772; package
+`cma`) over the unit cube that the campaign's distributions are drawn from, so that every case it tries is
+one that the campaign may draw.
 """
 
 import queue
@@ -29,13 +30,15 @@ def wrongness(record: dict[str, Any], stages: tuple[str, ...]) -> float:
 def search(
     campaign: Campaign, evaluations: int, seed: int, tell: Callable[[dict[str, Any], float], None], workers: int = 1
 ) -> dict[str, Any]:
-    """Return the record of the most wrong case of so many, with its `wrongness` and `point`; `tell` hears of every case.
+    """Return the record of the most wrong case of so many, with its `wrongness` and
+    `point`; `tell` hears of every case.
 
     Equal campaign, `evaluations` and `seed` give the same case.
     """
     varied = [position for position, name in enumerate(INPUTS) if name in campaign.varied]
     strategy = cma.CMAEvolutionStrategy(
-        [0.5] * len(varied), START_SPREAD, {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1, "verbose": -9, "maxfevals": evaluations}
+        [0.5] * len(varied), START_SPREAD, {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1, "verbose": -9,
+        "maxfevals": evaluations}
     )  # fmt: skip
     worst: dict[str, Any] = {"wrongness": -1.0}
     number = 0

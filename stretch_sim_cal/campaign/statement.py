@@ -1,7 +1,8 @@
 """What follows from a campaign's cases: shares with confidence bounds, quantiles, honesty, causes, and the worst cases.
 
-Shares are bounded by Clopper and Pearson (Biometrika 26, 1934), quantiles by order statistics, both for independent cases: a
-scrambled Sobol sequence covers the distributions more evenly than that, so that the bounds are on the safe side.
+Shares are bounded by Clopper and Pearson (Biometrika 26, 1934), quantiles by order statistics, both for
+independent cases: a scrambled Sobol sequence covers the distributions more evenly than that, so that the
+bounds are on the safe side.
 """
 
 import html
@@ -124,7 +125,7 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
         nees = nees[np.isfinite(nees)]
         if len(nees):
             honesty[stage] = {"mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
-                              "beyond_95_percent": float((nees * STAGES[stage] > chi2.ppf(0.95, STAGES[stage])).mean())}  # fmt: skip
+                              "beyond_95_percent": float((chi2.cdf(nees * STAGES[stage], STAGES[stage]) > 0.95).mean())}  # fmt: skip
     seconds = cases.column("seconds")[cases.computed]
     return {
         "campaign": campaign.name, "key": campaign.key, "cases": total, "shown": bool(shown),
@@ -208,7 +209,8 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
     rows = []
     for row in np.argsort(-rank, kind="stable")[:WORST]:
         what = "accepted, wrong" if cases.wrong[row] else cases.status[row] if not cases.computed[row] else (
-            "refused" if not cases.all_accepted[row] else "beyond the limits" if not cases.within[row] else "good")  # fmt: skip
+            "refused" if not cases.all_accepted[row] else "good" if cases.within[row] else "beyond the limits"
+        )  # fmt: skip
         errors = {
             name: cases.column(name)[row] for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages
         }
@@ -216,7 +218,8 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
             "case": int(cases.index[row]), "what": what,
             "why": cases.refusals[row] or (cases.table["message"][int(row)].as_py() or ""),
             "errors": {name: None if np.isnan(value) else float(value) for name, value in errors.items()},
-            "sigmas": {stage: None if np.isnan(s := cases.sigmas[stage][row]) else float(s) for stage in cases.campaign.stages},
+            "sigmas": {stage: None if np.isnan(s := cases.sigmas[stage][row]) else float(s)
+            for stage in cases.campaign.stages},
         })  # fmt: skip
     return rows
 
@@ -227,9 +230,9 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     limits = " and ".join(f"{value:g} {name.rpartition('_')[2]} ({name.replace('.', ' ').rpartition('_')[0]})"
                           for name, value in found["limits"].items()) or "any error"  # fmt: skip
     lines = [
-        f"{'shown' if found['shown'] else 'not shown'}: of {found['cases']} cases {found['good']} were accepted and right "
-        f"within {limits}; with {percent} at least {100 * found['share_shown']:.2f} % of such cases are "
-        f"(asked for: {100 * found['share']:g} %)"
+        f"{'shown' if found['shown'] else 'not shown'}: of {found['cases']} cases {found['good']} were accepted and "
+        f"right within {limits}; with {percent} at least {100 * found['share_shown']:.2f} % of such cases are (asked "
+        f"for: {100 * found['share']:g} %)"
     ]
     if not found["shown"] and not found["wrong"] and not found["nodes"]["disagree"]:
         lines.append(
@@ -247,8 +250,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         lines += [f"  {said}" for said in nodes["messages"][:5]]
     failed = ", ".join(f"{kind} {count}" for kind, count in found["failed"].items() if count)
     lines.append(
-        f"refused: {found['refused']}, of which {found['refused_though_within_limits']} alignments were within the limits; "
-        f"accepted but beyond the limits: {found['beyond_limits']}" + (f"; {failed}" if failed else "")
+        f"refused: {found['refused']}, of which {found['refused_though_within_limits']} alignments were within the "
+        f"limits; accepted but beyond the limits: {found['beyond_limits']}" + (f"; {failed}" if failed else "")
     )
     if len(found["places"]) > 1:
         took = ", ".join(f"{count} cases {number}" for number, count in found["places"])
@@ -260,8 +263,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
             f"99 % below {_bounded(one['p99'])}, worst {one['worst']:.3g}"
         )
     lines += [
-        f"{stage}: squared errors are {one['mean_nees_over_freedom']:.2f} times what the covariance says (NEES over degrees of "
-        f"freedom), {100 * one['beyond_95_percent']:.1f} % beyond its 95 % bound"
+        f"{stage}: squared errors are {one['mean_nees_over_freedom']:.2f} times what the covariance says (NEES over "
+        f"degrees of freedom), {100 * one['beyond_95_percent']:.1f} % beyond its 95 % bound"
         for stage, one in found["honesty"].items()
     ]
     return lines
@@ -277,7 +280,8 @@ def _bounded(bounds: tuple[float, float, float]) -> str:
 
 
 def write_statement(campaign: Campaign, table: pa.Table, folder: Path, command: str) -> dict[str, Any]:
-    """Write `campaign.json` and `report.html` into the folder and return the statement; `command` runs this campaign."""
+    """Write `campaign.json` and `report.html` into the folder and return the statement;
+    `command` runs this campaign."""
     found = statement(campaign, table)
     write_text(folder / "campaign.json", json.dumps(found, indent=1) + "\n")
     escape = html.escape
@@ -360,8 +364,8 @@ def _nees_plot(cases: Cases) -> bytes:
 
 
 def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Table]) -> dict[str, Any]:
-    """Return how two methods differ over the cases that both campaigns have: McNemar's exact test on which cases are good,
-    Wilcoxon's signed-rank test on the errors of those that both accepted.
+    """Return how two methods differ over the cases that both campaigns have: McNemar's exact test on which cases are
+    good, Wilcoxon's signed-rank test on the errors of those that both accepted.
 
     Raises `InputError` if the campaigns draw different cases or have none in common.
     """
@@ -404,14 +408,14 @@ def comparison_sentences(found: Mapping[str, Any]) -> list[str]:
     """Return a comparison in words."""
     one, other = found["names"]
     lines = [
-        f"{found['cases']} cases in common; good: {one} {found['good'][0]}, {other} {found['good'][1]} "
-        f"(only {one} {found['only_first_good']}, only {other} {found['only_second_good']}; McNemar p = {found['mcnemar_p']:.2g}); "
+        f"{found['cases']} cases in common; good: {one} {found['good'][0]}, {other} {found['good'][1]} (only {one} "
+        f"{found['only_first_good']}, only {other} {found['only_second_good']}; McNemar p = {found['mcnemar_p']:.2g}); "
         f"accepted but wrong: {found['wrong'][0]} and {found['wrong'][1]}"
     ]
     for part in found["quantities"].values():
         lines.append(
-            f"{part['label']}, {part['cases']} cases that both accept: median {part['medians'][0]:.3g} and {part['medians'][1]:.3g}, "
-            f"95 % {part['p95'][0]:.3g} and {part['p95'][1]:.3g}; {one} is nearer in {100 * part['first_smaller']:.0f} % "
-            f"(Wilcoxon p = {part['wilcoxon_p']:.2g})"
+            f"{part['label']}, {part['cases']} cases that both accept: median {part['medians'][0]:.3g} and "
+            f"{part['medians'][1]:.3g}, 95 % {part['p95'][0]:.3g} and {part['p95'][1]:.3g}; {one} is nearer in "
+            f"{100 * part['first_smaller']:.0f} % (Wilcoxon p = {part['wilcoxon_p']:.2g})"
         )
     return lines

@@ -31,7 +31,8 @@ ENOUGH = 5
 
 @dataclass(frozen=True)
 class Obstacle:
-    """How many points are in the arm's way, and the one (3,) of them, in the footprint's frame, that is nearest to it."""
+    """How many points are in the arm's way, and the one (3,) of them, in the footprint's
+    frame, that is nearest to it."""
 
     count: int
     nearest: np.ndarray

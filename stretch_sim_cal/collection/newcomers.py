@@ -1,9 +1,10 @@
-"""Whether somebody has come near while the arm moves: returns from where both lidars saw free space before. Free of ROS.
+"""Whether somebody has come near while the arm moves: returns from where both lidars saw
+free space before. Free of ROS.
 
-The base stands still, so each lidar keeps, for every direction, the nearest range that it saw before the arm moved. A return
-well in front of that is from something that was not there; returns near the robot's model, as it stands now, are the robot.
-Somebody who comes close to the arm out of a region that no lidar saw before (behind the robot, over its head) is not noticed:
-this is no safety function, and does not replace the hand at the run-stop.
+The base stands still, so each lidar keeps, for every direction, the nearest range that it saw before the arm moved. A
+return well in front of that is from something that was not there; returns near the robot's model, as it stands now, are
+the robot. Somebody who comes close to the arm out of a region that no lidar saw before (behind the robot, over its
+head) is not noticed: this is no safety function, and does not replace the hand at the run-stop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,8 +59,8 @@ class RoomWatch:
             np.minimum.at(nearest.reshape(-1), cells, ranges)
 
     def look(self, clouds: Sequence[np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]) -> Newcomer | None:
-        """Return who or what has come into the room, seen while the arm and the other joints went through `states`; None until it was
-        seen in `LOOKS` looks one after the other."""
+        """Return who or what has come into the room, seen while the arm and the other joints went through `states`;
+        None until it was seen in `LOOKS` looks one after the other."""
         found = self._new(clouds, states)
         self._seen = self._seen + 1 if found else 0
         return found if self._seen >= LOOKS else None

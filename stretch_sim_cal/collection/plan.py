@@ -1,8 +1,8 @@
 """Which arm poses a collection visits, in which order and on which paths, so that nothing touches anything.
 
-Free of ROS. A pose holds the values (m, rad) of the planned joints of the robot's profile, the joints of a dataset; of the
-Stretch (lift, arm, wrist_yaw, wrist_pitch, wrist_roll). The robot moves one joint at a time: its path then does not depend
-on the ratio of its joints' speeds, and is the one that was checked.
+Free of ROS. A pose holds the values (m, rad) of the planned joints of the robot's profile, the joints of a dataset; of
+the Stretch (lift, arm, wrist_yaw, wrist_pitch, wrist_roll). The robot moves one joint at a time: its path then does not
+depend on the ratio of its joints' speeds, and is the one that was checked.
 
 The grid's free poses are the nodes of a graph, moves of one joint between neighbours its edges. Poses that are not
 free, or that no free path leads to, are skipped and listed. The tour goes from pose to the nearest one not yet visited.
@@ -60,7 +60,8 @@ class Plan:
         return [self.start, *itertools.chain.from_iterable(visit.path for visit in self.visits), *self.way_back]
 
     def moving_time(self, speeds: Sequence[float]) -> float:
-        """Return the seconds of simulated or real time that the moves take at these speeds (per joint, m/s or rad/s)."""
+        """Return the seconds of simulated or real time that the moves take at these speeds
+        (per joint, m/s or rad/s)."""
         return sum(travel_time(a, b, speeds) + LATENCY for a, b in itertools.pairwise(self.tour))
 
     def after(self, number: int) -> "Plan":
@@ -95,8 +96,8 @@ def plan_collection(
     cramped = not is_free(start)
     if cramped and is_touching(start):
         raise Refused(
-            f"the robot's model says that parts touch where the arm is now ({describe(start, profile)}): {explain(start)}; "
-            "move the arm to a free pose (for example /home_the_robot) and try again"
+            f"the robot's model says that parts touch where the arm is now ({describe(start, profile)}): "
+            f"{explain(start)}; move the arm to a free pose (for example /home_the_robot) and try again"
         )
     graph = _Graph(grids, speeds, functools.cache(is_free), margin, profile)
     plan = Plan(start)
@@ -115,8 +116,8 @@ def plan_collection(
     entry = _entry(start, graph, leaving)
     if entry is None:
         raise Refused(
-            f"no path free of collisions leads from where the arm is now ({describe(start, profile)}) to a pose of the plan; "
-            "move the arm to a roomier pose (for example /home_the_robot) and try again"
+            f"no path free of collisions leads from where the arm is now ({describe(start, profile)}) to a pose of the "
+            "plan; move the arm to a roomier pose (for example /home_the_robot) and try again"
         )
     approach, node = entry
     way_in = approach

@@ -1,4 +1,5 @@
-"""The settings of a collection, from `config/body_shape.yaml` and the command line: grids, speeds, frames. Free of ROS."""
+"""The settings of a collection, from `config/body_shape.yaml` and the command line: grids,
+speeds, frames. Free of ROS."""
 
 import math
 from collections.abc import Mapping
@@ -20,8 +21,8 @@ LIMIT_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class CollectionSettings:
-    """Lengths in m, times in s, speeds in m/s or rad/s; `grids` and `speeds` by the joints of a dataset. `source` is the
-    file that the plan is in: the settings file, or the robot's profile."""
+    """Lengths in m, times in s, speeds in m/s or rad/s; `grids` and `speeds` by the joints of a dataset. `source` is
+    the file that the plan is in: the settings file, or the robot's profile."""
 
     source: Path | str
     plan: str
@@ -49,8 +50,8 @@ def load_settings(
     """Return the settings of the file `name` (in `config/`, or a path) for one of its plans.
 
     `grids` (texts, see `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model
-    by commanded joint; `frames` replaces the file's. Plans and speeds of the robot's `profile`, if it has any, go before the
-    file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
+    by commanded joint; `frames` replaces the file's. Plans and speeds of the robot's `profile`, if it has any, go
+    before the file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
     """
     profile = profile or stretch_profile()
     path = find_settings(name)

@@ -1,4 +1,5 @@
-"""`fit_body_shape_model`: fits the body shape to a collected dataset, writes the model file and a picture, and reports."""
+"""`fit_body_shape_model`: fits the body shape to a collected dataset, writes the model file
+and a picture, and reports."""
 
 import argparse
 import dataclasses
@@ -132,8 +133,8 @@ class RobotBody:
         return {link: footprint_from_root @ frames[link] for link in self.outline}
 
     def positions(self, sample: Sample, values: Mapping[str, float] | None = None) -> dict[str, float]:
-        """Return joint positions by description name: all measured ones of a sample, and `values` (of the planned joints), which
-        by default are the measured ones of the sample."""
+        """Return joint positions by description name: all measured ones of a sample, and `values` (of the planned
+        joints), which by default are the measured ones of the sample."""
         if values is None and sample.joints:
             return dict(sample.joints)
         values = sample.actual if values is None else values
@@ -218,7 +219,8 @@ def check_enclosed(fit: BodyShapeFit) -> None:
     if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
         raise Refused(
             f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
-            f"interpolated shape; collect more values of {' and '.join(fit.model.axes)}, or fit another shape; nothing was written"
+            f"interpolated shape; collect more values of {' and '.join(fit.model.axes)}, or fit "
+            "another shape; nothing was written"
         )
 
 
@@ -272,7 +274,8 @@ def report(
     if fit.protrusion_between is not None:
         before, after = (1e3 * value for value in fit.protrusion_between)
         print(
-            f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shape of every pose)"
+            f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with "
+            "the smallest shape of every pose)"
         )
     grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
     if model.axes != PUBLISHED_AXES:

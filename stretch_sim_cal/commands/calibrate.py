@@ -57,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "recording", type=Path, nargs="+",
-        help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or turned, the "
-        "alignment is found together, and the floor from the first",
+        help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or "
+        "turned, the alignment is found together, and the floor from the first",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update"
@@ -85,8 +85,8 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
     profile = stretch_profile()
     parser.add_argument(
         "--robot", metavar="FILE",
-        help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are not "
-        "given (default: the Stretch's)",
+        help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are "
+        "not given (default: the Stretch's)",
     )  # fmt: skip
     for name, default in recorded_names(profile).items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
@@ -94,7 +94,8 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
     if with_sensor:
         parser.add_argument(
             "--sensor", metavar="NAME",
-            help=f"kind of the lidars: a name in config/, or a sensor file; unknown for others (default: {profile.sensor})",
+            help="kind of the lidars: a name in config/, or a sensor file; unknown for "
+            f"others (default: {profile.sensor})",
         )  # fmt: skip
     parser.add_argument(
         "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
@@ -148,8 +149,8 @@ class _Source:
         return np.eye(4) if self.frames.footprint_from_base is None else self.frames.footprint_from_base
 
     def pairs(self, limit: int, label: str, read=returns_from_message):
-        """Yield up to `limit` (left, right) with a progress bar, then print how many clouds were used; `read` makes a cloud
-        of a message."""
+        """Yield up to `limit` (left, right) with a progress bar, then print how many clouds were used; `read`
+        makes a cloud of a message."""
         from stretch_sim_cal.ros.watchdog import Progress
 
         pairs = recorded_pairs(self.recording, self.args, limit, read)
@@ -175,8 +176,8 @@ def open_source(args: argparse.Namespace, recording: Recording) -> _Source:
 
 
 def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
-    """Return the properties of sensor and driver in the first clouds of an open recording, a line each. Raises `InputError` if a
-    topic is missing."""
+    """Return the properties of sensor and driver in the first clouds of an open recording, a line each. Raises
+    `InputError` if a topic is missing."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
 
@@ -286,7 +287,8 @@ def _conclude(result, stage: str, args: argparse.Namespace, outcome: dict, sourc
 
 
 def _report(source: _Source, file: CalibrationFile, folder: Path | None, view) -> None:
-    """Draw clouds and floor before and after, as a page in `folder` and in 3D in `view`, as far as these are asked for."""
+    """Draw clouds and floor before and after, as a page in `folder` and in 3D in `view`, as
+    far as these are asked for."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds
     from stretch_sim_cal.harness.report import clouds, drawn, floor_picture, write_page
     from stretch_sim_cal.harness.run_view import show_calibrated, show_described
@@ -322,8 +324,9 @@ def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("absolute poses of the lidars")
     group.add_argument(
         "--mounts", action="store_true",
-        help="find each lidar's extrinsics in base_link, from the arm poses in which the joints of the recording stand still; it "
-        "may also be a folder of arm poses, as ros_calibrate_lidar_mounts and ros_collect_body_shape_data write it",
+        help="find each lidar's extrinsics in base_link, from the arm poses in which the joints of the recording "
+        "stand still; it may also be a folder of arm poses, as ros_calibrate_lidar_mounts and "
+        "ros_collect_body_shape_data write it",
     )  # fmt: skip
     group.add_argument(
         "--with-joint-offsets", action="store_true", help="find the zeros of lift, arm and wrist yaw as well"

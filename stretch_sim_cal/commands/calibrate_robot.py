@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="ros_calibrate_robot",
         description=(
             "Calibrate this robot from beginning to end: lidar to lidar, floor, lidars on the robot, body shape.\n"
-            "THE ROBOT MOVES ITS ARM in the last two; it asks before that. Nothing of the robot's own files changes before\n"
+            "THE ROBOT MOVES ITS ARM in the last two; it asks before that. Nothing of the robot's own files changes "
+            "before\n"
             "the result is accepted. Ctrl-C, or anything else that ends it, loses nothing: the same command continues."
         ),
         epilog=f"example: {EXAMPLE}",
@@ -57,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the robot's profile, a name in config/robots/ or a path (default: the Stretch's)",
     )
     parser.add_argument(
-        "--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file (default: the profile's)",
+        "--sensor", metavar="NAME",
+        help="kind of the lidars: a name in config/, or a sensor file (default: the profile's)",
     )  # fmt: skip
     parser.add_argument(
         "--alignment-samples", type=int, default=100, metavar="N", help="pairs of clouds (default: 100)"
@@ -200,8 +202,9 @@ def _ask_for_motion(stage: str, yes: bool) -> None:
     from stretch_sim_cal.harness.robot_calibration import TITLES
 
     if not yes and not _yes(
-        f"{TITLES[stage]}: THE ARM IS GOING TO MOVE, slowly, through several poses. Keep 1.5 m free in front of it, stay out of "
-        "its reach, and keep a hand at the run-stop (the button on the head). Ctrl-C stops it as well. Go on?"
+        f"{TITLES[stage]}: THE ARM IS GOING TO MOVE, slowly, through several poses. Keep 1.5 m free in front of it, "
+        "stay out of its reach, and keep a hand at the run-stop (the button on the head). "
+        "Ctrl-C stops it as well. Go on?"
     ):
         raise Refused(f"nothing was moved; {TRY_AGAIN}, or --accept what is done so far")
 

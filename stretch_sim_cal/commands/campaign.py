@@ -8,7 +8,10 @@ from pathlib import Path
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.errors import InputError
 
-EXAMPLE = "stretch-sim-cal campaign smoke --cases 20\n         stretch-sim-cal campaign compare out/campaigns/ours out/campaigns/published"
+EXAMPLE = (
+    "stretch-sim-cal campaign smoke --cases 20\n"
+    "         stretch-sim-cal campaign compare out/campaigns/ours out/campaigns/published"
+)
 DEFAULTS = {"case": None, "search": None, "cases": None, "workers": None, "cluster": None}
 
 

@@ -25,7 +25,8 @@ def description_file(path: str | None, robot: str | None) -> str | None:
 
 
 def load_description(path: str | None, robot: str | None = None) -> RobotModel:
-    """Return the model at `path`, of the profile `robot` for none, or the vendor's Stretch 4 for neither and for `stretch4`.
+    """Return the model at `path`, of the profile `robot` for none, or the vendor's Stretch 4
+    for neither and for `stretch4`.
 
     Raises `InputError` if it cannot be read.
     """

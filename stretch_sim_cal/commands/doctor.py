@@ -1,5 +1,5 @@
-"""`stretch-sim-cal doctor [RECORDING]`: what of ROS, Gazebo and the robot is there, what that enables, and what the lidars'
-driver publishes, in a recording or (`--live`) now."""
+"""`stretch-sim-cal doctor [RECORDING]`: what of ROS, Gazebo and the robot is there, what that enables, and what the
+lidars' driver publishes, in a recording or (`--live`) now."""
 
 import argparse
 import importlib.util
@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is there. The exit code is 0 if the embedded simulator and the nodes can run, and with `--live` the robot
-    is ready, else 1."""
+    """Print what is there. The exit code is 0 if the embedded simulator and the nodes can run, and with `--live`
+    the robot is ready, else 1."""
     if not args.live:
         only_with(args, {"sensor": "jt128", "robot": None, "use_sim_time": False}, "--live")
     findings = {

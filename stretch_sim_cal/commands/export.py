@@ -88,7 +88,8 @@ def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[Join
     base = base_origin(model, profile)
     if base is None and calibration.footprint_from_base is not None:
         raise InputError(
-            f"robot '{model.name}' has no fixed joint from {profile.footprint_frame} to {profile.base_frame}; the floor has no place in it"
+            f"robot '{model.name}' has no fixed joint from {profile.footprint_frame} to {profile.base_frame}; the "
+            "floor has no place in it"
         )
     return calibrated_joints(calibration, left, right, base)
 

@@ -25,8 +25,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
     parser.add_argument(
-        "--settings", default=SETTINGS_NAME, help="settings file, a name in config/ or a path; its section fit holds the "
-        "options that are not given (%(default)s: the robot's own, if any)",
+        "--settings", default=SETTINGS_NAME,
+        help="settings file, a name in config/ or a path; its section fit holds the options that are not given "
+        "(%(default)s: the robot's own, if any)",
     )  # fmt: skip
     parser.add_argument("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
     parser.add_argument(

@@ -76,7 +76,8 @@ def is_own(model: str | Path | None) -> bool:
 
 
 def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
-    """Return the folders of packages of meshes. Raises `InputError` for a folder that is not there, or that nothing reads."""
+    """Return the folders of packages of meshes. Raises `InputError` for a folder that is not
+    there, or that nothing reads."""
     folders = assignments(args.package, "--package")
     for name, folder in folders.items():
         if not Path(folder).expanduser().is_dir():
@@ -87,7 +88,8 @@ def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
 
 
 def check_packages(named: Iterable[str], used: Collection[str]) -> None:
-    """Raise `InputError` if `--package` names a package that none of the meshes lies in; `used` are the meshes' packages."""
+    """Raise `InputError` if `--package` names a package that none of the meshes lies in; `used`
+    are the meshes' packages."""
     for name in named:
         if name not in used:
             raise InputError(f"--package {name}: no mesh is in package://{name}{near(name, used)}")

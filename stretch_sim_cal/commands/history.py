@@ -1,4 +1,5 @@
-"""`stretch-sim-cal history [FILE]`: what ros_watch_calibration has seen over weeks and months, as lines and as a picture."""
+"""`stretch-sim-cal history [FILE]`: what ros_watch_calibration has seen over weeks and months,
+as lines and as a picture."""
 
 import argparse
 import datetime
@@ -19,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the looks in short, and every change. The exit code is 1 if a change of the present calibration was noticed."""
+    """Print the looks in short, and every change. The exit code is 1 if a change of the
+    present calibration was noticed."""
     from stretch_sim_cal.calibration.watch import BLOCKS
     from stretch_sim_cal.calibration.watch_history import History, default_history
 
@@ -61,8 +63,8 @@ def _when(stamp: float) -> str:
 
 
 def _draw(path: Path, looks, changes, blocks) -> None:
-    """Draw each block's residual over time, a panel each, with a line where another calibration begins and a red one at every
-    change that was noticed."""
+    """Draw each block's residual over time, a panel each, with a line where another calibration begins and a red one at
+    every change that was noticed."""
     import matplotlib
 
     matplotlib.use("Agg")

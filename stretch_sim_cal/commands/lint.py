@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", default="stretch", metavar="NAME",
                         help=f"the convention: {', '.join(PROFILES)} (default: stretch)")  # fmt: skip
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
-                        help="a robot, or a tool by itself, as it hangs on the Stretch's wrist (default: robot)")  # fmt: skip
+                        help="a robot, or a tool by itself, as it hangs on the "
+                        "Stretch's wrist (default: robot)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="leave infos (listed exceptions, hints) out of the text")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 

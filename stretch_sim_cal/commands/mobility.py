@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument(
         "--base", choices=("fixed", "mobile", "floating"),
-        help="how the root moves in the world: not (default), on a floor, or freely (with --dimension planar: in the plane)",
+        help="how the root moves in the world: not (default), on a floor, or freely (with "
+        "--dimension planar: in the plane)",
     )  # fmt: skip
     parser.add_argument(
         "--dimension", choices=("spatial", "planar"),

@@ -39,13 +39,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
                         help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
-                        help="a robot, or a tool by itself, as it hangs on the Stretch's wrist (default: robot)")  # fmt: skip
+                        help="a robot, or a tool by itself, as it hangs on the "
+                        "Stretch's wrist (default: robot)")  # fmt: skip
     parser.add_argument("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
         parser.add_argument(f"--{role}", metavar="'X Y Z R P Y'",
                             help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
     parser.add_argument("--number-links", action="store_true",
-                        help="call an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
+                        help="call an arm's moving links link_1, link_2, ... and turn "
+                        "their frames upright (REP 199)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the changes as JSON")
 
 

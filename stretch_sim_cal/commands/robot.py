@@ -198,8 +198,8 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
     candidates = [link for link in candidates if link not in chosen]
     if len(candidates) != 2 - len(chosen):
         raise InputError(
-            f"{given.source}: {len(candidates)} links could be lidars ({', '.join(candidates) or 'none'}); name both with "
-            "--left LINK --right LINK"
+            f"{given.source}: {len(candidates)} links could be lidars ({', '.join(candidates) or 'none'}); name both "
+            "with --left LINK --right LINK"
         )
     if chosen:
         pair = (left or candidates[0], right or candidates[0])
@@ -216,8 +216,8 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
 
 
 def _own_links(model, link: str) -> list[str]:
-    """Return the links that are a lidar itself: its frame's and, if that has no shape, the one it is fixed in when that bears a
-    lidar's name; and all that is fixed in it."""
+    """Return the links that are a lidar itself: its frame's and, if that has no shape, the one it is fixed in when that
+    bears a lidar's name; and all that is fixed in it."""
     own = [link]
     joint = model.parent_joint(link)
     while joint is not None and not joint.variables and any(word in joint.parent.lower() for word in LIDAR_WORDS):
@@ -229,8 +229,8 @@ def _own_links(model, link: str) -> list[str]:
 
 
 def _joints(model, guess: Guess) -> None:
-    """Add the joints that the body shape may depend on: the chain of the arm, from the base outwards. The others (a head's,
-    fingers) stay as they are."""
+    """Add the joints that the body shape may depend on: the chain of the arm, from the base outwards. The others (a
+    head's, fingers) stay as they are."""
     moving = [joint for joint in model.moving_joints() if joint.variables == 1]
     limited = [joint for joint in moving if joint.limit is not None and joint.limit.upper > joint.limit.lower]
     wheels = [joint.name for joint in moving if joint not in limited or joint.type == "continuous"]
@@ -247,10 +247,12 @@ def _joints(model, guess: Guess) -> None:
         name = _short(parts[0].name).rstrip("0123456789").removesuffix("_l").rstrip("_") or _short(parts[0].name)
         speed = min(SPEED[True], *(len(parts) * joint.limit.velocity or SPEED[True] for joint in parts))
         data[name] = {
-            "command": f"{name}_joint", "linear": True, "tie": "sum", "parts": [joint.name for joint in parts], "speed": speed
+            "command": f"{name}_joint", "linear": True, "tie": "sum",
+            "parts": [joint.name for joint in parts], "speed": speed
         }  # fmt: skip
         guess.open.append(
-            f"joints: {name}: {', '.join(data[name]['parts'])} are taken for one telescope; write what its driver calls it"
+            f"joints: {name}: {', '.join(data[name]['parts'])} are taken for one telescope; "
+            "write what its driver calls it"
         )
     limited = [joint for joint in limited if joint.name not in tied]
     for joint in sorted(limited, key=lambda joint: (joint not in arm, arm.index(joint) if joint in arm else 0)):
@@ -320,7 +322,8 @@ def _reach(model, joint) -> float:
 
 
 def _poses(model, arm: Sequence, order: Sequence[str], guess: Guess) -> None:
-    """Add which joints the shape follows, the stowed pose, and plans; `order` are the arm's joints as the profile names them."""
+    """Add which joints the shape follows, the stowed pose, and plans; `order` are the arm's joints
+    as the profile names them."""
 
     footprint = guess.data["footprint_frame"]
     still = {
@@ -348,7 +351,8 @@ def _poses(model, arm: Sequence, order: Sequence[str], guess: Guess) -> None:
     free = [pose for pose in tried if collision.is_free(described(pose))]
     stow = {name: round(value, 2) for name, value in min(free, key=size).items()} if free else zero
     guess.open.append(
-        "stow: a description does not tell it; of some random poses without collisions this is the one with the smallest outline"
+        "stow: a description does not tell it; of some random poses without collisions this is "
+        "the one with the smallest outline"
         if free
         else "stow: all poses that were tried collide; write one"
     )
@@ -391,7 +395,8 @@ def _poses(model, arm: Sequence, order: Sequence[str], guess: Guess) -> None:
 
 
 def _range(joints: Sequence) -> tuple[float, float]:
-    """Return the range (m, rad) that plans go through, of a telescope the whole one: at most a quarter turn to either side."""
+    """Return the range (m, rad) that plans go through, of a telescope the whole one: at most a
+    quarter turn to either side."""
     low, high = len(joints) * joints[0].limit.lower, len(joints) * joints[0].limit.upper
     if joints[0].type != "prismatic" and max(low, -QUARTER) < min(high, QUARTER):
         low, high = max(low, -QUARTER), min(high, QUARTER)

@@ -1,4 +1,5 @@
-"""`stretch-sim-cal sensor RECORDING... --out DIR`: identifies the units of both lidars, as the simulator can have them."""
+"""`stretch-sim-cal sensor RECORDING... --out DIR`: identifies the units of both lidars, as
+the simulator can have them."""
 
 import argparse
 import json
@@ -41,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Identify, write unit files and report, and return 0. Raises `Refused` (exit code 1) if the recordings do not support
-    it; nothing is written then."""
+    """Identify, write unit files and report, and return 0. Raises `Refused` (exit code 1) if the recordings do not
+    support it; nothing is written then."""
     from stretch_sim_cal.harness.sensor_report import found_lines, found_numbers, write_sensor_report
 
     if args.num_samples < MIN_FRAMES:
@@ -88,8 +89,8 @@ def _standing(path: Path, args: argparse.Namespace, candidates):
             if signature.sensor is None:
                 tables = ", ".join(f"{sensor.name} ({sensor.num_channels} channels)" for sensor in candidates)
                 raise InputError(
-                    f"{path}: {side} lidar: its points have rings 0 to {signature.num_channels - 1}, whose elevations fit "
-                    f"none of {tables}; give the sensor's file with --sensor"
+                    f"{path}: {side} lidar: its points have rings 0 to {signature.num_channels - 1}, whose elevations "
+                    f"fit none of {tables}; give the sensor's file with --sensor"
                 )
         source = open_source(args, recording)
         standing = Standing(
@@ -109,6 +110,6 @@ def _agree(standings, paths: list[Path]) -> None:
             for name in ("distance_correction", "firing_time_correction", "azimuth_steps"):
                 if getattr(one, name) != getattr(other, name):
                     raise InputError(
-                        f"{path}: {side} lidar: {name} is {getattr(other, name)}, in {paths[0]} it is {getattr(one, name)}; "
-                        "give recordings of one driver's settings together"
+                        f"{path}: {side} lidar: {name} is {getattr(other, name)}, in {paths[0]} it is "
+                        f"{getattr(one, name)}; give recordings of one driver's settings together"
                     )

@@ -194,8 +194,9 @@ def _print(summary: dict, args: argparse.Namespace) -> None:
         measure, unit = MEASURES[summary["hull_dimension"]]
         within = f" +- {summary['measure_error']:.2g}" if summary["dimension"] == summary["hull_dimension"] else ""
         bound = f"(at most {summary['hull_bound']:.4g})"
-        print(f"  {measure} {summary['measure']:.4g}{within} {unit}, of its convex hull {summary['hull_measure']:.4g} {unit} "
-              f"{bound}")  # fmt: skip
+        print(
+            f"  {measure} {summary['measure']:.4g}{within} {unit}, of its convex hull "
+            f"{summary['hull_measure']:.4g} {unit} {bound}")  # fmt: skip
     print(f"  moved by {', '.join(summary['variables']) or 'nothing'}")
     resolution = f"{summary['resolution'] * 1000:.3g} mm"
     print(f"  {summary['points']} points, one in {resolution}, from {summary['samples']} configurations")

@@ -270,7 +270,8 @@ def _mapping(name: str, turning: Turning) -> JointMapping:
 
 
 def attached(robot: Description, tool: Description) -> Description:
-    """Return a robot with a tool, its root fixed to the place for tools. Raises `InputError` if it cannot be attached."""
+    """Return a robot with a tool, its root fixed to the place for tools. Raises `InputError`
+    if it cannot be attached."""
     result = Description(deepcopy(robot.root), f"{robot.source} with {tool.source}")
     model, other = robot.model(), tool.model()
     site = next((link for link in model.order if stretch_normal.suffixed(link, "link") == TOOL_SITE), None)

@@ -141,8 +141,8 @@ def _make(profile: RobotProfile, given: Description, tool: Description | None, f
         more = f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
         raise Refused(
             f"{given.source}: breaks the convention {profile.convention} also in its normal form: "
-            f"{' | '.join(broken[:SHOWN])}{more}; settle these by hand (stretch-sim-cal normalize writes the report), or "
-            "name another convention in the profile"
+            f"{' | '.join(broken[:SHOWN])}{more}; settle these by hand (stretch-sim-cal normalize writes the report), "
+            "or name another convention in the profile"
         )
     written, departure = write(normal, folder)
     files.write_text(folder / NAME, load_urdf_text(written[0]))
@@ -154,7 +154,8 @@ def _notes(profile: RobotProfile, normal: Normal, departure: float, folder: Path
     if normal.unchanged:
         return [f"{kept}; nothing had to be changed"]
     notes = [
-        f"{kept} by the normal form ({folder / REPORT_FILE}); no shape, mass or frame moved by more than {departure:.1e}"
+        f"{kept} by the normal form ({folder / REPORT_FILE}); no shape, mass or frame "
+        f"moved by more than {departure:.1e}"
     ]
     for what, names in (
         ("renamed", [f"{old} -> {new}" for old, new in normal.renamed]),

@@ -393,7 +393,8 @@ def fingertips(model: RobotModel) -> Iterator[Finding]:
 
 
 def _inwards_deg(model: RobotModel, link: str, center: str) -> tuple[float, np.ndarray]:
-    """Return how far x of a fingertip is at zero from straight inwards, and inwards (3,) in the grasp centre's frame."""
+    """Return how far x of a fingertip is at zero from straight inwards, and inwards (3,) in
+    the grasp centre's frame."""
     frames = link_transforms(model, {}, [link, center])
     direction = inwards(model, link, center, frames[center][:3, :3])
     if direction is None:

@@ -34,7 +34,8 @@ def carrier() -> Description:
 
 
 def tool_findings(tool: Description) -> list[Finding]:
-    """Return the findings that a tool adds to the robot that carries it. Raises `InputError` if it cannot be attached."""
+    """Return the findings that a tool adds to the robot that carries it. Raises `InputError`
+    if it cannot be attached."""
     convention = profile_named("stretch")
     robot = carrier()
     own = {(each.rule, each.name) for each in lint(robot.model(), convention)}

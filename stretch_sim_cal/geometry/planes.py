@@ -36,7 +36,8 @@ class Plane:
 
 
 def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Plane, np.ndarray]:
-    """Return the least-squares plane through points (N, 3), N >= 3, and the variances (3,) along its axes, ascending."""
+    """Return the least-squares plane through points (N, 3), N >= 3, and the variances (3,)
+    along its axes, ascending."""
     weights = np.ones(len(points)) if weights is None else weights
     centre = np.average(points, axis=0, weights=weights)
     centred = points - centre

@@ -33,7 +33,8 @@ SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses 
 
 
 def read_metadata(directory: Path) -> dict:
-    """Return a folder's metadata, its samples' entries checked. Raises `InputError` naming the file and what is wrong."""
+    """Return a folder's metadata, its samples' entries checked. Raises `InputError` naming
+    the file and what is wrong."""
     path = directory / METADATA
     if not path.is_file():
         raise InputError(f"{path}: no such file; is {directory} a body-shape dataset?")

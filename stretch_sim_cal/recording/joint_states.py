@@ -116,8 +116,8 @@ def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile
     ]
     if not poses:
         raise InputError(
-            f"{recording.path}: the joints never stand still for more than {1e-9 * SETTLE_TIME:.1f} s; hold each arm pose for "
-            "some seconds"
+            f"{recording.path}: the joints never stand still for more than {1e-9 * SETTLE_TIME:.1f} s; hold each arm "
+            "pose for some seconds"
         )
     return [StillPose(pose.begin, pose.end, profile.joint_positions(model, pose.joints)) for pose in poses]
 
@@ -151,8 +151,8 @@ def seen_poses(
     ]  # fmt: skip
     if not seen:
         raise InputError(
-            f"{pairs.path}: no pair of clouds was scanned while the joints stood still ({pairs.counts.sentence()}); hold each "
-            "arm pose for some seconds, with the clocks of lidars and robot synchronised"
+            f"{pairs.path}: no pair of clouds was scanned while the joints stood still ({pairs.counts.sentence()}); "
+            "hold each arm pose for some seconds, with the clocks of lidars and robot synchronised"
         )
     return seen
 

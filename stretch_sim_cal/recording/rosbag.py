@@ -30,8 +30,8 @@ BROKEN = (
 )  # fmt: skip
 
 CDR_HEADER = 4  # bytes: the encapsulation before a message
-# Bytes of no meaning behind a message, beyond the 3 that rosbags allows. Writers that store what rmw serialized leave up
-# to 4 for each empty sequence of 8-byte elements; of the types that are read here JointState has the most: three.
+# Bytes of no meaning behind a message, beyond the 3 that rosbags allows. Writers that store what rmw serialized leave
+# up to 4 for each empty sequence of 8-byte elements; of the types that are read here JointState has the most: three.
 PADDINGS = (4, 8, 12)
 
 

@@ -1,8 +1,9 @@
-"""Sensor files (`config/*.yaml`): a kind of lidar, by its tables, its noise law, what its driver corrects and publishes,
-and how far one unit may differ from the tables. A unit file (see `unit_file`) is read as a sensor file of one unit.
+"""Sensor files (`config/*.yaml`): a kind of lidar, by its tables, its noise law, what its driver
+corrects and publishes, and how far one unit may differ from the tables. A unit file (see `unit_file`)
+is read as a sensor file of one unit.
 
-The lidar's frame has its x-y plane across the spin axis and z along the axis, out of the dome. A channel with elevation e
-and azimuth offset o looks along (cos e cos b, cos e sin b, sin e), b = a + o, when the rotor is at azimuth a.
+The lidar's frame has its x-y plane across the spin axis and z along the axis, out of the dome. A channel with elevation
+e and azimuth offset o looks along (cos e cos b, cos e sin b, sin e), b = a + o, when the rotor is at azimuth a.
 """
 
 import math
@@ -64,10 +65,10 @@ class Sensor:
     `elevations`, `azimuth_offsets`, `firing_times` (after the rotor passed the azimuth of the block) and `range_biases`
     are (C,), one entry per channel; channel i reports ring i. `optical_centre` (3,) is in the frame that turns with the
     rotor. `range_drift` is one standard deviation of the growth of ranges while the unit warms up, over
-    `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). `packets` of a scan have
-    a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may hold the angle table of each of
-    its units, which then takes this one's place. `spread` says how far one unit may differ from all that; `unit` is the one
-    that a unit file describes.
+    `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). `packets` of a scan
+    have a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may hold the angle table
+    of each of its units, which then takes this one's place. `spread` says how far one unit may differ from all that;
+    `unit` is the one that a unit file describes.
     """
 
     name: str
@@ -122,8 +123,8 @@ class Sensor:
         return (-1.0 if self.clockwise else 1.0) * 2.0 * np.pi * self.rate * self.firing_times
 
     def relative_noise(self, ranges: np.ndarray, cosines: np.ndarray, echo: np.ndarray) -> np.ndarray:
-        """Return the noise (N,) of `ranges` (N,) in m at `cosines` (N,) of incidence, over that of a bright surface at hand that
-        is hit at right angles; `echo` (N,) is `weak_echo` of the intensities."""
+        """Return the noise (N,) of `ranges` (N,) in m at `cosines` (N,) of incidence, over that of a bright surface at
+        hand that is hit at right angles; `echo` (N,) is `weak_echo` of the intensities."""
         growth = self.noise_growth
         squares = (
             (growth.range * ranges) ** 2 + (growth.incidence * (1.0 / cosines - 1.0)) ** 2 + (growth.echo * echo) ** 2
@@ -161,8 +162,8 @@ class Sensor:
         return replace(sensor, unit=replace(self.unit, values=values))
 
     def with_angle_table(self, path: str | Path) -> "Sensor":
-        """Return this sensor with a unit's own angle table (the maker's CSV) in place of the sensor's. Raises `InputError`
-        naming file and line."""
+        """Return this sensor with a unit's own angle table (the maker's CSV) in place of the sensor's. Raises
+        `InputError` naming file and line."""
         elevations, offsets = read_angle_table(path)
         if len(elevations) != self.num_channels:
             raise InputError(f"{path}: has {len(elevations)} channels, the sensor {self.name} has {self.num_channels}")
@@ -188,8 +189,8 @@ def sensor_called(name: str) -> "Sensor | None":
 
 
 def load_sensor(name: str | Path) -> Sensor:
-    """Return the sensor of that name (in `config/`) or path, of one unit if the file is a unit file. Raises `InputError`
-    naming file and key."""
+    """Return the sensor of that name (in `config/`) or path, of one unit if the file is a unit file. Raises
+    `InputError` naming file and key."""
     path = files.find_shared("config", name, ".yaml")
     data = files.read_yaml(path)
     unit_data: Mapping[str, Any] | None = None

@@ -1,9 +1,10 @@
 """What a lidar's published points say of the sensor and of its driver, without any geometry of the scene.
 
-A driver that does not correct the optical centre publishes each point along the direction of its channel's table, so all
-points of a ring have exactly one elevation. One that corrects it adds the optical centre, turned with the rotor: then the
-points of a ring have one elevation once that is taken off again. So the points themselves say which of the two it is, and
-which table the driver uses; only the errors of that table do not show in them (`calibration/identification.py`).
+A driver that does not correct the optical centre publishes each point along the direction of its channel's table, so
+all points of a ring have exactly one elevation. One that corrects it adds the optical centre, turned with the rotor:
+then the points of a ring have one elevation once that is taken off again. So the points themselves say which of the two
+it is, and which table the driver uses; only the errors of that table do not show in them
+(`calibration/identification.py`).
 """
 
 from collections.abc import Sequence
@@ -22,10 +23,11 @@ from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
 KEPT_SCANS = 10
 # The first return of a scan is looked for among so many points.
 HEAD = 20_000
-# Points of a ring lie on one elevation if they scatter by less (rad): single precision is 1e-7, angles in steps of 0.01 deg
-# are the same in every scan.
+# Points of a ring lie on one elevation if they scatter by less (rad): single precision is 1e-7, angles in steps of 0.01
+# deg are the same in every scan.
 ON_TABLE = 1e-4
-# Tables fit if their channels differ by less (rad, median); one unit's own table differs from its kind's by up to 0.5 deg.
+# Tables fit if their channels differ by less (rad, median); one unit's own table differs from
+# its kind's by up to 0.5 deg.
 SAME_TABLE = np.deg2rad(0.005)
 LIKE_TABLE = np.deg2rad(0.5)
 # Columns are regular if their phases agree (1 for all the same).
@@ -37,8 +39,8 @@ MIN_RETURNS = 1000
 STEPS = (2e-4, 0.02)
 # Most makers' steps are multiples of this (m).
 COMMON_STEP = 5e-4
-# Both lidars run in sync if their scans begin less than this apart (s; the robot pairs within it), and keep that distance to
-# so much a minute (s); a drift has to exceed so many times the scatter.
+# Both lidars run in sync if their scans begin less than this apart (s; the robot pairs within it), and keep that
+# distance to so much a minute (s); a drift has to exceed so many times the scatter.
 PAIRED_WITHIN = 0.06
 DRIFT_A_MINUTE = 5e-3
 BEYOND_SCATTER = 5.0
@@ -50,10 +52,10 @@ SAME_RATE = 0.01
 class Signature:
     """What the points of one lidar say. Lengths in m, angles in rad, times in s; None for what they do not say.
 
-    `sensor` is the known one whose table is nearest, with the driver's own table in place of its. `distance_correction` and
-    `firing_time_correction` are what the driver corrects. `table_difference` is the median difference of a channel's
-    elevation and azimuth from the table of `sensor.name`; `elevation_scatter` that of the points of a ring. `first_azimuths`
-    (S,) are those of the rotor when scans began, at `starts` (S,).
+    `sensor` is the known one whose table is nearest, with the driver's own table in place of its. `distance_correction`
+    and `firing_time_correction` are what the driver corrects. `table_difference` is the median difference of a
+    channel's elevation and azimuth from the table of `sensor.name`; `elevation_scatter` that of the points of a ring.
+    `first_azimuths` (S,) are those of the rotor when scans began, at `starts` (S,).
     """
 
     num_scans: int
@@ -85,7 +87,8 @@ class Signature:
 
     @property
     def spin(self) -> tuple[float, float] | None:
-        """How far the rotor's azimuth at the beginning moves from scan to scan, and the standard deviation of it (rad)."""
+        """How far the rotor's azimuth at the beginning moves from scan to scan, and the
+        standard deviation of it (rad)."""
         if self.period is None or len(self.first_azimuths) != len(self.starts):
             return None
         number = np.round((self.starts - self.starts[0]) / self.period)
@@ -135,7 +138,8 @@ class Observer:
         self.num_scans = 0
 
     def add(self, scan: np.ndarray, stamp: float) -> None:
-        """Take a scan: a structured array (N,) with x, y, z and perhaps ring, intensity, timestamp; stamped at `stamp` s."""
+        """Take a scan: a structured array (N,) with x, y, z and perhaps ring, intensity,
+        timestamp; stamped at `stamp` s."""
         self.num_scans += 1
         if len(self._scans) < KEPT_SCANS:
             self._scans.append(scan)
@@ -156,8 +160,8 @@ class Observer:
             raise InputError("no scan at all")
         if "ring" not in self._scans[0].dtype.names:
             raise InputError(
-                f"the points have no field ring, only {', '.join(self._scans[0].dtype.names)}: without it channels cannot be "
-                "told apart; let the driver publish PointXYZIRT"
+                f"the points have no field ring, only {', '.join(self._scans[0].dtype.names)}: without it channels "
+                "cannot be told apart; let the driver publish PointXYZIRT"
             )
         clouds = [_Cloud(scan) for scan in self._scans]
         if sum(len(cloud.points) for cloud in clouds) < MIN_RETURNS:
@@ -205,7 +209,8 @@ def _rotors(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def without_optical_centre(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Return points (N, 3) of rings (N,) as they are before the driver adds the optical centre, turned with the rotor."""
+    """Return points (N, 3) of rings (N,) as they are before the driver adds the optical
+    centre, turned with the rotor."""
     rays = points
     for _ in range(6):
         rotor = _rotors(rays, ring, sensor)
@@ -216,7 +221,8 @@ def without_optical_centre(points: np.ndarray, ring: np.ndarray, sensor: Sensor)
 
 
 class _Cloud:
-    """The returns of a scan: `points` (N, 3) float64, `ring`, `intensity` (N,) or None, and what misses and repeats say."""
+    """The returns of a scan: `points` (N, 3) float64, `ring`, `intensity` (N,) or None, and
+    what misses and repeats say."""
 
     def __init__(self, scan: np.ndarray):
         xyz = coordinates(scan)
@@ -311,8 +317,8 @@ def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | N
 
 @dataclass(frozen=True)
 class _Columns:
-    """The firings of a turn: how many `steps`, the rotor's sense, by how much (C,) each channel's azimuth differs from the
-    table's (nan unseen), and what of the firing times the driver corrects."""
+    """The firings of a turn: how many `steps`, the rotor's sense, by how much (C,) each channel's azimuth differs from
+    the table's (nan unseen), and what of the firing times the driver corrects."""
 
     steps: int
     clockwise: bool | None
@@ -367,7 +373,8 @@ def _mode_phase(angles: np.ndarray) -> float:
 
 
 def _about_zero(azimuths: np.ndarray, steps: int) -> np.ndarray:
-    """Return azimuths (C,), known but for multiples of a step, about their median: what all have in common is a pose."""
+    """Return azimuths (C,), known but for multiples of a step, about their median: what all
+    have in common is a pose."""
     angles = steps * azimuths
     seen = np.isfinite(angles)
     turned = np.angle(np.exp(1j * (angles - _mode_phase(angles[seen]))))
@@ -415,7 +422,8 @@ def _quantisation(rays: Sequence[np.ndarray]) -> float:
 
 
 def _smallest_gap(ranges: np.ndarray) -> float:
-    """Return the usual gap (m) between neighbours among sorted ranges (N,), 0 if there is none of a size that is meant."""
+    """Return the usual gap (m) between neighbours among sorted ranges (N,), 0 if there is
+    none of a size that is meant."""
     gaps = np.diff(ranges)
     gaps = gaps[gaps > STEPS[0] / 2]
     if len(gaps) < 20:
@@ -467,8 +475,9 @@ def _lines(found: Signature) -> list[str]:
         )
     elif found.elevation_scatter >= ON_TABLE:
         lines.append(
-            f"distance correction: cannot be told, points of a ring scatter by {np.degrees(found.elevation_scatter):.3f} deg "
-            "about one elevation; record the driver's own topic, not a filtered or moved one"
+            "distance correction: cannot be told, points of a ring scatter by "
+            f"{np.degrees(found.elevation_scatter):.3f} deg about one elevation; record the driver's own topic, not a "
+            "filtered or moved one"
         )
     else:
         lines.append("distance correction: none to make, the table has no optical centre")

@@ -12,8 +12,8 @@ table values, and c the optical centre in the frame that turns with the rotor, t
 
 where cos is that of incidence, and d(e, a) = (cos e cos a, cos e sin a, sin e). Positive range errors read too long.
 The errors of incidence and weak echoes are those of J. Laconte et al., "Lidar measurement bias estimation via return
-waveform modelling in a context of 3D mapping" (ICRA 2019); channels' and eccentricity terms those of the usual intrinsic
-calibrations (e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2", 2010).
+waveform modelling in a context of 3D mapping" (ICRA 2019); channels' and eccentricity terms those of the usual
+intrinsic calibrations (e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2", 2010).
 
 `optical_centre_share` and `firing_time_share` say how much of the sensor's own table of optical centre and firing times
 the driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
@@ -46,7 +46,8 @@ NEGLIGIBLE = 1e-5
 
 @dataclass(frozen=True)
 class UnitSpread:
-    """How far one unit may differ from its sensor's table: standard deviations in m, rad, or as ratios; 0 for not at all.
+    """How far one unit may differ from its sensor's table: standard deviations in m, rad, or
+    as ratios; 0 for not at all.
 
     `near_length` (m) is the length over which the near-range error fades, no deviation. `driver_uncertain` says that it
     is not known whether the driver corrects the optical centre and the firing times that the sensor's table has.
@@ -76,8 +77,9 @@ UNKNOWN_SENSOR = UnitSpread(
 
 @dataclass(frozen=True)
 class Returns:
-    """Published points, taken apart once: `ranges` (N,) in m, `azimuths` and `elevations` (N,) of the nominal directions
-    in rad, `rotor` (N,) the rotor's azimuth, `channel` (N,) its number, `echo` (N,) the share of the weak-echo error."""
+    """Published points, taken apart once: `ranges` (N,) in m, `azimuths` and `elevations` (N,) of the
+    nominal directions in rad, `rotor` (N,) the rotor's azimuth, `channel` (N,) its number, `echo` (N,) the
+    share of the weak-echo error."""
 
     ranges: np.ndarray
     azimuths: np.ndarray
@@ -98,8 +100,9 @@ class Returns:
 class ErrorModel:
     """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels.
 
-    `elevations` and `azimuth_offsets` (C,) in rad are the sensor's table, `optical_centre` (3,) in m and `firing_azimuths`
-    (C,), the angle by which the rotor turns until a channel fires, in rad, what its driver has to correct.
+    `elevations` and `azimuth_offsets` (C,) in rad are the sensor's table, `optical_centre` (3,) in
+    m and `firing_azimuths` (C,), the angle by which the rotor turns until a channel fires, in rad,
+    what its driver has to correct.
     """
 
     spread: UnitSpread
@@ -124,7 +127,8 @@ class ErrorModel:
 
     def prior_roots(self) -> dict[str, np.ndarray]:
         """Return, by independent part of a unit's errors, a root R (n, k) of the part's covariance R R^T, of full rank:
-        the scalars, and each kind of channels' errors, of the elevations one that varies smoothly and one that does not.
+        the scalars, and each kind of channels' errors, of the elevations one that varies
+        smoothly and one that does not.
 
         The mean of all channels' azimuths is no error of the unit but part of its pose, so it does not vary.
         """
@@ -197,7 +201,8 @@ class ErrorModel:
         with those of the return's own channel (N, 3); normals (N, 3) are in the lidar's frame.
 
         `beyond` (N,) is by how much (m) the returns lie beyond the surface that is estimated: derivatives are taken at
-        the surface. At the noisy returns themselves they would correlate with the residuals, and pull scale and near range.
+        the surface. At the noisy returns themselves they would correlate with the residuals,
+        and pull scale and near range.
         """
         returns, _ = self._measured(returns, values)
         distances = self._distances(returns, cosines, values) - beyond
@@ -258,7 +263,8 @@ class ErrorModel:
         return elevation + values[self.of_kind("channel_elevation")][channel], azimuth + turn
 
     def _measured(self, returns: Returns, values: np.ndarray) -> tuple[Returns, float]:
-        """Return the returns as they were measured, from the optical centre, and 1 if the driver had added it, else 0."""
+        """Return the returns as they were measured, from the optical centre, and 1 if the
+        driver had added it, else 0."""
         if values[CENTRE_SHARE] >= 0.5 or not np.any(self.optical_centre):
             return returns, 0.0
         points = returns.ranges[:, None] * directions(returns.elevations, returns.azimuths)

@@ -6,9 +6,9 @@
     standard_deviations: {range_offset: 0.0005, ...}
     not_determined: [echo]
 
-The keys of `values` are those of a sensor file's `unit`, with the same units: there they hold how far units differ, here
-how far this one does. `azimuth_harmonics_deg` is [[cos, sin], [cos, sin]] of the first and second harmonic, and a value
-by channel is a list of all channels. What is not there is 0.
+The keys of `values` are those of a sensor file's `unit`, with the same units: there they hold how far units differ,
+here how far this one does. `azimuth_harmonics_deg` is [[cos, sin], [cos, sin]] of the first and second harmonic, and a
+value by channel is a list of all channels. What is not there is 0.
 """
 
 import math
@@ -42,7 +42,8 @@ SCALAR_KEYS = {
 # Every scalar by the key, and the place under it, that holds it in a file.
 KEY_OF_SCALAR = SCALAR_KEYS | {"near_range": NEAR} | {
     f"{key}[{index}]": own.start + index
-    for key, own in (("azimuth_harmonics_deg", HARMONICS), ("optical_centre", CENTRE)) for index in range(own.stop - own.start)
+    for key, own in ((
+        "azimuth_harmonics_deg", HARMONICS), ("optical_centre", CENTRE)) for index in range(own.stop - own.start)
 }  # fmt: skip
 # Channels' angles are in degrees in files.
 CHANNEL_KEYS = {kind: kind if kind == "channel_range" else f"{kind}_deg" for kind in CHANNEL_KINDS}

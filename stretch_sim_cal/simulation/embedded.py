@@ -35,8 +35,8 @@ from stretch_sim_cal.simulation.worlds import World, load_world
 class RobotGeometry:
     """The surfaces of the true robot, at any joint positions. `movable` are the joints that may ever move.
 
-    No lidar sees its own housing. A housing that is a link is seen by the other lidar; one in another link's mesh, as in
-    the Stretch's head, by neither: there it lies below the other's horizon.
+    No lidar sees its own housing. A housing that is a link is seen by the other lidar; one in another link's mesh, as
+    in the Stretch's head, by neither: there it lies below the other's horizon.
     """
 
     def __init__(self, model: RobotModel, movable: Collection[str], profile: RobotProfile | None = None):
@@ -60,7 +60,8 @@ class RobotGeometry:
 
     @property
     def surfaces(self) -> dict[str, Surface]:
-        """The surfaces by link in the links' own frames, without `housings`; a true lidar's link holds the collar around it."""
+        """The surfaces by link in the links' own frames, without `housings`; a true lidar's link
+        holds the collar around it."""
         return dict(self._surfaces)
 
     def resting(self) -> dict[str, Surface]:
@@ -210,8 +211,8 @@ class EmbeddedSimulator:
     def along(
         self, lidar: str, directions: np.ndarray, height: float = 0.0
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: how far (N,) in m
-        (inf for nothing), unit normals (N, 3) in its frame, either side's, and reflectivities (N,).
+        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: how far
+        (N,) in m (inf for nothing), unit normals (N, 3) in its frame, either side's, and reflectivities (N,).
 
         Exact, whatever the sensor; with the joints where they are, and nobody walks.
         """
@@ -291,8 +292,8 @@ class EmbeddedSimulator:
         return points, surfaces[numbers], names
 
     def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
-        """Return the scenes for rays of a lidar, in the model's root frame: at rest, moving with the robot, and people who
-        walk, at that simulated time (None: nobody)."""
+        """Return the scenes for rays of a lidar, in the model's root frame: at rest, moving with the robot, and people
+        who walk, at that simulated time (None: nobody)."""
         if self._static is None:
             root_from_world = inverse(self._world_from_root)
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}

@@ -243,7 +243,8 @@ class Lidar:
         return np.minimum(np.rint(255.0 * echoes.reflectivities * echoes.cosines * fading), 255.0).astype(np.float32)
 
     def _times(self) -> np.ndarray:
-        """Return the time (N,) of each ray's point after the scan's start, in s: that of its packet, if there are any."""
+        """Return the time (N,) of each ray's point after the scan's start, in s: that of its
+        packet, if there are any."""
         sensor = self.sensor
         columns = np.arange(sensor.azimuth_steps)
         if sensor.packets:

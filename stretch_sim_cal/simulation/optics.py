@@ -1,9 +1,9 @@
 """The surfaces that a lidar's rays meet, and their echoes.
 
 Rays are cast against named triangle surfaces with Embree: how far, on which surface, at which incidence. It computes in
-single precision: at ranges of some metres distances are exact to a few micrometres, far below what a lidar resolves. Its
-fast mode is used, which in principle lets a ray slip between two triangles: none of 16 million rays did in closed boxes,
-spheres and cylinders.
+single precision: at ranges of some metres distances are exact to a few micrometres, far below what a lidar resolves.
+Its fast mode is used, which in principle lets a ray slip between two triangles: none of 16 million rays did in closed
+boxes, spheres and cylinders.
 
 Echoes depend on the surface's material. A mirror returns what is in front of it, as far behind it as that is in
 front; glass returns what is behind it, and itself if it is hit nearly straight on. A beam that is hit in part by
@@ -47,8 +47,8 @@ class Scene:
         return self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
-        """Return the indices of the rays from `origin`, (3,) or (N, 3), that pass the sphere around the surfaces; None for
-        all, from inside it."""
+        """Return the indices of the rays from `origin`, (3,) or (N, 3), that pass the sphere around the surfaces;
+        None for all, from inside it."""
         radius = self._radius
         if origin.ndim == 2:  # one origin for all, and a sphere as much larger as they are apart
             low, high = (np.array([bound(column) for column in origin.T]) for bound in (np.min, np.max))
@@ -117,7 +117,8 @@ class Hits:
 MAX_BOUNCES = 4
 # m; where a ray goes on, so that it does not meet the same surface again.
 BEYOND = 1e-4
-# Glass returns a pulse by itself if it comes in within 8 deg of straight on, as strongly as a surface of this reflectivity.
+# Glass returns a pulse by itself if it comes in within 8 deg of straight on, as strongly as a
+# surface of this reflectivity.
 STRAIGHT = 0.99
 GLASS_REFLECTIVITY = 0.3
 # Above this reflectivity a surface blooms.
@@ -128,8 +129,8 @@ Cast = Callable[[np.ndarray, np.ndarray], Hits]
 
 @dataclass(frozen=True)
 class Material:
-    """How a surface returns light: `reflectivity` (1: white, more: a retro-reflector; None: the sensor file's), the share
-    of light that it mirrors, and the share that passes a pane of `glass`, in at one face and out at the other."""
+    """How a surface returns light: `reflectivity` (1: white, more: a retro-reflector; None: the sensor file's), the
+    share of light that it mirrors, and the share that passes a pane of `glass`, in at one face and out at the other."""
 
     reflectivity: float | None = None
     mirror: float = 0.0
@@ -173,11 +174,12 @@ class Optics:
     def scan(
         self, lidar: Lidar, rays: Rays, root_from_lidar: np.ndarray, cast: Cast
     ) -> tuple[Seen, Seen | None, list[str]]:
-        """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances inf where nothing),
-        and the surfaces' names. `cast(origins, directions)` casts in the root frame, origins are (3,) or (N, 3).
+        """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances
+        inf where nothing), and the surfaces' names. `cast(origins, directions)` casts in the root
+        frame, origins are (3,) or (N, 3).
 
-        For a sensor of dual returns the former is the last echo and the latter the strongest; for others the former is the
-        strongest.
+        For a sensor of dual returns the former is the last echo and the latter the strongest; for others
+        the former is the strongest.
         """
         sensor = lidar.sensor
         turn, origins = root_from_lidar[:3, :3].T.astype(np.float32), root_from_lidar[:3, 3]
@@ -269,8 +271,9 @@ class Optics:
 
 
 def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray) -> Seen | None:
-    """Let the beam's edge, with `shares` (N,) of its light, return as well: merged with what is `seen` if the two are near
-    to each other, else as a second echo. `seen` becomes the last, what is returned the strongest echo, both may be one."""
+    """Let the beam's edge, with `shares` (N,) of its light, return as well: merged with what is `seen` if
+    the two are near to each other, else as a second echo. `seen` becomes the last, what is returned the
+    strongest echo, both may be one."""
     both = np.isfinite(seen.distances) & np.isfinite(edge.distances)
     apart = np.where(both, edge.distances, 0.0) - np.where(both, seen.distances, 0.0)
     near = np.abs(apart) < PULSE_LENGTH

@@ -54,8 +54,8 @@ USED = {
 
 @dataclass(frozen=True)
 class Actor:
-    """A person who walks: `surface` in a frame at the feet that faces x, and the way of that frame, `times` (K,) in s and
-    `poses` (K, 4) of x, y, z in m and the yaw in rad, from `delay` on, again and again if it is a `loop`."""
+    """A person who walks: `surface` in a frame at the feet that faces x, and the way of that frame, `times` (K,) in s
+    and `poses` (K, 4) of x, y, z in m and the yaw in rad, from `delay` on, again and again if it is a `loop`."""
 
     name: str
     surface: Surface
@@ -75,8 +75,8 @@ class Actor:
 
 @dataclass(frozen=True)
 class World:
-    """The contents of a world file: `surfaces` by name ("model/link/shape"), in the world frame, `materials` of those that
-    have one, and `actors`.
+    """The contents of a world file: `surfaces` by name ("model/link/shape"), in the world frame, `materials` of those
+    that have one, and `actors`.
 
     `warnings` name what was left out, `notes` what was understood in a way that is worth knowing.
     """
@@ -305,8 +305,8 @@ def _material(part: Element, link: Element) -> Material | None:
     """Return the material of a shape: that of the visual, where the part is a collision, that is named like it (with
     "_visual" or without), or of the link's only one.
 
-    Reflectivity is `<laser_retro>` / 255 of either, else the brightness of `<diffuse>`. `<sim:mirror>` and `<sim:glass>`
-    in a visual are the shares of light that it mirrors or lets pass.
+    Reflectivity is `<laser_retro>` / 255 of either, else the brightness of `<diffuse>`. `<sim:mirror>` and
+    `<sim:glass>` in a visual are the shares of light that it mirrors or lets pass.
     """
     visuals = {visual.attributes.get("name", ""): visual for visual in link.all("visual")}
     if part.tag == "visual":

@@ -257,8 +257,8 @@ def _widest(hull: ConvexHull) -> np.ndarray:
 class Reach:
     """A frame of a robot in another one as a function of the joints between the two that are not held at a position.
 
-    Configurations are (B, V) of `variables`, from `lower` on over `range` (V,). Raises `InputError` for unknown links and
-    joints, and joints without limits to their travel.
+    Configurations are (B, V) of `variables`, from `lower` on over `range` (V,). Raises `InputError` for unknown links
+    and joints, and joints without limits to their travel.
     """
 
     def __init__(

@@ -228,7 +228,8 @@ def scheduler_at(folder: Path, processes) -> str:
 
 
 def worker_of(address: str, processes) -> subprocess.Popen:
-    processes.append(start(sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
+    processes.append(start(sys.executable, "-m",
+    "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
                            "--no-dashboard"))  # fmt: skip
     return processes[-1]
 

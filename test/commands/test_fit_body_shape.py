@@ -1,4 +1,5 @@
-"""`fit_body_shape_model` on datasets of the simulated Stretch: encloses the true robot, names what is wrong by sample."""
+"""`fit_body_shape_model` on datasets of the simulated Stretch: encloses the true robot,
+names what is wrong by sample."""
 
 import json
 import re

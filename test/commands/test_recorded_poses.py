@@ -47,7 +47,8 @@ def way():
 
 
 def record(folder, storage="mcap", scans=None, described=True, without=(), stamped=True):
-    """Record a robot whose arm goes through `way()`, its encoders noisy, as `ros2 bag record` would; return the simulator."""
+    """Record a robot whose arm goes through `way()`, its encoders noisy, as `ros2 bag record`
+    would; return the simulator."""
     simulator, noise = EmbeddedSimulator(SETUP), np.random.default_rng(1)
     start = SECOND
     with RecordingWriter(folder, storage=storage) as writer:

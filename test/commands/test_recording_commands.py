@@ -1,4 +1,5 @@
-"""`calibrate` and `verify` on recordings: results and refusals as the nodes give, the same to the last bit, bad files named."""
+"""`calibrate` and `verify` on recordings: results and refusals as the nodes give, the same to the
+last bit, bad files named."""
 
 import contextlib
 import io

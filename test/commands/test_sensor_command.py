@@ -1,5 +1,5 @@
-"""`sensor` on recordings: unit files with which the simulator has the units again, a page, and bad recordings named; and what
-`doctor` and `calibrate` say of the lidars first."""
+"""`sensor` on recordings: unit files with which the simulator has the units again, a page, and bad recordings named;
+and what `doctor` and `calibrate` say of the lidars first."""
 
 import json
 

@@ -30,8 +30,8 @@ from stretch_sim_cal.robot.description import load_model, parse_urdf
 TOOLS = ("eoa_wrist_dw4_tool_sg4", "eoa_wrist_dw4_tool_pg4", "eoa_wrist_dw4_tool_nil")
 SEEDS = st.integers(0, 2**32 - 1)
 INCOMPLETE = {"rule-2", "rule-6-numbers", "rule-6-axis", "rule-4-optical-parent", "rule-4-place", "rule-6-place"}
-"""What neither a name nor a turned frame settles: no arm, no wheels, a wheel that does not roll, a frame astray, a lidar
-or wheel in the middle of the robot."""
+"""What neither a name nor a turned frame settles: no arm, no wheels, a wheel that does not roll, a frame astray, a
+lidar or wheel in the middle of the robot."""
 AS_BUILT = {"rule-6-line"}
 """What the mechanism is: a wheel's axis that misses the base's centre."""
 

@@ -1,5 +1,5 @@
-"""Robots besides the vendor's with its default tool are normalized, simulated and calibrated, without ROS and with few sparse
-frames."""
+"""Robots besides the vendor's with its default tool are normalized, simulated and calibrated, without ROS
+and with few sparse frames."""
 
 from pathlib import Path
 from xml.etree import ElementTree

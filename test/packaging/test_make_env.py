@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FITTING = {
-    "python": "/usr/bin/python3", "version": "3.12.1", "venv": True, "include": "/usr/include/python3.12", "headers": True,
+    "python": "/usr/bin/python3", "version": "3.12.1", "venv": True,
+    "include": "/usr/include/python3.12", "headers": True,
     "numpy": None, "rclpy": None,
 }  # fmt: skip
 

@@ -41,7 +41,9 @@ WITHOUT_ROSDEP_KEY = {"embreex", "hello-robot-stretch4-urdf", "python-fcl", "sma
 TYPE_HASHES = {
     "tf2_msgs/msg/TFMessage": "RIHS01_e369d0f05a23ae52508854b66f6aa0437f3449d652e8cbf22d5abe85d020f087",
     "tf2_msgs/msg/TF2Error": "RIHS01_db2485e7d6a0ec75bf087e058ee45df682acc3a621ca7780503d10aac141809a",
-    "control_msgs/action/FollowJointTrajectory": "RIHS01_738ebcb7a2d7cfa42f9f1001cc99ce3a4383d1cfe508015d9be8485e4b1c66f6",
+    "control_msgs/action/FollowJointTrajectory": (
+        "RIHS01_738ebcb7a2d7cfa42f9f1001cc99ce3a4383d1cfe508015d9be8485e4b1c66f6"
+    ),
 }
 
 
@@ -61,7 +63,8 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Installation:
-    """A copy of the sources, and the prefix into which it was installed, not editable, the way `pip install .` does it."""
+    """A copy of the sources, and the prefix into which it was installed, not editable, the
+    way `pip install .` does it."""
     sources = tmp_path_factory.mktemp("sources") / PACKAGE
     left_out = shutil.ignore_patterns(".*", "build", "install", "log", "out", "test", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT, sources, ignore=left_out)

@@ -1,7 +1,7 @@
 """The page "Your own robot in fifteen minutes": its commands work as printed.
 
-The first block fetches a description from the package index; here a small robot of the same kind, as a CAD export would have
-it (frames anyhow, no footprint, a telescope of several joints), takes its place under its name.
+The first block fetches a description from the package index; here a small robot of the same kind, as a CAD export would
+have it (frames anyhow, no footprint, a telescope of several joints), takes its place under its name.
 """
 
 import json
@@ -38,17 +38,20 @@ def bolt(
 
 
 def cad_export() -> str:
-    """A base with a mast, a lift, a telescope to its right, and a hand; x of the lift's frame is along the telescope."""
+    """A base with a mast, a lift, a telescope to its right, and a hand; x of the lift's
+    frame is along the telescope."""
     parts = [part("base_link", "0.34 0.33 0.15", "-0.1 0 0.085"), part("link_mast", "0.06 0.06 1.2", "0 0 0.6")]
     parts += [bolt("joint_mast", "base_link", "link_mast", "fixed", "-0.07 0.13 0.1")]
     parts += [part("link_lift", "0.10 0.12 0.12"), bolt(
-        "joint_lift", "link_mast", "link_lift", "prismatic", "0 -0.10 0.1", "0 0 -1.5707963", "0 0 1", 'lower="0" upper="1.0"'
+        "joint_lift", "link_mast", "link_lift", "prismatic", "0 -0.10 0.1", "0 0 -1.5707963", "0 0 1",
+        'lower="0" upper="1.0"'
     )]  # fmt: skip
     above, place = "link_lift", "0.11 0 0"
     for number in (3, 2, 1, 0):
         parts.append(part(f"link_arm_l{number}", "0.10 0.05 0.05"))
         parts.append(bolt(
-            f"joint_arm_l{number}", above, f"link_arm_l{number}", "prismatic", place, axis="1 0 0", limit='lower="0" upper="0.13"'
+            f"joint_arm_l{number}", above, f"link_arm_l{number}", "prismatic", place, axis="1 0 0",
+            limit='lower="0" upper="0.13"'
         ))  # fmt: skip
         above, place = f"link_arm_l{number}", "0.015 0 0"
     parts += [part("link_hand", "0.24 0.06 0.06", "0.14 0 0"), bolt(

@@ -1,4 +1,5 @@
-"""What published points say of sensor and driver: which table, what is corrected, how ranges are stepped, what is lost."""
+"""What published points say of sensor and driver: which table, what is corrected, how ranges
+are stepped, what is lost."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""The error model of a unit: what distorts and what corrects are each other's inverse, and the derivatives are right."""
+"""The error model of a unit: what distorts and what corrects are each other's inverse, and
+the derivatives are right."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,8 @@ def lidar_with(sensor=EXACT, device="left", seed=1, **values):
 
 
 def measured(lidar, distance=4.0, cosine=1.0, reflectivity=0.5, tick=0):
-    """Return points (M, 3), their structured records and ray numbers of a scan of a sphere around the optical centre."""
+    """Return points (M, 3), their structured records and ray numbers of a scan of a sphere
+    around the optical centre."""
     rays = lidar.rays(tick)
     count = len(rays.directions)
     echoes = Echoes(
@@ -239,7 +240,8 @@ def test_rays_at_an_edge_return_from_between_what_is_before_and_behind_it():
         mixed.append(ahead[near & np.isfinite(found.distances) & (np.abs(rays.directions[:, 2]) < 0.3)])
     mixed = np.concatenate(mixed)
     between = (mixed > 3.02) & (mixed < 3.18)
-    # The share of a beam's edges that fall beyond an edge up to one standard deviation away, with 10 to 90 % of the light.
+    # The share of a beam's edges that fall beyond an edge up to one standard deviation away,
+    # with 10 to 90 % of the light.
     expected = 0.8 * quad(norm.sf, 0.0, 1.0)[0]
     assert len(mixed) > 400 and between.mean() == pytest.approx(expected, abs=0.05)
 

@@ -73,7 +73,8 @@ KNOWN = {
     "annulus": (RP, 3 * np.pi),
     "ball": (RRP, 4 / 3 * np.pi),
     "shell": (arm((TURN, Z, None), (TURN, Y, None), ("prismatic", X, (0.5, 1))), 4 / 3 * np.pi * 7 / 8),
-    "hollow cylinder": (reaching((TURN, Z, None), (TURN, Z, None), ("prismatic", Z, (0, 0.4)), elbows=[1]), 0.8 * np.pi),
+    "hollow "
+    "cylinder": (reaching((TURN, Z, None), (TURN, Z, None), ("prismatic", Z, (0, 0.4)), elbows=[1]), 0.8 * np.pi),
     "torus": (arm((TURN, Z, None), ("prismatic", Y, (0, 0)), ("prismatic", X, (1, 1.5)), ("prismatic", Z, (0, 0.5))),
               2 * np.pi * 1.25 * 0.25),
 }  # fmt: skip
