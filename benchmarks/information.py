@@ -244,7 +244,7 @@ class Problem:
             models.append(PosedSample(sample, robot.surfaces, {}))
         reader = CloudReader(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in SIDES])
         own = RobotUnknowns(robot.surfaces, settings)
-        unknowns = own.beside(self.model)
+        unknowns = own.beside((self.model, self.model))
         equations = NormalEquations.empty(unknowns.size)
         for model in models:
             for side, pose, values in zip(SIDES, self.state.base_from_lidar, self.state.units, strict=True):

@@ -36,7 +36,7 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
-from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import Sensors, sensor_called
 from stretch_sim_cal.sensor.unit import SCALARS
 
 __all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording"]
@@ -48,14 +48,14 @@ class Rig:
 
     `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4,
     4) maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's
-    own origin. `sensor` is the kind of lidar; if it is None, a spinning lidar of unknown make. Raises `InputError` if
-    one of them is not a rigid transform.
+    own origin. `sensor` is the kind of both lidars, or a tuple of the left one's and the right one's; if it is None, a
+    spinning lidar of unknown make. Raises `InputError` if one of them is not a rigid transform.
     """
 
     base_from_left: np.ndarray
     base_from_right: np.ndarray
     footprint_from_base: np.ndarray | None = None
-    sensor: Sensor | None = None
+    sensor: Sensors = None
 
     def __post_init__(self) -> None:
         for name in ("base_from_left", "base_from_right", "footprint_from_base"):
@@ -64,15 +64,16 @@ class Rig:
 
     @classmethod
     def from_urdf(
-        cls, source: str | Path | None, sensor: str | Path | Sensor | None = None,
+        cls, source: str | Path | None, sensor: str | Path | Sensors = None,
         left: str | None = None, right: str | None = None, base: str | None = None, footprint: str | None = None,
         robot: str | Path | None = None,
     ) -> "Rig":  # fmt: skip
         """Return the rig that a URDF or xacro file, or the text of a URDF, describes; None is refused.
 
-        `sensor` is the name of a sensor file in `config/` ("jt128"), a path to one or to a unit file, or a `Sensor`.
-        `left`, `right`, `base` and `footprint` are links; by default they are called as in the profile `robot` (a name
-        in `config/robots/` or a path), of the Stretch if none is named: older names of its lidars are found as well.
+        `sensor` is the name of a sensor file in `config/` ("jt128"), a path to one or to a unit file, "LEFT,RIGHT" for
+        lidars of different kinds, or as of a `Rig`. `left`, `right`, `base` and `footprint` are links; by default they
+        are called as in the profile `robot` (a name in `config/robots/` or a path), of the Stretch if none is named:
+        older names of its lidars are found as well.
         `footprint` may be absent. Raises `InputError` naming file and link.
         """
         if source is None:
@@ -97,7 +98,7 @@ class Rig:
             footprint_from_base = inverse(base_from_root @ root_from_link[floor])
         return cls(
             base_from_root @ root_from_link[links[0]], base_from_root @ root_from_link[links[1]], footprint_from_base,
-            load_sensor(sensor) if isinstance(sensor, str | Path) else sensor,
+            sensor_called(sensor) if isinstance(sensor, str | Path) else sensor,
         )  # fmt: skip
 
     @property

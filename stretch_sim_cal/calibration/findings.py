@@ -41,7 +41,7 @@ from stretch_sim_cal.calibration.results import Direction, Support
 from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
-from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.sensor import Sensors, by_side
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 
 # Of the alignment.
@@ -79,17 +79,19 @@ UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share"
 BEYOND_SPREAD = 2.0
 
 
-def unit_warnings(numbers: Mapping[str, float], sensor: Sensor | None) -> list[Finding]:
+def unit_warnings(numbers: Mapping[str, float], sensors: Sensors) -> list[Finding]:
     """Return which of the lidars' own errors, `numbers` by name and side as in a result's diagnostics, are larger than
     those of the units that the sensor file describes, and which corrections their drivers leave out.
 
     Their priors were widened (`Solver`), so neither the result nor its covariance relies on the file there.
     """
-    if sensor is None:
+    if sensors is None:
         return []
-    found, deviations = _uncorrected(numbers), np.sqrt(np.diag(sensor.error_model().prior_covariance()))
-    for side in SIDES:
-        beyond = []
+    found = _uncorrected(numbers)
+    for side, sensor in zip(SIDES, by_side(sensors), strict=True):
+        if sensor is None:
+            continue
+        beyond, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
         for scalar, known in zip(SCALARS, deviations, strict=False):
             value = numbers.get(f"{scalar}_{side}", 0.0)
             if scalar not in UNCORRECTED and known > 0 and abs(value) > BEYOND_PRIOR * known:

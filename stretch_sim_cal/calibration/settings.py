@@ -8,15 +8,16 @@ import numpy as np
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid
-from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.sensor import Sensors
 
 
 @dataclass(frozen=True)
 class LidarSettings:
     """Settings of every method that looks at a room with both lidars. Raises `InputError` for values out of range."""
 
-    # The kind of lidar: its table, and how far one unit may differ from it. Without, a spinning lidar of unknown make.
-    sensor: Sensor | None = None
+    # The kind of both lidars, or of each: its table, and how far one unit may differ from it.
+    # Without, a spinning lidar of unknown make.
+    sensor: Sensors = None
     # The parameters (n,) of both lidars' errors, if they are known: they are taken out and not estimated again.
     units: tuple[np.ndarray, np.ndarray] | None = None
 

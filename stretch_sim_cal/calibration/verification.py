@@ -22,7 +22,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.sensor import Sensors
 
 SIGMAS = 3.0
 HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
@@ -96,7 +96,7 @@ def found_anew(
     pairs: Iterable[tuple[np.ndarray, np.ndarray]],
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
-    sensor: Sensor | None = None,
+    sensor: Sensors = None,
 ) -> FoundAnew:
     """Find alignment and floor anew; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
@@ -132,7 +132,7 @@ def verify(
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
     tolerances: Tolerances = Tolerances(),
-    sensor: Sensor | None = None,
+    sensor: Sensors = None,
 ) -> Verification:
     """Compare the calibration in `file` with fresh pairs of clouds (N, 3 or 5) of lidars of a kind (`sensor`), each in
     its own lidar's frame.

@@ -43,7 +43,7 @@ from stretch_sim_cal.recording.topics import (
 from stretch_sim_cal.robot.description import load_model, load_urdf_text
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.sensor.sensor import Sensor, sensor_called
+from stretch_sim_cal.sensor.sensor import Sensors, by_side, sensor_called
 from stretch_sim_cal.sensor.signature import known_sensors
 from stretch_sim_cal.view import opened
 
@@ -94,8 +94,8 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
     if with_sensor:
         parser.add_argument(
             "--sensor", metavar="NAME",
-            help="kind of the lidars: a name in config/, or a sensor file; unknown for "
-            f"others (default: {profile.sensor})",
+            help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
+            f"{profile.sensor})",
         )  # fmt: skip
     parser.add_argument(
         "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
@@ -140,7 +140,7 @@ class _Source:
     profile: RobotProfile
 
     @property
-    def sensor(self) -> Sensor | None:
+    def sensor(self) -> Sensors:
         return sensor_called(self.args.sensor or self.profile.sensor)
 
     @property
@@ -397,7 +397,7 @@ def _from_recording(
         if source is None:
             raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
         robot = MountedRobot(load_model(source), profile)
-        period = SCAN_PERIOD if settings.sensor is None else settings.sensor.period
+        period = max((each.period for each in by_side(settings.sensor) if each is not None), default=SCAN_PERIOD)
         poses = still_poses(recording, robot.model, profile)
         pairs = recorded_pairs(recording, args, sys.maxsize)
         seen = seen_poses(pairs, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)

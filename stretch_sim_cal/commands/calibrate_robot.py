@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--sensor", metavar="NAME",
-        help="kind of the lidars: a name in config/, or a sensor file (default: the profile's)",
+        help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files (default: the profile's)",
     )  # fmt: skip
     parser.add_argument(
         "--alignment-samples", type=int, default=100, metavar="N", help="pairs of clouds (default: 100)"

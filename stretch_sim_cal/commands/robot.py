@@ -24,6 +24,7 @@ from stretch_sim_cal.files import yaml_text
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
+from stretch_sim_cal.robot.sdf_as_urdf import LIDAR_SENSORS
 from stretch_sim_cal.robot.surfaces import link_surfaces
 
 EXAMPLE = "stretch-sim-cal robot init my_robot.urdf --out my_robot.yaml"
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "init", help="write a robot's profile from its description, as far as that tells it",
         epilog=f"example: {EXAMPLE}",
     )  # fmt: skip
-    init.add_argument("description", type=Path, metavar="FILE", help="URDF or xacro of the robot")
+    init.add_argument("description", type=Path, metavar="FILE", help="URDF, xacro or SDF of the robot")
     init.add_argument("--out", type=Path, metavar="FILE", help="where to write (default: beside it, NAME.yaml)")
     init.add_argument("--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file")
     init.add_argument("--left", metavar="LINK", help="frame of the left (or front) lidar")
@@ -183,7 +184,7 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
         return model.checked_link(left), model.checked_link(right)
     by_sensor = [
         element.get("reference") for element in given.root.iter("gazebo")
-        if any(s.get("type") in ("ray", "gpu_ray", "lidar", "gpu_lidar") for s in element.iter("sensor"))
+        if any(sensor.get("type") in LIDAR_SENSORS for sensor in element.iter("sensor"))
     ]  # fmt: skip
     named = [link for link in model.order if any(word in link.lower() for word in LIDAR_WORDS)]
     candidates = list(dict.fromkeys([link for link in by_sensor if link in model.links])) or named

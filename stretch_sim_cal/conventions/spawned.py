@@ -26,6 +26,7 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import NO_CONVENTION, DescriptionSource, RobotProfile, load_profile, stretch_profile
+from stretch_sim_cal.robot.sdf_as_urdf import LIDAR_SENSORS
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, WITHOUT_TOOL, nominal_description
 
 NAME, NOTES = "robot.urdf", "notes.yaml"
@@ -121,8 +122,18 @@ def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
             return description(nominal_description(WITHOUT_TOOL), source=source.vendor), read_description(source.tool)
         return description(nominal_description(source.tool or DEFAULT_TOOL), source=source.vendor), None
     given = read_description(source.file, source.arguments, source.packages)
+    _without_lidars(given.root)
     tool = None if source.tool is None else read_description(source.tool, mesh_folders=source.packages)
     return given, tool
+
+
+def _without_lidars(root: ElementTree.Element) -> None:
+    """Take out a description's own lidar sensors: a simulator brings those of the profile's kind in their place."""
+    for extension in root.findall("gazebo"):
+        for sensor in [each for each in extension.findall("sensor") if each.get("type") in LIDAR_SENSORS]:
+            extension.remove(sensor)
+        if not len(extension) and extension.get("reference"):
+            root.remove(extension)
 
 
 def _make(profile: RobotProfile, given: Description, tool: Description | None, folder: Path) -> None:

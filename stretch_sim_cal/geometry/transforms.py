@@ -6,6 +6,8 @@ rad. Roll, pitch and yaw turn about the fixed x, then y, then z axis (as in URDF
 covariances are 6x6 over it, with `true = exp(twist) @ estimate`, that is in the target frame.
 """
 
+import warnings
+
 import numpy as np
 from scipy.spatial.transform import RigidTransform, Rotation
 
@@ -30,8 +32,11 @@ def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,) of a 4x4 transform."""
-    return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_euler("xyz")
+    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,) of a 4x4 transform; of the many at a pitch of 90
+    deg one without yaw."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Gimbal lock")
+        return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_euler("xyz")
 
 
 def from_xyz_quaternion(xyz, quaternion) -> np.ndarray:

@@ -28,7 +28,7 @@ from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
-from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.sensor import Sensors
 
 MOVING = ("mounts", "body_shape")
 TITLES = {
@@ -47,7 +47,7 @@ class Present:
     sentence: str
 
 
-def presents(session: Session, look: LiveLook, sensor: Sensor | None, profile: RobotProfile) -> dict[str, Present]:
+def presents(session: Session, look: LiveLook, sensor: Sensors, profile: RobotProfile) -> dict[str, Present]:
     """Return, by stage, whether what the robot has is still valid, seen from the clouds that it sends now.
 
     A stage rests on those before it: after one that is not valid, none is.

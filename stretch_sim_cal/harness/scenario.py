@@ -11,7 +11,6 @@ from stretch_sim_cal import files, validate
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 STAGES = ("alignment", "floor", "mounts", "body_shape")
@@ -87,8 +86,7 @@ def _simulation(data: Any, path: Path) -> SimulationSetup:
     setup = SimulationSetup.from_mapping(data, source=str(path))
     try:
         files.find_shared("worlds", setup.world, ".sdf")
-        sensor = load_sensor(setup.sensor)
-        for device in SIDES:
+        for device, sensor in zip(SIDES, setup.sensors(), strict=True):
             setup.sensor_of(device, sensor)
     except InputError as error:
         raise InputError(f"{path}: simulation: {error}") from error

@@ -32,6 +32,7 @@ from stretch_sim_cal.files import read_text
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, Limit, Link, Mimic, RobotModel, robot_model
 from stretch_sim_cal.robot.sdf import is_sdf, read_sdf_model
+from stretch_sim_cal.robot.sdf_as_urdf import urdf_of_sdf
 
 URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
 PACKAGE_SCHEMES = ("package", "model")
@@ -55,21 +56,25 @@ def load_model(
             raise InputError("xacro arguments need a xacro file, this is the text of a URDF")
         return parse_urdf(source.lstrip("\ufeff \t\r\n"), mesh_folders=mesh_folders)
     path = Path(source).expanduser()
-    text = load_urdf_text(path, arguments)
-    if is_sdf(path, text):
+    if is_sdf(path, read_text(path)):
+        _no_arguments(path, arguments)
         return read_sdf_model(path).robot_model()
-    return parse_urdf(text, path.resolve().parent, str(path), mesh_folders)
+    return parse_urdf(load_urdf_text(path, arguments), path.resolve().parent, str(path), mesh_folders)
 
 
 def load_urdf_text(path: str | os.PathLike, arguments: Mapping[str, object] | None = None) -> str:
-    """Return the URDF text of a URDF or xacro file; a xacro is expanded with `arguments`. Raises `InputError`."""
+    """Return the URDF text of a URDF, xacro or SDF file; a xacro is expanded with `arguments`. Raises `InputError`."""
     path = Path(path).expanduser()
     text = read_text(path)
     if is_xacro(path, text):
         return expand_xacro(path, arguments)
+    _no_arguments(path, arguments)
+    return urdf_of_sdf(path) if is_sdf(path, text) else text
+
+
+def _no_arguments(path: Path, arguments: Mapping[str, object] | None) -> None:
     if arguments:
         raise InputError(f"{path}: is no xacro and takes no arguments ({', '.join(arguments)})")
-    return text
 
 
 def is_xacro(path: Path, text: str) -> bool:

@@ -41,7 +41,9 @@ KEYS = {
 GEOMETRIES = ("collision", "visual")
 """Which of a description's shapes lidars may see; or those of another one."""
 DESCRIPTION_KEYS = {"file", "vendor", "arguments", "packages", "tool"}
-LIDAR_KEYS = {"frame", "older_frame", "topic", "unseen", "housing"}
+LIDAR_KEYS = {"frame", "older_frame", "topic", "unseen", "housing", "sensor"}
+BETWEEN = ","
+"""Between the names of the left and of the right lidar's sensor, if they differ (`sensor/sensor.py`)."""
 HOUSING_KEYS = {"link", "radius", "heights", "collar_radius", "collar_heights"}
 JOINT_KEYS = {"command", "parts", "tie", "linear", "planned", "limits", "speed", "step"}
 TOPIC_KEYS = {"trajectory", "stop"}
@@ -128,6 +130,7 @@ Pose = dict[str, float]
 class RobotProfile:
     """One robot. `lidars` by side; `joints` in the order of datasets; `shape_joints` (at most two of the planned ones)
     are those that the body shape follows; `stow` and `home` are poses as steps that are gone through in their order.
+    `sensor` is the name of the lidars' sensor, or "LEFT,RIGHT".
 
     `plans` are grids of arm poses by name, in place of the settings files'. `mount_candidates` are values by joint of
     which poses for the lidars' extrinsics are proposed, `offset_joints` the joints whose zeros are estimated with them,
@@ -406,7 +409,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         },
         base_frame=base,
         footprint_frame=profile.text("footprint_frame", base),
-        sensor=_beside(profile.text("sensor", "jt128"), path),
+        sensor=_sensors(profile, path),
         lidars=_lidars(profile.get("lidars"), profile.at("lidars")),
         joints=joints,
         shape_joints=shape_joints,
@@ -461,6 +464,21 @@ def _beside(name: str, path: Path) -> str:
     """Return a file's name as a path from the profile's folder if it is there, else as it is."""
     beside = path.parent / name
     return str(beside.resolve()) if len(Path(name).parts) > 1 and beside.is_file() else name
+
+
+def _sensors(profile: Section, path: Path) -> str:
+    """Return the name of both lidars' sensor, or "LEFT,RIGHT" if a lidar has one of its own."""
+    names = []
+    lidars = profile.get("lidars")
+    for side in SIDES:
+        lidar = lidars.get(side) if isinstance(lidars, Mapping) else None
+        own = lidar.get("sensor") if isinstance(lidar, Mapping) else None
+        where = profile.at("sensor") if own is None else f"{profile.at('lidars')}: {side}: sensor"
+        name = validate.text(own, where) if own is not None else profile.text("sensor", "jt128")
+        if BETWEEN in name:
+            raise InputError(f"{where}: is '{name}'; name the sensor of each under lidars: left: and right: sensor:")
+        names.append(_beside(name, path))
+    return names[0] if names[0] == names[1] else BETWEEN.join(names)
 
 
 def _description(value: Any, path: Path) -> DescriptionSource:

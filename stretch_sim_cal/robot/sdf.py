@@ -6,13 +6,13 @@ Poses follow SDFormat's semantics (http://sdformat.org/spec, 1.5 to 1.12): `rela
 frames, joints or models of the same scope, `a::b` reaches into model a, and `placement_frame` says which frame of a
 model its pose places.
 
-Of a robot the links and joints of one model are read: poses, axes and types, not its shapes. An SDF can say what URDF
-cannot: closed loops, screw and ball joints; without loops it becomes a `RobotModel`. Nested models and `<include>` are
-not followed. A universal joint is read as two revolute ones with a link between them.
+Of a robot the links and joints of one model are read: poses, axes and types; its shapes by `sdf_as_urdf.py`. An SDF can
+say what URDF cannot: closed loops, screw and ball joints; without loops it becomes a `RobotModel`. Nested models and
+`<include>` are not followed. A universal joint is read as two revolute ones with a link between them.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
@@ -21,7 +21,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.model import Joint, Limit, Link, RobotModel, near, robot_model
+from stretch_sim_cal.robot.model import Joint, Limit, Link, Mimic, RobotModel, near, robot_model
 
 MAX_BYTES = 20_000_000
 MAX_DEPTH = 100
@@ -263,16 +263,18 @@ class SdfJoint:
     axis: np.ndarray
     limit: Limit | None
     pitch: float
+    mimic: Mimic | None = None
 
 
 @dataclass(frozen=True)
 class SdfModel:
-    """Links with `model_from_link` (4, 4), and joints; `WORLD` as a parent is the ground."""
+    """Links with `model_from_link` (4, 4), and joints; `WORLD` as a parent is the ground. `scope` has the elements."""
 
     name: str
     links: dict[str, np.ndarray]
     joints: tuple[SdfJoint, ...]
     source: str
+    scope: Scope
 
     def robot_model(self) -> RobotModel:
         """Return the model as a tree; `WORLD` is its root if a joint hangs on it. Raises `InputError` for loops.
@@ -304,6 +306,7 @@ class SdfModel:
                     parent_from_joint,
                     joint.axis,
                     joint.limit,
+                    joint.mimic,
                     pitch=joint.pitch,
                 )
             )
@@ -330,7 +333,7 @@ def read_sdf_model(path: Path) -> SdfModel:
     if not links:
         raise InputError(f"{models[0].where}: model '{models[0].name}' has no links")
     joints = [each for joint in models[0].all("joint") for each in _joints(joint, scope, links)]
-    return SdfModel(models[0].name, links, tuple(joints), str(path))
+    return SdfModel(models[0].name, links, tuple(joints), str(path), scope)
 
 
 def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[SdfJoint]:
@@ -346,7 +349,7 @@ def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[
     if TYPES[kind] != "universal":
         actual = "continuous" if TYPES[kind] == "revolute" and limit is None else TYPES[kind]
         pitch = _pitch(joint) if kind == "screw" else 0.0
-        return [SdfJoint(joint.name, actual, parent, child, frame, axis, limit, pitch)]
+        return [SdfJoint(joint.name, actual, parent, child, frame, axis, limit, pitch, _mimic(joint.required("axis")))]
     between = f"{joint.name}_cross"
     links[between] = frame
     second, second_limit = _axis(joint.required("axis2"), scope, frame)
@@ -359,13 +362,26 @@ def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[
 
 def _link_of(joint: Element, role: str, scope: Scope, links: dict[str, np.ndarray]) -> str:
     """Return the link (or the world) that a joint's parent or child names, perhaps through frames."""
-    name, seen = joint.required(role).text, set()
-    while name not in links and (name != WORLD or role == "child"):
+    name = joint.required(role).text
+    found = WORLD if name == WORLD and role == "parent" else attached_link(name, scope, links)
+    if found is None:
+        raise InputError(f"{joint.where}: '{joint.name}': its {role} '{name}' is no link{near(name, links)}")
+    return found
+
+
+def attached_link(name: str, scope: Scope, links: Mapping[str, np.ndarray]) -> str | None:
+    """Return the link that a link or frame of a model moves with, perhaps through frames; None if it is neither."""
+    seen = set()
+    while name not in links:
         frame = scope.elements.get(name)
         if frame is None or frame.tag != "frame" or name in seen:
-            raise InputError(f"{joint.where}: '{joint.name}': its {role} '{name}' is no link{near(name, links)}")
+            return None
         seen.add(name)
-        name = frame.attributes.get("attached_to", "")
+        name = (
+            frame.attributes.get("attached_to", "")
+            or scope.element.attributes.get("canonical_link")
+            or next(iter(links))
+        )
     return name
 
 
@@ -384,6 +400,23 @@ def _axis(axis: Element, scope: Scope, model_from_joint: np.ndarray) -> tuple[np
     if lower > upper:
         raise InputError(f"{axis.where}: its lower limit {lower:g} is above its upper limit {upper:g}")
     return direction, Limit(lower, upper, _bound(bounds, "velocity", math.inf), _bound(bounds, "effort", math.inf))
+
+
+def _mimic(axis: Element) -> Mimic | None:
+    """Return which joint an axis follows: multiplier * (its position - reference) + offset."""
+    mimic = axis.first("mimic")
+    if mimic is None:
+        return None
+    followed = mimic.attributes.get("joint", "")
+    if not followed or mimic.attributes.get("axis", "axis") != "axis":
+        raise InputError(f"{mimic.where}: names no joint with one axis that it follows")
+
+    def number(tag: str, default: float) -> float:
+        child = mimic.first(tag)
+        return default if child is None else float(child.numbers(1)[0])
+
+    multiplier = number("multiplier", 1.0)
+    return Mimic(followed, multiplier, number("offset", 0.0) - multiplier * number("reference", 0.0))
 
 
 def _bound(limit: Element | None, tag: str, default: float) -> float:

@@ -22,7 +22,7 @@ from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import BROADCAST, CLOUD_OPTIONS, SENSOR_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, Option, in_node
 from stretch_sim_cal.ros.watchdog import Watchdog
-from stretch_sim_cal.sensor.sensor import sensor_called
+from stretch_sim_cal.sensor.sensor import by_side, sensor_called
 from stretch_sim_cal.sensor.signature import Observer, known_sensors, sync_line
 
 READY, NOTE, MISSING, SILENT = "ready", "note", "missing", "silent"
@@ -173,7 +173,8 @@ class _Looking:
         return said
 
     def _signatures(self, pairs: list[CloudPair]) -> None:
-        observers, sensor = {side: Observer() for side in SIDES}, sensor_called(self._options.sensor)
+        observers = {side: Observer() for side in SIDES}
+        sensors = dict(zip(SIDES, by_side(sensor_called(self._options.sensor)), strict=True))
         for pair in pairs:
             for side, message in zip(SIDES, (pair.left_message, pair.right_message), strict=True):
                 observers[side].add(scan_from_message(message), 1e-9 * pair.stamp)
@@ -184,6 +185,7 @@ class _Looking:
             except InputError as error:  # clouds without rings say nothing of the sensor
                 self._say("sensor", NOTE, f"{side} lidar: {error}")
         for side, seen in found.items():
+            sensor = sensors[side]
             if sensor is not None and seen.num_channels > sensor.num_channels:
                 self._say("sensor", MISSING, f"{side} lidar: has {seen.num_channels} channels, {sensor.name} has "
                           f"{sensor.num_channels}", "name the kind of the lidars with --sensor")  # fmt: skip

@@ -182,10 +182,24 @@ class Sensor:
         }  # fmt: skip
 
 
-def sensor_called(name: str) -> "Sensor | None":
-    """Return the sensor of a command's option: None for "unknown", a spinning lidar of which nothing is known. Raises
-    `InputError` for a name or path that is none."""
-    return None if name == UNKNOWN else load_sensor(name)
+Sensors = Sensor | tuple[Sensor | None, Sensor | None] | None
+"""The kind of both lidars, or those of the left and of the right one; None: a spinning lidar of unknown make."""
+BETWEEN = ","
+"""Between the names of the left and of the right lidar's sensor, if they differ."""
+
+
+def sensor_called(name: str | Path) -> Sensors:
+    """Return the sensors of a command's option: a name, or "LEFT,RIGHT" for lidars of different kinds; None for
+    "unknown", a spinning lidar of which nothing is known. Raises `InputError` for a name or path that is none."""
+    left, _, right = (each.strip() for each in str(name).partition(BETWEEN))
+    if not right or right == left:
+        return None if left == UNKNOWN else load_sensor(left)
+    return tuple(None if each == UNKNOWN else load_sensor(each) for each in (left, right))
+
+
+def by_side(sensors: Sensors) -> tuple[Sensor | None, Sensor | None]:
+    """Return the sensors of the left and of the right lidar."""
+    return sensors if isinstance(sensors, tuple) else (sensors, sensors)
 
 
 def load_sensor(name: str | Path) -> Sensor:

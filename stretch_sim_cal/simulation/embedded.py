@@ -23,7 +23,7 @@ from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
 from stretch_sim_cal.sensor.points import are_returns, coordinates
-from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_side
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Hits, Optics, Scene
@@ -132,17 +132,19 @@ def _moving_links(model: RobotModel, movable: Collection[str]) -> set[str]:
 class EmbeddedSimulator:
     """A simulation of `setup`, its robot stowed at the world's origin.
 
-    `world`, `sensor`, `joints`, `nominal_description` and `true_description` (URDF texts) are there to be read;
-    `joints` is how the robot is moved. `sensor` may be given as an object if a benchmark needs one of its own.
+    `world`, `sensor` (the left lidar's), `sensors`, `joints`, `nominal_description` and `true_description` (URDF texts)
+    are there to be read; `joints` is how the robot is moved. `sensor` may be given as an object if a benchmark needs
+    its own.
     Raises `InputError` for worlds, sensors and payloads that cannot be used.
     """
 
     idle_factor = 4.0
     """How many times as fast as real time simulated time may pass while nobody waits for anything but time."""
 
-    def __init__(self, setup: SimulationSetup, sensor: Sensor | None = None):
+    def __init__(self, setup: SimulationSetup, sensor: Sensors = None):
         self.setup = setup
-        self.sensor = sensor or load_sensor(setup.sensor)
+        self.sensors: tuple[Sensor, Sensor] = by_side(sensor or setup.sensors())
+        self.sensor = self.sensors[0]
         self.world: World = load_world(setup.world)
         self.profile = setup.profile
         self.nominal_description = nominal_description() if setup.robot is None else setup.robot.text
@@ -152,7 +154,8 @@ class EmbeddedSimulator:
         self.geometry = RobotGeometry(model, self.joints.movable, self.profile)
         self.joints.place({name: value for name, value in self.profile.stowed.items() if name in self.joints.ranges})
         self._lidars = {
-            device: Lidar(setup.sensor_of(device, self.sensor), device, setup.seed, setup.unit_seed) for device in SIDES
+            device: Lidar(setup.sensor_of(device, kind), device, setup.seed, setup.unit_seed)
+            for device, kind in zip(SIDES, self.sensors, strict=True)
         }
         self._true_links = true_lidar_links()
         self._nominal_links = dict(zip(SIDES, self.profile.lidar_links(model), strict=True))
@@ -160,14 +163,19 @@ class EmbeddedSimulator:
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)
         self._added: dict[str, Surface] = {}
-        self._optics = Optics(self.world.materials, self.sensor.reflectivity)
+        self._optics = {
+            device: Optics(self.world.materials, kind.reflectivity)
+            for device, kind in zip(SIDES, self.sensors, strict=True)
+        }
         self._static: dict[str, Scene] | None = None
         self._moving: tuple[dict[str, float], Scene] | None = None
 
     @property
     def warnings(self) -> list[str]:
         """Elements of the world that are not simulated, or not in the obvious way; one line each."""
-        tables = {device: self.setup.angle_table_of(device, self.sensor) for device in SIDES}
+        tables = {
+            device: self.setup.angle_table_of(device, kind) for device, kind in zip(SIDES, self.sensors, strict=True)
+        }
         own = [f"{device} lidar: with the unit's own angle table, {table}" for device, table in tables.items() if table]
         return [*self.world.warnings, *self.world.notes, *own]
 
@@ -221,7 +229,7 @@ class EmbeddedSimulator:
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
         hits = Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, None))
         normals = hits.normals(np.arange(len(directions))) @ root_from_lidar[:3, :3]
-        return hits.distances, normals, self._optics.reflectivities(hits)
+        return hits.distances, normals, self._optics[lidar].reflectivities(hits)
 
     def ground_truth(self) -> dict[str, Any]:
         """Return the ground truth, ready for JSON; transforms are 4x4 nested lists.
@@ -281,7 +289,7 @@ class EmbeddedSimulator:
         device = self.lidar(lidar)
         rays = device.rays(tick)
         scenes = self._scenes(lidar, device.start_time(tick) + self.period / 2)
-        seen, other, names = self._optics.scan(
+        seen, other, names = self._optics[lidar].scan(
             device, rays, self._root_from_link[self._true_links[lidar]], lambda begin, way: Hits(begin, way, scenes)
         )
         points, numbers = device.measure(rays, seen.echoes, None if other is None else other.echoes)

@@ -15,7 +15,16 @@ from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor, driver_corrections, fleet_angle_table, load_sensor
+from stretch_sim_cal.sensor.sensor import (
+    BETWEEN,
+    DEFAULT_SENSOR,
+    Sensor,
+    by_side,
+    driver_corrections,
+    fleet_angle_table,
+    load_sensor,
+    sensor_called,
+)
 from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
 from stretch_sim_cal.validate import Section
 
@@ -50,7 +59,8 @@ class BaseError:
 
 @dataclass(frozen=True)
 class SimulationSetup:
-    """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths.
+    """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths; for lidars of different
+    kinds `sensor` is "LEFT,RIGHT".
 
     `joint_errors` say by joint how far its origin is from the description's; along or about a joint's axis, a zero that
     is off. Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units`
@@ -96,6 +106,25 @@ class SimulationSetup:
             robot=self.robot,
         )
 
+    def sensors(self) -> tuple[Sensor, Sensor]:
+        """Return the sensors of the left and of the right lidar. Raises `InputError` for names that are none, and for
+        rates that differ: pairs of clouds need scans of the same time."""
+        try:
+            left, right = by_side(sensor_called(str(self.sensor)))
+        except InputError as error:
+            if self.robot is None or str(self.sensor) != self.profile.sensor:
+                raise
+            raise InputError(f"{self.profile.source}: sensor: {error}") from error
+        for sensor in (left, right):
+            if sensor is None:
+                raise InputError(f"sensor: '{self.sensor}': what is simulated has to be known")
+        if left.period != right.period:
+            raise InputError(
+                f"sensor: {left.name} has {left.rate:g} scans per second, {right.name} {right.rate:g}; name lidars of "
+                "one rate"
+            )
+        return left, right
+
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
         """Return the sensor of lidar "left" or "right": `sensor`, with the unit's own angle table if the robot's fleet
         folder has it, or that of its unit file; behind the driver asked for.
@@ -139,7 +168,7 @@ class SimulationSetup:
             geometry = lidar_geometry(setup.get("lidar_geometry"), Path(source), setup.at("lidar_geometry"))
         return cls(
             world=_file(setup.get("world", cls.world), source, setup.at("world")),
-            sensor=_file(setup.get("sensor", default_sensor), source, setup.at("sensor")),
+            sensor=_sensor(setup.get("sensor", default_sensor), source, setup.at("sensor")),
             seed=setup.integer("seed", 0, MAX_SEED, default=cls.seed),
             lidar_left_error=_pose_error(setup.get("lidar_left_error"), setup.at("lidar_left_error")),
             lidar_right_error=_pose_error(setup.get("lidar_right_error"), setup.at("lidar_right_error")),
@@ -190,6 +219,12 @@ def _file(value: Any, source: str, where: str) -> str | Path:
     name = validate.text(str(value) if isinstance(value, Path) else value, where)
     beside = Path(source).parent / name
     return beside.resolve() if len(Path(name).parts) > 1 and beside.is_file() else name
+
+
+def _sensor(value: Any, source: str, where: str) -> str | Path:
+    if BETWEEN not in str(value):
+        return _file(value, source, where)
+    return BETWEEN.join(str(_file(name.strip(), source, where)) for name in str(value).split(BETWEEN, 1))
 
 
 def _pose(section: Section) -> PoseError:

@@ -17,14 +17,15 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.fit_body_shape import main as fit
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import error, inverse
-from stretch_sim_cal.harness.scenario import load_scenario, scenario_from_mapping
+from stretch_sim_cal.harness.scenario import load_scenario, scenario_from_mapping, with_changes
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.sensor import sensor_called
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description
 
@@ -41,13 +42,16 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def calibrated(simulator: EmbeddedSimulator, sensor: str, frames: int = FRAMES):
-    """Return alignment and floor as the nodes find them, from `frames` pairs of scans."""
+def calibrated(simulator: EmbeddedSimulator, sensor: str, frames: int = FRAMES, rings: bool = False):
+    """Return alignment and floor as the nodes find them, from `frames` pairs of scans, with their rings or not."""
+    pairs = list(simulator.point_pairs(frames))
+    if rings:
+        pairs = [tuple(simulator.scan(side, tick) for side in ("left", "right")) for tick in range(frames)]
     profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
     left, right = (simulator.base_from_lidar(side, nominal=True) for side in ("left", "right"))
-    kind = load_sensor(sensor)
+    kind = sensor_called(sensor)
     alignment = alignment_method("planes")(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=kind))
-    for pair in simulator.point_pairs(frames):
+    for pair in pairs:
         alignment.add(*pair)
     aligned = alignment.solve()
     assert aligned.accepted, aligned.refusals
@@ -55,7 +59,7 @@ def calibrated(simulator: EmbeddedSimulator, sensor: str, frames: int = FRAMES):
     floor = floor_method("support")(
         left, aligned.right_to_left, footprint, FloorSettings(sensor=kind, observations=aligned.known)
     )
-    for pair in simulator.point_pairs(frames):
+    for pair in pairs:
         floor.add(*pair)
     found = floor.solve()
     assert found.accepted, found.refusals
@@ -83,6 +87,19 @@ def test_another_robots_scenario_is_calibrated_within_its_tolerances(name):
     scenario = load_scenario(name)
     simulator = EmbeddedSimulator(scenario.simulation)
     check(errors(simulator, *calibrated(simulator, scenario.simulation.sensor, 4)), scenario.tolerances)
+
+
+def test_lidars_of_different_kinds_are_calibrated_each_by_its_own_table(tmp_path):
+    profile = yaml.safe_load((files.share_directory() / "config" / "robots" / "two_lidar_manipulator.yaml").read_text())
+    profile["description"] = {"file": str(files.share_directory() / "models" / "two_lidar_manipulator.urdf.xacro")}
+    profile["sensor"], profile["lidars"]["right"]["sensor"] = "xt32_sparse", "os0_32_sparse"
+    (tmp_path / "mixed.yaml").write_text(yaml.safe_dump(profile))
+    scenario = with_changes(load_scenario("two_lidar_manipulator"), None, None, None, str(tmp_path / "mixed.yaml"))
+    assert scenario.simulation.sensor == "xt32_sparse,os0_32_sparse"
+    simulator = EmbeddedSimulator(scenario.simulation)
+    check(errors(simulator, *calibrated(simulator, scenario.simulation.sensor, 4, rings=True)), scenario.tolerances)
+    with pytest.raises(InputError, match="channels are .* from the elevations of sensor"):  # the other way round
+        calibrated(simulator, "os0_32_sparse,xt32_sparse", 1, rings=True)
 
 
 def stretch_scenario(**robot) -> dict:

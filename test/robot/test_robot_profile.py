@@ -109,6 +109,10 @@ BAD = {
     "a pose beyond limits": (with_(joints=WHEELS, stow={"left": 2.0}), "stow: wheel_left_joint: 2 is not within its limits"),
     "a plan of nothing": (with_(joints=WHEELS, plans={"quick": {"right": [0]}}), "plans: quick: right: is none of the joints"),
     "convention": (with_(convention="ours"), "convention: is 'ours'"),
+    "two sensors in one key": (with_(sensor="os0_32,xt32"), "sensor: is 'os0_32,xt32'; name the sensor of each"),
+    "no such sensor": (
+        with_(lidars={side: AMR["lidars"][side] | {"sensor": f"no_{side}"} for side in ("left", "right")}), "no_left"
+    ),
 }  # fmt: skip
 
 

@@ -47,6 +47,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
+from stretch_sim_cal.sensor.sensor import by_side
 
 # How far (m) the two lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and
 # into how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
@@ -82,7 +83,7 @@ class PlaneAlignment:
     def new_place(self) -> None:
         """Begin with the frames of another standing place: the robot stands elsewhere or was turned. What both lidars
         see there is another scene; their poses to each other and their own errors are the same."""
-        self._places.append((DirectionCells(self._settings.sensor), DirectionCells(self._settings.sensor)))
+        self._places.append(tuple(map(DirectionCells, by_side(self._settings.sensor))))
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Take one pair of clouds, each in its own lidar frame: points (N, 3), or structured arrays (N,) with x, y, z

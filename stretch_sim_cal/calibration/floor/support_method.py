@@ -52,6 +52,7 @@ from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, height_slopes, incremented
 from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
+from stretch_sim_cal.sensor.sensor import by_side
 
 FIXED = np.zeros((6, 6))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
@@ -93,7 +94,7 @@ class SupportFloor:
             np.diag(np.repeat([self.settings.typical_std_translation, self.settings.typical_std_rotation], 3) ** 2),
         )
         self._intake = FrameIntake(self.settings)
-        self._seen = (DirectionCells(self.settings.sensor), DirectionCells(self.settings.sensor))
+        self._seen = tuple(map(DirectionCells, by_side(self.settings.sensor)))
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Add one pair of clouds, each in its own lidar's frame: points (N, 3), or structured arrays (N,) with x, y, z

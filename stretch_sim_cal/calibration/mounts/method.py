@@ -53,6 +53,7 @@ from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_we
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation, inverse
+from stretch_sim_cal.sensor.sensor import Sensors
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
@@ -96,14 +97,15 @@ class Found:
 
 def search(
     samples: Sequence[PosedSample], nominal: Poses, alignment: Observations | None, settings: MountSettings,
-    reader: CloudReader, units: Sequence[np.ndarray],
+    readers: Mapping[str, CloudReader], units: Sequence[np.ndarray],
 ) -> Found:  # fmt: skip
     """Return the best of the minima from all starts; the errors of both lidars with parameters
     `units` (n,) are taken out."""
     clouds = {
         side: [
-            reader.rays(
-                reader.returns(thinned(sample.around(side, nominal[side]), SEARCH_POINTS // len(samples))), values
+            readers[side].rays(
+                readers[side].returns(thinned(sample.around(side, nominal[side]), SEARCH_POINTS // len(samples))),
+                values,
             )
             for sample in samples
         ]
@@ -298,6 +300,15 @@ def _check(surfaces, samples, nominal, settings) -> None:
         raise InputError(f"mounts: nominal poses of {' and '.join(SIDES)} are needed")
 
 
+def cloud_readers(sensors: Sensors, samples: Sequence[MountSample]) -> dict[str, CloudReader]:
+    """Return by side what takes the lidar's clouds apart; lidars of one kind share it."""
+    clouds = {side: [getattr(sample, side) for sample in samples] for side in SIDES}
+    if not isinstance(sensors, tuple):
+        return dict.fromkeys(SIDES, CloudReader(sensors, [cloud for side in SIDES for cloud in clouds[side]]))
+    finest = min((sensor.range_noise for sensor in sensors if sensor is not None), default=0.0)
+    return {side: CloudReader(sensor, clouds[side], finest) for side, sensor in zip(SIDES, sensors, strict=True)}
+
+
 class _Mounts:
     """The fine solution: the data, and the estimate so far. `state` has both poses and the lidars' errors, `links` (n,)
     the twists of links, `offsets` those of joints, with which the `models` stand as they do."""
@@ -305,13 +316,13 @@ class _Mounts:
     def __init__(self, surfaces, samples: list[MountSample], nominal: Poses, alignment: Observations | None, settings):
         self.surfaces, self.samples, self.nominal, self.settings = surfaces, samples, nominal, settings
         self.robot = RobotUnknowns(surfaces, settings)
-        self.reader = CloudReader(settings.sensor, [getattr(sample, side) for sample in samples for side in SIDES])
-        model = self.reader.model
-        self.unknowns = self.robot.beside(model)
-        if alignment is not None and not alignment.fits((model, model)):
+        self.readers = cloud_readers(settings.sensor, samples)
+        models = tuple(self.readers[side].model for side in SIDES)
+        self.unknowns = self.robot.beside(models)
+        if alignment is not None and not alignment.fits(models):
             alignment = alignment.of_the_transform()
         self.alignment = alignment
-        unbiased = State(tuple(nominal[side] for side in SIDES), (np.zeros(model.size), np.zeros(model.size)))
+        unbiased = State(tuple(nominal[side] for side in SIDES), tuple(np.zeros(model.size) for model in models))
         self.solver = Solver(self.unknowns, Priors(unbiased, *mount_covariances(nominal, settings)))
         known = alignment is not None and alignment.knows_units
         self.state = replace(unbiased, units=alignment.units) if known else unbiased
@@ -326,7 +337,7 @@ class _Mounts:
 
     def solve(self) -> MountsResult:
         """Return the result: searched, then solved until the lidars' errors have settled."""
-        found = search(self.models, self.nominal, self._for_search(), self.settings, self.reader, self.state.units)
+        found = search(self.models, self.nominal, self._for_search(), self.settings, self.readers, self.state.units)
         self.state = replace(self.state, base_from_lidar=tuple(found.poses[side] for side in SIDES))
         clouds: dict[tuple[str, int], Returns] = {}
         widened = settled = False
@@ -354,13 +365,13 @@ class _Mounts:
         """Return the alignment as loose as errors of the lidars make it that the search does not take out."""
         if self.alignment is None:
             return None
-        if not self.alignment.knows_units and np.any(self.reader.model.optical_centre):
+        if not self.alignment.knows_units and any(np.any(model.optical_centre) for model in self.unknowns.models):
             return self.alignment.loosened(FIRST_POSITION, FIRST_ANGLE)
         return self.alignment.of_the_transform()
 
     def _corrected(self, side: str, returns: Returns) -> LidarRays:
         """Return the rays of returns with the lidar's errors taken out, but for that by incidence."""
-        return self.reader.rays(returns, self.state.units[SIDES.index(side)])
+        return self.readers[side].rays(returns, self.state.units[SIDES.index(side)])
 
     def _clouds(self, step: int) -> dict[tuple[str, int], Returns]:
         """Return the returns that may be of the robot by side and sample; in the first step a part of them will do."""
@@ -368,7 +379,7 @@ class _Mounts:
         clouds = {}
         for side, pose in self.poses.items():
             for index, model in enumerate(self.models):
-                returns = self.reader.returns(model.around(side, pose))
+                returns = self.readers[side].returns(model.around(side, pose))
                 near = model.match(self._corrected(side, returns), pose, NEAR, 0.05).indices
                 clouds[side, index] = returns.only(thinned(near, count))
         return clouds
@@ -397,7 +408,7 @@ class _Mounts:
     def _noise(self, clouds, matches, left) -> tuple[float, dict[tuple[str, int], np.ndarray]]:
         """Return the noise along the ray of a bright surface at hand, and that of each match (M,), in m."""
         relative = {
-            key: self.reader.relative_noise(clouds[key].only(found.indices), found.incidence)
+            key: self.readers[key[0]].relative_noise(clouds[key].only(found.indices), found.incidence)
             for key, found in matches.items()
         }
         noise = noise_of([left[key] / found.incidence / relative[key] for key, found in matches.items()], self.settings)
@@ -445,7 +456,7 @@ class _Mounts:
         numbers = scalar_numbers(self.state, of_scalars)
         drawn = residuals_of(
             self.models, poses, SEEN * settings.range_noise,
-            lambda side, cloud: self._corrected(side, self.reader.returns(cloud)),
+            lambda side, cloud: self._corrected(side, self.readers[side].returns(cloud)),
         )  # fmt: skip
         return MountsResult(
             poses, errors.covariance[:MOUNTS, :MOUNTS],

@@ -10,7 +10,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, exp, from_rotation_translation, inverse
-from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.sensor import Sensors
 
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
 
@@ -43,9 +43,10 @@ class MountSettings:
     `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on what
     holds it, as one thinks beforehand; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are
     estimated with the mounts, with `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are
-    they part of the result. `mount_position` and `mount_angle` say the same of the mounts. `sensor` is the kind of
-    lidar; without, a spinning lidar of unknown make. A direction with a standard deviation above `max_std_translation`
-    or `max_std_rotation` is named in a warning, one above `refuse_factor` times that in a refusal.
+    they part of the result. `mount_position` and `mount_angle` say the same of the mounts. `sensor` is the kind of both
+    lidars, or those of left and right; without, a spinning lidar of unknown make. A direction with a standard deviation
+    above `max_std_translation` or `max_std_rotation` is named in a warning, one above `refuse_factor` times that in a
+    refusal.
     """
 
     range_noise: float = 0.01
@@ -60,7 +61,7 @@ class MountSettings:
     max_std_translation: float = 2e-3
     max_std_rotation: float = np.deg2rad(0.2)
     refuse_factor: float = 5.0
-    sensor: Sensor | None = None
+    sensor: Sensors = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.surfaces import robot_surfaces
-from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.sensor import Sensors
 
 DERIVATIVE_STEP = 1e-4
 MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
@@ -36,7 +36,7 @@ PAIRS = 3  # of clouds, of the check in an alignment run: more returns than the 
 
 def mount_settings(
     range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
-    sensor: Sensor | None = None, profile: RobotProfile | None = None,
+    sensor: Sensors = None, profile: RobotProfile | None = None,
 ) -> MountSettings:  # fmt: skip
     """Return the settings for a robot (by default a Stretch) whose links are known to `link_mm` and
     `link_deg` (one sigma per axis).
@@ -237,7 +237,7 @@ class LeftMountCheck:
     joints or description the alignment is as good; a sentence says that nothing was checked.
     """
 
-    def __init__(self, sensor: Sensor | None = None, profile: RobotProfile | None = None) -> None:
+    def __init__(self, sensor: Sensors = None, profile: RobotProfile | None = None) -> None:
         self._sensor = sensor
         self._profile = profile or stretch_profile()
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []

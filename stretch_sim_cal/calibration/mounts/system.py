@@ -50,9 +50,9 @@ class RobotUnknowns:
     def of_mesh(self, index: int) -> slice:
         return slice(self.first_mesh + 6 * index, self.first_mesh + 6 * index + 6)
 
-    def beside(self, model: ErrorModel) -> Unknowns:
-        """Return all unknowns of the problem, both lidars being of one kind."""
-        return Unknowns((model, model), self.size - MOUNTS)
+    def beside(self, models: tuple[ErrorModel, ErrorModel]) -> Unknowns:
+        """Return all unknowns of the problem with lidars of these error models."""
+        return Unknowns(models, self.size - MOUNTS)
 
     def columns(self, unknowns: Unknowns) -> np.ndarray:
         """Return where these unknowns stand among all of the problem (n,)."""
@@ -166,16 +166,18 @@ def noise_weights(matches: Matches, range_noise: float | np.ndarray) -> np.ndarr
 
 
 class CloudReader:
-    """Takes the clouds of both lidars apart into returns of the channels of one error `model`.
+    """Takes clouds of lidars of one kind apart into returns of the channels of one error `model`.
 
     A sensor's table is used if clouds have their rings, (N, 5): x, y, z, ring, intensity. Otherwise (N, 3) a channel is
     a row of about equal elevation.
     """
 
-    def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray]):
-        """`clouds` are all that returns will be asked of."""
+    def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray], noise: float | None = None):
+        """`clouds` are all that returns will be asked of; `noise` (m) is that which noise is told in multiples of, by
+        default the sensor's own."""
         self._grid = None
         self._relative_noise = None if sensor is None else sensor.relative_noise
+        self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
         if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
             self.model = sensor.error_model()
             return
@@ -205,7 +207,7 @@ class CloudReader:
 
     def relative_noise(self, returns: Returns, cosines: np.ndarray) -> np.ndarray:
         """Return how many times larger the noise of the ranges of returns at `cosines` (N,) of incidence is, by the
-        sensor file, than that of a bright surface at hand that is hit at right angles."""
+        sensor file, than that of a bright surface at hand that is hit at right angles, or than the `noise` given."""
         if self._relative_noise is None:
             return np.ones(len(returns))
-        return self._relative_noise(returns.ranges, cosines, returns.echo)
+        return self._times * self._relative_noise(returns.ranges, cosines, returns.echo)

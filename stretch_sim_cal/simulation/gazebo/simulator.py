@@ -78,6 +78,8 @@ class GazeboSimulator:
         # What is true is computed in one place for both simulators.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor
+        if len({id(kind) for kind in self._described.sensors}) > 1:
+            raise InputError(f"sensor: {self.setup.sensor}: in Gazebo both lidars have to be of one kind")
         _check_rate(self.sensor)
         self.nominal_description = self._described.nominal_description
         self.true_description = self._described.true_description

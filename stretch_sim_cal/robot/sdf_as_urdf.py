@@ -1,0 +1,179 @@
+"""SDF robots as URDF: what all else reads that works on URDF (`normalize`, the simulators, a robot's profile).
+
+Links keep their frames. A joint that is not at its child's frame gets a link `<joint>_frame` there, a frame of the SDF
+becomes a link without shapes, and so does a lidar that is not at its link's frame, by the sensor's frame id or name.
+What URDF cannot say is refused by name: loops, screw and ball joints, shapes that are neither its own nor made of them.
+"""
+
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import SubElement
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import inverse, to_xyz_rpy
+from stretch_sim_cal.robot.model import Joint
+from stretch_sim_cal.robot.sdf import UNLIMITED, WORLD, Element, SdfModel, attached_link, read_sdf_model
+
+LIDAR_SENSORS = ("ray", "gpu_ray", "lidar", "gpu_lidar")
+FRAME_IDS = ("gz_frame_id", "ignition_frame_id", "frame_id")
+SAME = 1e-9
+"""m and rad; frames that differ by less are one."""
+
+
+def urdf_of_sdf(path: Path) -> str:
+    """Return the URDF text of the one model of an SDF file; meshes are named from the file's folder.
+
+    Raises `InputError` naming file, line and element for what URDF cannot say.
+    """
+    sdf = read_sdf_model(path)
+    model = sdf.robot_model()
+    robot = ElementTree.Element("robot", name=sdf.name)
+    links = {name: SubElement(robot, "link", name=name) for name in model.links}
+    for name in sdf.links:
+        element = sdf.scope.elements.get(name)
+        if element is not None and element.tag == "link":  # not one between the axes of a universal joint
+            _add_body(links[name], element, sdf, path)
+    for joint in model.joints.values():
+        _add_joint(robot, joint, sdf.scope.elements.get(joint.name, sdf.scope.element))
+    for frame in sdf.scope.element.all("frame"):
+        link = attached_link(frame.name, sdf.scope, sdf.links)
+        if link is None:
+            raise InputError(f"{frame.where}: '{frame.name}' is attached to no link")
+        _add_frame(robot, frame.name, link, inverse(sdf.links[link]) @ sdf.scope.pose(frame.name, frame), links, frame)
+    for link in sdf.scope.element.all("link"):
+        for sensor in link.all("sensor"):
+            if sensor.attributes.get("type") in LIDAR_SENSORS:
+                _add_lidar(robot, link, sensor, sdf, links)
+    return ElementTree.tostring(robot, encoding="unicode")
+
+
+def _add_body(urdf: ElementTree.Element, link: Element, sdf: SdfModel, path: Path) -> None:
+    """Add a link's shapes, and its inertia, to the URDF's link."""
+    link_from_model = inverse(sdf.links[link.name])
+    for kind in ("visual", "collision"):
+        for part in link.all(kind):
+            placed = link_from_model @ sdf.scope.pose_relative(part, link.name)
+            for shift, shape in _shapes(part.required("geometry"), path):
+                holder = SubElement(urdf, kind, name=part.attributes.get("name", ""))
+                _add_origin(holder, placed @ shift)
+                SubElement(holder, "geometry").append(shape)
+    inertial = link.first("inertial")
+    if inertial is not None:
+        mass, inertia = inertial.first("mass"), inertial.first("inertia")
+        holder = SubElement(urdf, "inertial")
+        _add_origin(holder, link_from_model @ sdf.scope.pose_relative(inertial, link.name))
+        SubElement(holder, "mass", value=repr(1.0 if mass is None else float(mass.numbers(1)[0])))
+        numbers = {}
+        for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"):
+            given = None if inertia is None else inertia.first(key)
+            numbers[key] = repr(float(key[1] == key[2]) if given is None else float(given.numbers(1)[0]))
+        SubElement(holder, "inertia", numbers)
+
+
+def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree.Element]]:
+    """Return a geometry as URDF's shapes, each with geometry_from_shape (4, 4); none for an empty one."""
+    if len(geometry.children) != 1:
+        raise InputError(f"{geometry.where}: needs one shape, has {len(geometry.children)}")
+    shape, centred = geometry.children[0], np.eye(4)
+
+    def number(tag: str) -> float:
+        return float(shape.required(tag).positive()[0])
+
+    def cylinder() -> ElementTree.Element:
+        return ElementTree.Element("cylinder", radius=repr(number("radius")), length=repr(number("length")))
+
+    match shape.tag:
+        case "empty":
+            return []
+        case "box":
+            return [(centred, ElementTree.Element("box", size=_text(shape.required("size").positive(3))))]
+        case "sphere":
+            return [(centred, ElementTree.Element("sphere", radius=repr(number("radius"))))]
+        case "cylinder":
+            return [(centred, cylinder())]
+        case "capsule":
+            ends = []
+            for end in (-0.5, 0.5):
+                shift = np.eye(4)
+                shift[2, 3] = end * number("length")
+                ends.append((shift, ElementTree.Element("sphere", radius=repr(number("radius")))))
+            return [(centred, cylinder()), *ends]
+        case "mesh":
+            if (part := shape.first("submesh")) is not None:
+                raise InputError(f"{part.where}: a part of a mesh is not read; save it as a file of its own")
+            scale = shape.first("scale")
+            given = {} if scale is None else {"scale": _text(scale.numbers(3))}
+            return [(centred, ElementTree.Element("mesh", filename=_mesh(shape.required("uri").text, path), **given))]
+    raise InputError(f"{shape.where}: is no shape that URDF has; use box, cylinder, sphere, capsule or mesh")
+
+
+def _mesh(uri: str, path: Path) -> str:
+    """Return a mesh's name; `model://NAME/` of a model in whose folder the file lies as a path."""
+    if uri.startswith("model://"):
+        name, _, rest = uri.removeprefix("model://").partition("/")
+        for folder in path.resolve().parents:
+            if folder.name == name:
+                return str(folder / rest)
+    return uri
+
+
+def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> None:
+    if joint.type in ("helical", "spherical"):
+        raise InputError(
+            f"{element.where}: '{joint.name}': a {element.attributes.get('type')} joint cannot be said in URDF"
+        )
+    added = SubElement(robot, "joint", name=joint.name, type=joint.type)
+    _add_origin(added, joint.parent_from_joint)
+    SubElement(added, "parent", link=joint.parent)
+    SubElement(added, "child", link=joint.child)
+    if joint.type == "fixed":
+        return
+    SubElement(added, "axis", xyz=_text(joint.axis))
+    if joint.limit is not None:
+        limits = {key: getattr(joint.limit, key) for key in ("lower", "upper", "velocity", "effort")}
+        # Below 0 is, to SDF, no limit.
+        for key in ("velocity", "effort"):
+            limits[key] = limits[key] if 0.0 <= limits[key] < math.inf else UNLIMITED
+        SubElement(added, "limit", {key: repr(float(value)) for key, value in limits.items()})
+    if joint.mimic is not None:
+        multiplier, offset = repr(joint.mimic.multiplier), repr(joint.mimic.offset)
+        SubElement(added, "mimic", joint=joint.mimic.joint, multiplier=multiplier, offset=offset)
+
+
+def _add_frame(
+    robot: ElementTree.Element, name: str, link: str, link_from_frame: np.ndarray,
+    links: dict[str, ElementTree.Element], element: Element,
+) -> None:  # fmt: skip
+    """Add a link without shapes that is fixed to another one."""
+    if name in links or name == WORLD:
+        raise InputError(f"{element.where}: a link is called '{name}' as well")
+    links[name] = SubElement(robot, "link", name=name)
+    joint = SubElement(robot, "joint", name=f"{name}_fixed", type="fixed")
+    _add_origin(joint, link_from_frame)
+    SubElement(joint, "parent", link=link)
+    SubElement(joint, "child", link=name)
+
+
+def _add_lidar(
+    robot: ElementTree.Element, link: Element, sensor: Element, sdf: SdfModel, links: dict[str, ElementTree.Element]
+) -> None:
+    """Add the tag of a lidar, at its link or at a link of its own where it is."""
+    link_from_lidar = inverse(sdf.links[link.name]) @ sdf.scope.pose_relative(sensor, link.name)
+    frame = link.name
+    if np.abs(link_from_lidar - np.eye(4)).max() > SAME:
+        named = next((each.text for tag in FRAME_IDS if (each := sensor.first(tag)) is not None), "")
+        frame = named if named and named not in links else sensor.name
+        _add_frame(robot, frame, link.name, link_from_lidar, links, sensor)
+    SubElement(SubElement(robot, "gazebo", reference=frame), "sensor", name=sensor.name, type=sensor.attributes["type"])
+
+
+def _add_origin(element: ElementTree.Element, transform: np.ndarray) -> None:
+    xyz, rpy = to_xyz_rpy(transform)
+    SubElement(element, "origin", xyz=_text(xyz), rpy=_text(rpy))
+
+
+def _text(values: np.ndarray) -> str:
+    return " ".join(repr(float(value)) for value in values)
