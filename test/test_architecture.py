@@ -1,6 +1,8 @@
-"""The rooms import one way, as docs/architecture.md says, and calibration stays free of ROS and of the simulator."""
+"""The rooms import one way, as the drawing in docs/architecture.md says, and calibration stays free of ROS and of the
+simulator. `python test/test_architecture.py` draws the imports anew."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,34 +13,9 @@ import stretch_sim_cal
 from stretch_sim_cal.programs import PROGRAMS
 
 PACKAGE = Path(stretch_sim_cal.__file__).parent
-FOUNDATION = {"errors", "files", "command", "validate", "view"}
-MAY_IMPORT = {
-    "geometry": set(),
-    "sensor": {"geometry"},
-    "robot": {"geometry"},
-    "studies": {"geometry", "robot"},
-    "conventions": {"geometry", "robot"},
-    "calibration": {"geometry", "sensor", "robot"},
-    "simulation": {"geometry", "sensor", "robot", "conventions"},
-    "recording": {"geometry", "sensor", "robot"},
-    "collection": {"geometry", "robot", "calibration", "recording"},
-    "ros": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "collection"},
-    "harness": {"geometry", "sensor", "robot", "conventions", "calibration", "simulation", "recording", "ros"},
-    "campaign": {"geometry", "sensor", "robot", "calibration", "collection", "simulation", "harness", "programs"},
-    "commands": {
-        "geometry",
-        "sensor",
-        "robot",
-        "studies",
-        "conventions",
-        "calibration",
-        "simulation",
-        "recording",
-        "ros",
-        "harness",
-        "campaign",
-    },
-}
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
+DRAWING = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
+ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 ROS_MODULES = (
     "rclpy",
     "sensor_msgs",
@@ -51,37 +28,56 @@ ROS_MODULES = (
 )
 
 
-def imported_modules(path: Path) -> set[str]:
+def imported_modules(room: str) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    for path in (PACKAGE / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}: relative import"
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_a_room_imports_only_rooms_that_stand_above_it(room):
-    for path in (PACKAGE / room).rglob("*.py"):
-        for name in imported_modules(path):
-            if name.startswith("stretch_sim_cal."):
-                other = name.split(".")[1]
-                allowed = MAY_IMPORT[room] | FOUNDATION | {room, "__version__"}
-                assert other in allowed, f"{path.relative_to(PACKAGE)} imports {name}"
+def imported_rooms() -> dict[str, set[str]]:
+    ours = {room: {name.split(".")[1] for name in imported_modules(room) if name.startswith("stretch_sim_cal.")}
+            for room in ROOMS}  # fmt: skip
+    return {room: (names & set(ROOMS)) - {room} for room, names in ours.items()}
 
 
-def test_every_room_has_its_rule():
-    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
-    assert rooms == set(MAY_IMPORT)
+def reached(arrows: dict[str, set[str]], room: str, *on_the_way: str) -> set[str]:
+    """Return the rooms to which arrows lead from a room, over others or not."""
+    assert room not in on_the_way, f"rooms import in a circle: {' -> '.join((*on_the_way, room))}"
+    return arrows[room].union(*(reached(arrows, other, *on_the_way, room) for other in arrows[room]))
 
 
-@pytest.mark.parametrize("room", sorted(set(MAY_IMPORT) - {"ros"}))
+def drawn(arrows: dict[str, set[str]]) -> str:
+    """Return the drawing: an arrow for each import that no longer way over other rooms says already."""
+    lines = ["graph TD"]
+    for room in ROOMS:
+        further = set().union(*(reached(arrows, other) for other in arrows[room]))
+        lines += [f"    {room} --> {other}" for other in sorted(arrows[room] - further)]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_draws_the_imports_as_they_are_and_they_go_one_way():
+    page = DRAWING.search(PAGE.read_text(encoding="utf-8")).group()
+    assert page == drawn(imported_rooms()), "imports changed: is that meant? python test/test_architecture.py"
+
+
+def test_calibration_knows_neither_ros_nor_the_simulator_nor_the_studies():
+    assert reached(imported_rooms(), "calibration") == {"geometry", "robot", "sensor"}
+
+
+def test_every_room_has_a_line_on_the_page():
+    page = PAGE.read_text(encoding="utf-8")
+    assert not [room for room in ROOMS if f"| `{room}/`" not in page]
+
+
+@pytest.mark.parametrize("room", sorted({*ROOMS} - {"ros"}))
 def test_only_the_ros_room_speaks_ros(room):
-    for path in (PACKAGE / room).rglob("*.py"):
-        for name in imported_modules(path):
-            assert name.split(".")[0] not in ROS_MODULES, f"{path.relative_to(PACKAGE)} imports {name}"
+    assert not {name.split(".")[0] for name in imported_modules(room)} & set(ROS_MODULES)
 
 
 STARTED = """
@@ -108,3 +104,7 @@ def test_help_and_version_answer_without_importing_what_the_program_needs(name, 
     answer, _, imported = done.stdout.rpartition("imported:")
     assert "usage:" in answer or stretch_sim_cal.__version__ in answer
     assert not {"numpy", "scipy", "yaml", "small_gicp", *ROS_MODULES} & set(imported.split())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(DRAWING.sub(drawn(imported_rooms()), PAGE.read_text(encoding="utf-8"), count=1), encoding="utf-8")

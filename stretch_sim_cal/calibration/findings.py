@@ -6,7 +6,7 @@ the same.
 
 | question | checks |
 |---|---|
-| observed? | `unobserved`, `overlap_refusals`, `little_support`, `check_support`, `mount_refusals` |
+| observed? | `unobserved` (observability.py), `overlap_refusals`, `little_support`, `check_support`, `mount_refusals` |
 | residuals explained? | `large_residuals`, `wrong_minimum`, `check_shape`, `check_disagreement`, `mount_warnings` |
 | moved? | `movement`, `disturbance`, `check_motion` |
 | plausible against the description? | `model_warnings`, `left_off`, `mount_refusals` |
@@ -175,6 +175,13 @@ def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings
                 sentence = f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}"
                 sentences.append(Finding("little_support", sentence, MORE_SURFACES))
     return sentences
+
+
+COARSE_ONLY = Finding(
+    "coarse_only",
+    "the few small flat surfaces that both lidars see contradict the views as a whole, so the "
+    "coarse registration is the result", "turn the robot or move it to where more walls are near, and take more frames",
+)  # fmt: skip
 
 
 def wrong_minimum(views: Consistency) -> list[Finding]:

@@ -1,5 +1,5 @@
 """What the simulated robot's drivers publish: description, joints and frames, and both lidars' clouds, to DDS and into a
-recording."""
+recording. A cloud is stamped with the simulated time at which its scan begins (`LidarDrivers._publish`)."""
 
 import math
 import time

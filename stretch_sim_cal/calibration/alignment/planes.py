@@ -17,6 +17,7 @@ from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covarian
 from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_both
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
+    COARSE_ONLY,
     disturbance,
     large_residuals,
     little_support,
@@ -56,12 +57,6 @@ FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 FIXED = np.zeros((6, 6))
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
-
-COARSE_ONLY = Finding(
-    "coarse_only",
-    "the few small flat surfaces that both lidars see contradict the views as a whole, so the "
-    "coarse registration is the result", "turn the robot or move it to where more walls are near, and take more frames",
-)  # fmt: skip
 
 
 class PlaneAlignment:
