@@ -247,17 +247,25 @@ def _setup(
     world = write_room(Room(**room, yaw=yaw), random, folder)
     payload = (PAYLOAD,) if numbers["robot.payload"] else ()
     seed = int(random.integers(2**31))
-    links = _links_off(random, 1e-3 * numbers["robot.links_mm"], np.radians(numbers["robot.links_deg"]))
-    return SimulationSetup(world, sensor.name, seed, *mounts, base, payload, links, units=units, driver=driver)
+    of_robot = SimulationSetup.from_mapping({"robot": campaign.robot} if campaign.robot else {}, "campaign")
+    links = _links_off(random, 1e-3 * numbers["robot.links_mm"], np.radians(numbers["robot.links_deg"]), of_robot)
+    return SimulationSetup(
+        world, sensor.name, seed, *mounts, base, payload, links, units=units, driver=driver,
+        robot=of_robot.robot, robot_keys=of_robot.robot_keys,
+    )  # fmt: skip
 
 
-def _links_off(random: np.random.Generator, distance: float, angle: float) -> dict[str, PoseError]:
-    """Return errors, one sigma per axis, of the joints that hold what the lidars see, but for the base and the head."""
+def _links_off(
+    random: np.random.Generator, distance: float, angle: float, of_robot: SimulationSetup
+) -> dict[str, PoseError]:
+    """Return errors, one sigma per axis, of the joints that hold what the lidars see, but for what bears the lidars."""
     if not distance and not angle:
         return {}
-    robot = MountedRobot(parse_urdf(nominal_description()))
+    model = parse_urdf(nominal_description()) if of_robot.robot is None else of_robot.robot.model
+    robot = MountedRobot(model, of_robot.profile)
     held = {link: robot.model.parent_joint(link) for link in robot.surfaces}
-    still = {robot.profile.base_frame, robot.profile.housing_link}
+    bearing = {joint.child for link in robot.profile.lidar_links(robot.model) for joint in robot.model.chain(link)}
+    still = {robot.profile.base_frame, robot.profile.housing_link, *bearing}
     return {
         joint.name: PoseError(tuple(distance * random.normal(size=3)), tuple(angle * random.normal(size=3)))
         for link, joint in held.items() if joint is not None and link not in still

@@ -66,7 +66,8 @@ def through_nodes(
 
 
 def _processes(scenario: Scenario, files: RunFiles) -> list:
-    nodes = calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor))
+    setup = scenario.simulation
+    nodes = calibration_nodes(scenario.stages, files, sensor=str(setup.sensor), robot=setup.robot_keys.get("robot"))
     return [simulator_process(files), *nodes]
 
 

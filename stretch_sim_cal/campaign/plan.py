@@ -20,7 +20,8 @@ from stretch_sim_cal.calibration.methods import (
 )
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared, read_yaml
-from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
+from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.sensor.sensor import BETWEEN, DEFAULT_SENSOR, load_sensor
 
 
 class Input(NamedTuple):
@@ -83,7 +84,7 @@ DEFAULT_STAGES = ("alignment", "floor")
 # deviations of a single number.
 WRONG = 4.0
 KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", "limits", "share", "confidence",
-        "time_limit", "memory_limit", "nodes", "cases"}  # fmt: skip
+        "time_limit", "memory_limit", "nodes", "cases", "robot"}  # fmt: skip
 
 
 def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray | bool:
@@ -139,7 +140,7 @@ class Campaign:
     `limits` are the largest errors by the names of `QUANTITIES`; at least the `share` of all cases has to be calibrated
     within them, shown with `confidence`. A case that takes longer than `time_limit` (s) or needs more than
     `memory_limit` (MB) is a failure of that kind. `nodes` is the share of cases that also run through the real nodes.
-    `cases` is how many there are if the command does not say.
+    `cases` is how many there are if the command does not say. `robot` is a profile by name or path, "" for the Stretch.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Campaign:
     memory_limit: float = 6000.0
     nodes: float = 0.0
     cases: int = 100
+    robot: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -178,6 +180,12 @@ class Campaign:
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
         """Return the campaign that a file says. Raises `InputError` naming `source` and the key."""
         data = validate.mapping(dict(data), KEYS, source)
+        robot, kind = "", DEFAULT_SENSOR
+        if "robot" in data:
+            robot = validate.text(data["robot"], f"{source}: robot")
+            if (beside := Path(source).parent / robot).is_file():  # workers start elsewhere
+                robot = data["robot"] = str(beside.resolve())
+            kind = load_profile(robot).sensor
         stages = data.get("stages", list(DEFAULT_STAGES))
         if not isinstance(stages, list) or not stages or stages != list(STAGES)[: len(stages)]:
             raise InputError(f"{source}: stages: is {stages!r}; the first ones of [{', '.join(STAGES)}] were expected")
@@ -189,12 +197,16 @@ class Campaign:
                 load(methods[stage])
             except InputError as error:
                 raise InputError(f"{source}: methods: {stage}: {error}") from error
-        sensor = validate.text(data.get("sensor", DEFAULT_SENSOR), f"{source}: sensor")
+        sensor = validate.text(data.get("sensor", kind), f"{source}: sensor")
+        if BETWEEN in sensor:
+            raise InputError(f"{source}: sensor: is '{sensor}'; a campaign's lidars are of one kind: name it")
         load_sensor(sensor)
         known = {name for name in QUANTITIES if name.partition(".")[0] in stages}
         given = validate.mapping(data.get("limits"), known, f"{source}: limits")
         limits = {name: validate.number(value, f"{source}: limits: {name}", 1e-9, 1e6) for name, value in given.items()}
         inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
+        if robot and "robot.payload" in inputs:
+            raise InputError(f"{source}: inputs: robot.payload: what is held is known of the Stretch's gripper alone")
         return cls(
             name=validate.text(data.get("name"), f"{source}: name"),
             description=data.get("description", ""),
@@ -210,8 +222,15 @@ class Campaign:
             memory_limit=validate.number(data.get("memory_limit", 6000.0), f"{source}: memory_limit", 1000.0, 1e6),
             nodes=validate.number(data.get("nodes", 0.0), f"{source}: nodes", 0.0, 1.0),
             cases=validate.integer(data.get("cases", 100), f"{source}: cases", 1, 10**7),
+            robot=robot,
             data=data,
         )
+
+    def of_robot(self, robot: str) -> "Campaign":
+        """Return the campaign with another robot, a profile by name or path, and the lidars that it has."""
+        kept = {key: value for key, value in self.data.items() if key != "sensor"}
+        kept["inputs"] = {key: value for key, value in kept.get("inputs", {}).items() if key != "robot.payload"}
+        return Campaign.from_mapping(kept | {"robot": robot, "name": f"{self.name}_{Path(robot).stem}"}, "--robot")
 
     @property
     def key(self) -> str:

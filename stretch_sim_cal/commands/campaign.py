@@ -12,7 +12,7 @@ EXAMPLE = (
     "stretch-sim-cal campaign smoke --cases 20\n"
     "         stretch-sim-cal campaign compare out/campaigns/ours out/campaigns/published"
 )
-DEFAULTS = {"case": None, "search": None, "cases": None, "workers": None, "cluster": None}
+DEFAULTS = {"robot": None, "case": None, "search": None, "cases": None, "workers": None, "cluster": None}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
     parser.add_argument("--workers", type=int, help="local processes (default: one per core)")
     parser.add_argument("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
+    parser.add_argument(
+        "--robot", metavar="FILE", help="another robot than the campaign's, with its lidars: a profile in config/robots/, "
+        "or a path",
+    )  # fmt: skip
     parser.add_argument("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
     parser.add_argument(
         "--search", choices=["worst"], help="look for the case in which an accepted result is most wrong; --cases tries"
@@ -48,9 +52,13 @@ def run(args: argparse.Namespace) -> int:
     from stretch_sim_cal.campaign.plan import Campaign
 
     campaign = Campaign.load(args.campaign)
+    if args.robot is not None:
+        campaign = campaign.of_robot(args.robot)
     folder = args.out or Path("out/campaigns") / campaign.name
     if args.case is not None:
-        only_with(args, {name: None for name in DEFAULTS if name != "case"} | {"seed": 0}, "a whole campaign")
+        only_with(
+            args, {name: None for name in DEFAULTS if name not in ("case", "robot")} | {"seed": 0}, "a whole campaign"
+        )
         return _one(args, campaign, folder)
     if args.search is not None:
         only_with(args, {"cluster": None}, "a campaign without --search")

@@ -1,9 +1,12 @@
 """A case: its inputs reach what is simulated, and its stages what is judged."""
 
 import numpy as np
+import pytest
 
 from stretch_sim_cal.campaign import case
 from stretch_sim_cal.campaign.plan import INPUTS, STAGES, Campaign, contradicts
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.errors import InputError
 
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
 
@@ -73,3 +76,23 @@ def test_the_mounts_are_judged_with_the_other_stages(tmp_path):
     assert record["alignment.accepted"] and record["mounts.accepted"], record
     assert 0.0 < record["mounts.translation_mm"] < 10.0 and 0.0 < record["mounts.rotation_deg"] < 1.0
     assert not contradicts(record["mounts.sigmas"] ** 2, STAGES["mounts"])
+
+
+def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):
+    campaign = Campaign.load("smoke").of_robot("two_lidar_manipulator")
+    assert (campaign.sensor, campaign.name) == ("xt32", "smoke_two_lidar_manipulator")
+    numbers = campaign.numbers(3) | {"robot.links_mm": 3.0}
+    tried = case.SimulatedCase(campaign, numbers, (1, 2), tmp_path)
+    assert tried.simulator.profile.lidar_frames == ("front_laser_link", "rear_laser_link")
+    moved = set(tried.setup.joint_errors)
+    assert "elbow_joint" in moved and not any("laser" in joint or "post" in joint for joint in moved)
+    record = case.run_case(campaign, 3, tmp_path)
+    assert record["alignment.accepted"] and record["floor.accepted"]
+    assert record["alignment.translation_mm"] < 2.0 and record["floor.height_mm"] < 1.0
+
+
+def test_a_campaigns_robot_is_checked_with_the_file(tmp_path, capsys):
+    assert main(["campaign", "smoke", "--robot", "nobody", "--out", str(tmp_path)]) == 2
+    assert "nobody" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="robot.payload: what is held is known of the Stretch's gripper alone"):
+        Campaign.from_mapping({"name": "x", "robot": "two_lidar_amr", "inputs": {"robot.payload": 1}}, "x.yaml")
