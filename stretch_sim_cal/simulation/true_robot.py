@@ -24,9 +24,6 @@ SIMULATORS = ("embedded", "gazebo")
 TRUE_LIDAR_LINKS = ("lidar_left_true_link", "lidar_right_true_link")
 """Links at the true poses of the lidars, left first; the profile's frames are at the nominal ones."""
 FLOOR_LINK = "floor_link"
-GAZEBO_EFFORT = 1000.0
-"""N or Nm for joints that the description gives none: enough for the heaviest, and the controllers' gains set the pace.
-"""
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,8 @@ def simulated_description(
     where its description says.
 
     The lidars' errors are 4x4, `true = nominal * error`; `base_error` is (height, roll, pitch) of the base frame over
-    the floor in m and rad, in its own frame. With `simulator="gazebo"` there are sensors, controllers and joint
-    efforts, and no collision box around the lidars; `gazebo` are further arguments of models/gazebo.xacro.
+    the floor in m and rad, in its own frame. With `simulator="gazebo"` there are sensors and
+    controllers, and no collision box around the lidars; `gazebo` are further arguments of models/gazebo.xacro.
     `joint_errors` (4x4 by joint) move the origins of joints that carry no lidar, `true = nominal * error`. Raises
     `InputError` for errors that are not rigid, unknown tools, simulators and links of the payload.
     """
@@ -132,18 +129,14 @@ def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: Rob
 def _for_gazebo(text: str, profile: RobotProfile) -> str:
     """Return the description with corrections that Gazebo needs.
 
-    Joints whose effort limit is 0 never move in its physics, the collision box of a link that holds the lidars encloses
-    them, links that are the lidars themselves are all that these would see, and a controller of a joint that this tool
-    does not have is an error.
+    The collision box of a link that holds the lidars encloses them, links that are the lidars themselves are all that these
+    would see, and a controller of a joint that this tool does not have is an error.
     """
     robot = parse_xml(text, "simulated description")
     joints = {joint.get("name") for joint in robot.iterfind("joint")}
     for extension in robot.findall("gazebo"):
         if extension.findtext("plugin/joint_name", default=next(iter(joints))) not in joints:
             robot.remove(extension)
-    for limit in robot.iterfind("joint/limit"):
-        if float(limit.get("effort", "0")) == 0.0:
-            limit.set("effort", repr(GAZEBO_EFFORT))
     for link in robot.iterfind("link"):
         own = any(link.get("name") in lidar.unseen for lidar in profile.lidars.values())
         if own or link.get("name") == profile.housing_link:

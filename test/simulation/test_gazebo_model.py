@@ -90,7 +90,8 @@ def test_every_joint_that_can_be_commanded_has_a_controller_and_an_effort(descri
     robot = ElementTree.fromstring(description)
     assert {plugin.findtext("joint_name") for plugin in robot.iter("plugin")} - {None} == embedded.joints.movable
     limits = {joint.get("name"): joint.find("limit") for joint in robot.iterfind("joint")}
-    assert all(float(limits[name].get("effort")) > 0 for name in embedded.joints.movable)
+    # In real Gazebo a wrist of the vendor's effort ran on for turns when it was led through a quarter of a second at once.
+    assert all(float(limits[name].get("effort")) > 1e6 for name in embedded.joints.movable)
 
 
 def test_the_base_is_bolted_to_the_world_unless_it_is_to_be_free(description, embedded, tmp_path):

@@ -137,6 +137,50 @@ def test_scans_are_cast_only_while_somebody_listens(simulator):
     assert later - 1e-6 <= points["timestamp"].min() < later + 0.11
 
 
+def test_time_passes_in_pieces_while_nobody_listens(simulator):
+    """Joints are where they are led to in every step, scans are on their beat afterwards, and Gazebo has taken few steps."""
+    joints, embedded = simulator.joints, EmbeddedSimulator(SETUP)
+    beat = simulator.start_time("left", 0)
+    simulator.listen(False)
+    start, stood = simulator.time, simulator._world.time
+    embedded.joints.place(joints.positions)
+    for target in ({"arm_joint": 0.31}, {"wrist_yaw_joint": 1.0, "lift_joint": 0.7}):
+        joints.command(target)
+        embedded.joints.command(target)
+        while embedded.joints.moving or joints.missing(target):
+            joints.step(0.025)
+            embedded.joints.step(0.025)
+            assert joints.joint_positions == pytest.approx(embedded.joints.joint_positions, abs=1e-6)
+            assert joints.joint_velocities == pytest.approx(embedded.joints.joint_velocities) or not joints.moving
+    for _ in range(401):
+        joints.step(0.025)
+    simulator.listen(True)
+    passed, steps = simulator.time - start, (simulator._world.time - stood) / 25e6
+    for _ in range(16):
+        joints.step(0.025)
+    tick = math.floor((simulator.time - beat) / simulator.period) - 1
+    begun = simulator.start_time("left", tick)
+    assert begun <= simulator.scan("left", tick)["timestamp"].min() < begun + 0.5 * simulator.period
+    assert passed > 10.0 and steps < 0.2 * passed / 0.025
+
+
+def test_a_gazebo_that_is_not_needed_leaves_the_processor_alone(simulator):
+    [gazebo] = [
+        number for number in processes_of(os.environ["GZ_PARTITION"])
+        if Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")[1].endswith(b"/gz")
+    ]  # fmt: skip
+
+    def stopped():
+        return Path(f"/proc/{gazebo}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    simulator.listen(False)
+    simulator.joints.step(2.5)
+    assert wait_until(stopped)
+    simulator.listen(True)
+    simulator.joints.step(0.1)
+    assert wait_until(lambda: not stopped())
+
+
 def off_the_surfaces(simulator: GazeboSimulator) -> float:
     """Return how far (median, in m along its ray) a scan's returns are from what the embedded ray caster sees."""
     for _ in range(8):
@@ -255,24 +299,28 @@ def test_what_gazebo_complains_of_and_goes_on_is_a_warning(gazebo):
         assert any("cannot find the mesh" in warning for warning in simulator.warnings)
 
 
-def test_neither_gazebo_nor_its_files_survive_a_killed_owner(gazebo, tmp_path):
+@pytest.mark.parametrize("begin", ["", "server.start()", "server.start(); server.need(False); time.sleep(1.0)"])
+def test_neither_gazebo_nor_its_files_survive_a_killed_owner(gazebo, tmp_path, begin):
+    folder = tmp_path / "run"
     owner = subprocess.Popen([
         sys.executable, "-c",
-        "import os, sys, time\n"
+        "import os, shutil, sys, time\n"
         "from pathlib import Path\n"
         "from stretch_sim_cal.simulation.gazebo.processes import Server, own_partition\n"
         "environment = own_partition()\n"
         "from stretch_sim_cal.files import find_shared\n"
-        f"Server({gazebo.program!r}, find_shared('worlds', 'single_wall', '.sdf'), Path({str(tmp_path)!r}), environment)\n"
+        f"server = Server({gazebo.program!r}, Path({str(folder)!r}), environment)\n"
+        "shutil.copy(find_shared('worlds', 'single_wall', '.sdf'), server.world)\n"
+        f"{begin}\n"
         "print(environment['GZ_PARTITION'], flush=True)\n"
         "time.sleep(60)\n",
     ], stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
     partition = owner.stdout.readline().strip()
-    assert wait_until(lambda: len(processes_of(partition)) >= 2)
+    assert wait_until(lambda: len(processes_of(partition)) >= (2 if begin else 1)) and folder.is_dir()
     os.killpg(owner.pid, signal.SIGKILL)  # with all of its group, as a harness may
     owner.wait()
     assert wait_until(lambda: processes_of(partition) == [])
-    assert not tmp_path.exists()
+    assert not folder.exists()
     owner.stdout.close()
 
 

@@ -119,13 +119,15 @@ def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
 
 
 def _lift_limits(robot: ElementTree.Element) -> None:
-    """Take the joints' limits of position and velocity away.
+    """Take the joints' limits of position, velocity and effort away.
 
     Gazebo's physics (DART before 6.16) does not let a velocity-led joint go that has come to a limit of its position, nor
-    slow down one that has come to that of its velocity: dartsim/dart#1683 and #2422.
+    slow down one that has come to that of its velocity: dartsim/dart#1683 and #2422. A joint of no effort never moves, and one
+    of little neither follows nor stops within a step.
     """
+    none = repr(NO_LIMIT)
     for limit in robot.iterfind("joint/limit"):
-        limit.attrib.update(lower=repr(-NO_LIMIT), upper=repr(NO_LIMIT), velocity=repr(NO_LIMIT))
+        limit.attrib.update(lower=repr(-NO_LIMIT), upper=none, velocity=none, effort=none)
 
 
 def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:

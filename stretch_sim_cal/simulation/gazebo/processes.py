@@ -6,7 +6,7 @@ another one, which can be replaced. Gazebo's server must not outlive us, however
 
     python -m stretch_sim_cal.simulation.gazebo.processes command BINDINGS [PATH]
     python -m stretch_sim_cal.simulation.gazebo.processes listen BINDINGS [PATH]
-    python -m stretch_sim_cal.simulation.gazebo.processes watch FOLDER COMMAND...
+    python -m stretch_sim_cal.simulation.gazebo.processes watch FOLDER LOG COMMAND...
 
 This is the only module that imports the bindings.
 """
@@ -444,21 +444,36 @@ def own_partition() -> dict[str, str]:
 
 
 class Server:
-    """A running Gazebo. `program` is `gz`, `world` an SDF file, `options` are of `gz sim`; `folder` is removed with all that it
-    holds when this process tells Gazebo to end, or dies. Gazebo's output goes to the file `log`, by default in `folder`."""
+    """A Gazebo, run by `start`. `program` is `gz`, `options` are of `gz sim`; `folder` is made, and is removed with all that it holds
+    when this process tells Gazebo to end, or dies: `world`, an SDF file, is to be put there. Gazebo's output goes to the file
+    `log`, by default in `folder`."""
 
     def __init__(
-        self, program: str, world: Path, folder: Path, environment: dict[str, str], options: Sequence[str] = ("-s",),
+        self, program: str, folder: Path, environment: Mapping[str, str], options: Sequence[str] = ("-s",),
         log: Path | None = None,
     ):  # fmt: skip
-        self._world = world
+        self.folder = folder
+        self.world = folder / "world.sdf"
         self._log = log or folder / "gz.log"
-        command = [program, "sim", *options, "-v", "2", str(world)]
-        with open(self._log, "wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", THIS_MODULE, "watch", str(folder), *command], stdin=subprocess.PIPE, stdout=output, stderr=output,
-                env=dict(os.environ) | environment, start_new_session=True,  # lives on when our group is killed
-            )  # fmt: skip
+        self._needed = False
+        command = [program, "sim", *options, "-v", "2", str(self.world)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", THIS_MODULE, "watch", str(folder), str(self._log), *command], stdin=subprocess.PIPE, bufsize=0,
+            env=dict(os.environ) | dict(environment), start_new_session=True,  # lives on when our group is killed
+        )  # fmt: skip
+        folder.mkdir(mode=0o700)
+
+    def start(self) -> None:
+        """Run Gazebo with the world that has been put there."""
+        self._log.write_bytes(b"")
+        self.need(True)
+
+    def need(self, needed: bool) -> None:
+        """Let Gazebo have the processor, or only now and then: while it stands it would take a third of a core."""
+        if needed != self._needed:
+            self._needed = needed
+            with contextlib.suppress(BrokenPipeError):  # of a watchdog that has ended, which `check` says
+                self._process.stdin.write(NEEDED if needed else NOT_NEEDED)
 
     @property
     def alive(self) -> bool:
@@ -477,7 +492,7 @@ class Server:
             raise RunFailure(
                 f"the process that watches over Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it"
             )
-        raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self._world}): {self.last_words()}")
+        raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
         """Return the cause of a crash (it stands before the stack trace), the last errors that Gazebo printed, else its last
@@ -540,29 +555,46 @@ def _ending(code: int) -> str:
 PR_SET_PDEATHSIG = 1
 SIGNAL_PATIENCE = 8.0  # s between the signals
 POLL = 0.1
+NEEDED, NOT_NEEDED = b"1", b"0"
+# s. A Gazebo that is not needed runs and stands still in turns; it says once a second that it is there, or is forgotten.
+AWAKE, ASLEEP = 0.02, 0.1
 
 
-def watch(folder: str, *command: str) -> int:
-    """Run `command` until it ends or its owner is gone, and return its exit code.
+def watch(folder: str, log: str, *command: str) -> int:
+    """Run `command` from its owner's first order on, until it ends or its owner is gone, and return its exit code.
 
     The owner holds the writing end of this process's standard input. When that closes, by a call or by the owner's
     death, the command's whole process group is asked to end (SIGINT), then told to (SIGTERM), then killed: `gz` is a
     script that starts other processes, so ending it alone would not do. `folder`, which holds what was written for the
-    command, is removed then, too; after a command that ends by itself its owner still reads there.
+    command, is removed then, too; after a command that ends by itself its owner still reads there. Output goes to the file `log`.
+
+    Orders are `NEEDED` and `NOT_NEEDED`: the group is stopped (SIGSTOP) most of the time while its owner does not need it.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C is the owner's to answer
+    if not _order(None):
+        shutil.rmtree(folder, ignore_errors=True)
+        return 0
+    with open(log, "ab") as output:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(output.fileno(), stream.fileno())
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=_default
     )
     print(f"{WATCHDOG}{child.pid}", flush=True)
-    told = False
+    told, needed = False, True
     while child.poll() is None:
-        readable, _, _ = select.select([sys.stdin], [], [], POLL)
-        if readable and not os.read(sys.stdin.fileno(), 1):
+        order = _order(POLL if needed else AWAKE)
+        if order is None and not needed:
+            _signal_group(child, signal.SIGSTOP)
+            order = _order(ASLEEP)
+            _signal_group(child, signal.SIGCONT)
+        if order == b"":
             told = True
             end_group(child)
             shutil.rmtree(folder, ignore_errors=True)
+        elif order is not None:
+            needed = order.endswith(NEEDED)
     end_group(child)  # children of it that it has left behind
     code = child.returncode if child.returncode >= 0 else 128 - child.returncode
     if not told:
@@ -570,16 +602,25 @@ def watch(folder: str, *command: str) -> int:
     return code
 
 
+def _order(patience: float | None) -> bytes | None:
+    """Return what has come on standard input, empty if that is closed, None if nothing has come for `patience` s."""
+    readable, _, _ = select.select([sys.stdin], [], [], patience)
+    return os.read(sys.stdin.fileno(), 1024) if readable else None
+
+
+def _signal_group(child: subprocess.Popen, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
+
+
 def end_group(child: subprocess.Popen) -> None:
     """End a process that leads a group, and the group."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
+        _signal_group(child, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=SIGNAL_PATIENCE)
             break
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+    _signal_group(child, signal.SIGKILL)
 
 
 def _default() -> None:

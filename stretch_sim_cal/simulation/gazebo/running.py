@@ -43,9 +43,10 @@ AT_REST = 50  # clocks
 
 
 class RunningWorld:
-    """The world `name` of the file `world` in a Gazebo of its own, which stands still but for the steps that it takes.
+    """The world `name` in a Gazebo of its own, which stands still but for the steps that it takes.
 
-    `folder` is removed when this process dies; `options` are of `gz sim`, whose output goes to `log`, by default there. Every method raises
+    `start` runs it, with the file `world` as it is then; `folder` is for that file and others, and is removed when this process
+    dies. `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises
     `RunFailure`, with Gazebo's own words, where Gazebo does not do what it is asked for. `close` ends Gazebo.
     """
 
@@ -53,11 +54,11 @@ class RunningWorld:
         self,
         installation: Installation,
         name: str,
-        world: Path,
         folder: Path,
         options: Sequence[str] = ("-s",),
         log: Path | None = None,
     ):
+        self._installation = installation
         self._name = name
         self._spent: dict[str, tuple[int, float]] = {}
         self._processor: dict[str, float] = {}
@@ -67,20 +68,20 @@ class RunningWorld:
         self._states: tuple[int, bytes] | None = None
         self._commander: Commander | None = None
         self._subscriptions: Subscriptions | None = None
-        partition = own_partition()
-        os.environ.update(partition)  # the transport reads it when its first node is made
-        self._server = Server(installation.program, world, folder, partition, options, log)
-        try:
-            self._commander = Commander(
-                installation.bindings, partition, installation.python_path, lambda: self._server.check("simulating")
-            )
-            self._await_server()
-            self._subscriptions = Subscriptions(installation.bindings, partition, installation.python_path)
-            self.subscribe(f"/world/{name}/clock", "gz.msgs.Clock", self._hear_clock, REPEATED_PER_SECOND)
-            self.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints, REPEATED_PER_SECOND)
-        except BaseException:
-            self.close()
-            raise
+        self._partition = own_partition()
+        self._server = Server(installation.program, folder, self._partition, options, log)
+        self.world = self._server.world
+
+    def start(self) -> None:
+        """Run Gazebo until the world answers; it is paused then."""
+        os.environ.update(self._partition)  # the transport reads it when its first node is made
+        self._server.start()
+        transport = self._installation.bindings, self._partition, self._installation.python_path
+        self._commander = Commander(*transport, lambda: self._server.check("simulating"))
+        self._await_server()
+        self._subscriptions = Subscriptions(*transport)
+        self.subscribe(f"/world/{self._name}/clock", "gz.msgs.Clock", self._hear_clock, REPEATED_PER_SECOND)
+        self.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints, REPEATED_PER_SECOND)
 
     @property
     def time(self) -> int:
@@ -129,6 +130,7 @@ class RunningWorld:
                 hear(message)
                 self._heard.notify_all()
 
+        self._server.need(True)
         self._subscriptions.subscribe(topic, message_type, take, per_second)
 
     def unsubscribe(self, topic: str) -> None:
@@ -142,6 +144,7 @@ class RunningWorld:
 
     def spawn(self, name: str, file: Path) -> None:
         """Let Gazebo create the robot in a file."""
+        self._server.need(True)
         service = f"/world/{self._name}/create"
         request = messages.entity_factory(name, str(file))
         answer = self._commander.call(service, request, "gz.msgs.EntityFactory", "gz.msgs.Boolean", timeout=30.0)
@@ -166,6 +169,10 @@ class RunningWorld:
                 f"Gazebo has not told its joints' states of {due * 1e-9:.3f} s",
             )
         return self.states
+
+    def rest(self) -> None:
+        """Let Gazebo take little of the processor until something is asked of it."""
+        self._server.need(False)
 
     def advance(self, duration: float, targets: Mapping[str, float] | None = None) -> int:
         """Let Gazebo take its steps of physics for `duration` s, and return the simulated time, in ns, when it has."""
@@ -219,6 +226,7 @@ class RunningWorld:
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
         """Return what `ready` gives as soon as it gives something, looked at whenever a message has come."""
+        self._server.need(True)
         deadline = time.monotonic() + SILENCE_TIMEOUT
         with self._heard:
             while (result := ready()) is None:
@@ -256,6 +264,7 @@ class RunningWorld:
         raise self.failure(f"Gazebo runs, but its world '{self._name}' has not answered within {START_TIMEOUT:.0f} s")
 
     def _control(self, request: bytes, timeout: float, targets: Mapping[str, float] | None = None) -> bool:
+        self._server.need(True)
         commands = {_command_topic(joint): messages.double(target) for joint, target in (targets or {}).items()}
         answer = self._commander.call(
             f"/world/{self._name}/control", request, "gz.msgs.WorldControl", "gz.msgs.Boolean", timeout,
@@ -360,18 +369,22 @@ class Clouds:
         self._wall_heard = time.monotonic()
 
 
-# Lets Gazebo lead its joints to positions (by the description's names), for some s, and says where they are then.
+# Lets Gazebo lead its joints to positions (by the description's names) while some s pass, and says where they are then.
 Drive = Callable[[Mapping[str, float], float], JointStates]
 KEPT_STATES = 64  # steps: longer than clouds are kept
 # s of simulated time: a joint is within two steps where it was led to, if nothing is in its way.
 ARRIVAL_PATIENCE = 1.0
+ARRIVAL = 4 * STEP
+# s of simulated time that pass at once in Gazebo while nobody looks at what passes there.
+PIECE, PIECE_AT_REST = 0.25, 2.5
 
 
 class GazeboJoints:
     """Joints whose commands are those of `Joints`, and whose positions are what Gazebo says.
 
     The embedded joints' motion is what the controllers are told to follow, step by step, so speeds and limits are the
-    same in both simulators; physics decides what becomes of it.
+    same in both simulators; physics decides what becomes of it. With `in_pieces` Gazebo is led in larger pieces, and step by
+    step again where a motion ends; within a piece joints are said to be as far on as they were led.
     """
 
     arrival_tolerance = 5e-4
@@ -388,9 +401,13 @@ class GazeboJoints:
             if joint.command not in model.joints and (parts := self.profile.parts(model, joint))
         }  # fmt: skip
         self._past = deque([states], maxlen=KEPT_STATES)
+        self._states = states
         self._drive = drive
         self._complain = complain
         self._rested = 0.0
+        self.in_pieces = False
+        self.owed = 0.0
+        """Simulated time, in s, that has not passed in Gazebo yet."""
 
     @property
     def ranges(self) -> dict[str, Limit]:
@@ -443,11 +460,36 @@ class GazeboJoints:
         self._planned.stick(names)
 
     def step(self, duration: float) -> None:
-        """Let `duration` s of simulated time pass in Gazebo."""
+        """Let `duration` s of simulated time pass, in Gazebo or, in pieces, for Gazebo to catch up with."""
+        before = self._planned.joint_positions
         self._planned.step(duration)
-        targets = self._planned.joint_positions
-        self._past.append(self._drive({name: targets[name] for name in sorted(self.movable)}, duration))
+        self.owed += duration
+        arriving = not self.moving and self._rested < ARRIVAL
+        if not self.in_pieces or arriving or self.owed >= (PIECE if self.moving else PIECE_AT_REST) - 0.5 * STEP:
+            self.catch_up()
+        else:
+            led = self._planned.joint_positions
+            self._states = JointStates(
+                self._states.stamp,
+                {
+                    name: position + led.get(name, 0.0) - before.get(name, 0.0)
+                    for name, position in self._states.positions.items()
+                },
+                self._planned.joint_velocities,
+            )
         self._notice_stragglers(duration)
+
+    def catch_up(self) -> None:
+        """Let the time that is owed pass in Gazebo."""
+        if self.owed:
+            self.lead(self.owed)
+            self.owed = 0.0
+
+    def lead(self, duration: float) -> None:
+        """Let `duration` s pass in Gazebo, and all joints be led to where they are to be by now."""
+        targets = self._planned.joint_positions
+        self._states = self._drive({name: targets[name] for name in sorted(self.movable)}, duration)
+        self._past.append(self._states)
 
     def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
         """Return how far (m, rad) each commanded joint is from its target, for those that have not arrived."""
@@ -463,10 +505,6 @@ class GazeboJoints:
                     f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from where it was led {ARRIVAL_PATIENCE:g} s "
                     "ago: something is in its way, or its controller does not lead it"
                 )
-
-    @property
-    def _states(self) -> JointStates:
-        return self._past[-1]
 
     def _commanded(self, name: str, states: JointStates | None = None) -> float:
         positions = (states or self._states).positions

@@ -11,6 +11,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ FOLDER = "stretch_sim_cal_gazebo_"
 # Of simulated time, in s.
 WARM_UP = 3.0
 STOW_TIME = 20.0
+ARRIVING = 2 * STEP  # in which joints come to where they are led
 LIDAR_NOTES = {
     "cpu": "sees collision shapes, mirrors and glass as walls, and nobody walk",
     "gpu": "sees visuals, mirrors and glass as walls, and nobody walk",
@@ -60,8 +62,8 @@ class GazeboSimulator:
     keeps Gazebo's output.
     """
 
-    idle_factor = 1.0
-    """As of `EmbeddedSimulator`; that Gazebo's time passes takes more of the processor."""
+    idle_factor = EmbeddedSimulator.idle_factor
+    """As of `EmbeddedSimulator`."""
 
     def __init__(
         self,
@@ -85,8 +87,11 @@ class GazeboSimulator:
         self.true_description = self._described.true_description
         self.notes: list[str] = []
         self._unsettled = False
+        self._window = window
+        self._in_pieces = False
+        self._skipped = 0  # ns
         self._complaints: list[str] = []
-        self._folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+        self._folder = Path(tempfile.gettempdir()) / f"{FOLDER}{uuid.uuid4().hex[:12]}"
         grid = grid_for(self.sensor, self.lidar)
         self._rays = {
             device: cast_rays(
@@ -124,26 +129,41 @@ class GazeboSimulator:
     @property
     def time(self) -> float:
         """The simulated time in s."""
-        return (self._world.time - self._origin) * 1e-9
+        return (self._world.time + self._skipped - self._origin) * 1e-9 + self.joints.owed
 
     def start_time(self, lidar: str, tick: int) -> float:
         """Return when Gazebo takes scan `tick` of a lidar, in s; all its rays are cast at that instant."""
         return (self._first_scan[lidar] - self._origin) * 1e-9 + tick * self.period
 
     def listen(self, wanted: bool) -> None:
-        """Have scans cast from now on, or not. They are at the beginning; a scan costs Gazebo a third of a second."""
+        """Have scans cast from now on, or not. They are at the beginning; a scan costs Gazebo a third of a second.
+
+        While nobody listens, Gazebo's own time passes only as far as its joints need it (but in its window).
+        """
         changed = [clouds for clouds in self._clouds.values() if clouds.listening != wanted]
+        if not changed:
+            return
+        self._unsettled = False
+        self.joints.catch_up()
+        self._in_pieces = self.joints.in_pieces = not wanted and not self._window
+        if beside := self._skipped % round(self.period * 1e9):  # the lidars' beat is that of Gazebo's time
+            self.joints.lead(beside * 1e-9)
+            self._skipped -= beside
         for clouds in changed:
             clouds.listen(wanted)
-        if changed:
-            self._unsettled = False
-        if changed and wanted:
+        if wanted:
             self._let_settle()
 
     def _lead(self, targets: Mapping[str, float], duration: float) -> messages.JointStates:
-        states = self._world.lead(targets, duration)
+        taken = duration
+        if self._in_pieces:
+            taken = min(duration, ARRIVING)
+            self._skipped += round((duration - taken) * 1e9)
+        states = self._world.lead(targets, taken)
         if self._unsettled:
             self._let_settle()
+        if self._in_pieces:
+            self._world.rest()
         return states
 
     def _let_settle(self) -> None:
@@ -162,7 +182,12 @@ class GazeboSimulator:
         """
         if lidar not in self._clouds:
             raise InputError(f"lidar '{lidar}': use one of {', '.join(SIDES)}")
-        raw = self._clouds[lidar].taken_at(self._first_scan[lidar] + round(tick * self.period * 1e9))
+        period = round(self.period * 1e9)
+        raw = self._clouds[lidar].taken_at(self._first_scan[lidar] + tick * period - self._skipped)
+        if all(
+            clouds.newest is not None and clouds.newest + period > self._world.time for clouds in self._clouds.values()
+        ):
+            self._world.rest()
         if raw == NOT_CAST:
             return None
         # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave what is
@@ -192,13 +217,14 @@ class GazeboSimulator:
 
     def _start(self, installation: Installation, window: bool, log: Path | None) -> None:
         name, text = gazebo_world(self.setup.world, self.lidar)
-        world_file, robot_file = self._folder / "world.sdf", self._folder / "robot.urdf"
-        world_file.write_text(text, encoding="utf-8")
+        self._world = RunningWorld(installation, name, self._folder, self._options(window), log)
+        robot_file = self._folder / "robot.urdf"
+        self._world.world.write_text(text, encoding="utf-8")
         robot_file.write_text(
             gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder),
             encoding="utf-8",
         )
-        self._world = RunningWorld(installation, name, world_file, self._folder, self._options(window), log)
+        self._world.start()
         self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in SIDES}
         for clouds in self._clouds.values():
             clouds.listen(True)
