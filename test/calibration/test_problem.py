@@ -1,10 +1,40 @@
-"""The problem's solver: with the lidars' errors as unknowns, or eliminated, the answer is one."""
+"""The problem and its solver against the same problem written out: derivatives, elimination, priors, the lidars' errors."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from stretch_sim_cal.calibration.problem import LEFT, RIGHT, NormalEquations, Priors, Solver, State, Unknowns
-from stretch_sim_cal.sensor.unit import INCIDENCE, OFFSET, ErrorModel, UnitSpread
+from stretch_sim_cal.calibration.problem import (
+    CURVATURE,
+    FLOOR,
+    LEFT,
+    RIGHT,
+    NormalEquations,
+    Priors,
+    Solution,
+    Solver,
+    State,
+    Unknowns,
+    first_units,
+    floor_rows,
+    scalar_numbers,
+    sensor_numbers,
+)
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
+from stretch_sim_cal.sensor.unit import (
+    CENTRE_SHARE,
+    CHANNEL_KINDS,
+    FIRING_SHARE,
+    INCIDENCE,
+    OFFSET,
+    SCALARS,
+    ErrorModel,
+    UnitSpread,
+)
 
 MODEL = ErrorModel(UnitSpread(range_offset=0.01, incidence=0.003), np.linspace(-0.2, 0.2, 4), np.zeros(4))
 NOTHING = State((np.eye(4), np.eye(4)), (np.zeros(MODEL.size), np.zeros(MODEL.size)))
@@ -56,3 +86,187 @@ def test_a_prior_holds_an_error_until_it_is_far_beyond_it_and_does_not_then(solv
     assert not solver.exceeded(near) and solver.exceeded(far)
     assert offset(near, widened=True) == pytest.approx(offset(near, widened=False), rel=1e-9)
     assert abs(offset(far, widened=True)) > abs(offset(far, widened=False)) + 1e-4
+
+
+POSED = State(
+    (from_xyz_rpy((0.1, -0.2, 1.3), (0.4, -0.8, 2.0)), from_xyz_rpy((0.3, 0.1, 1.2), (-1.4, 0.3, 0.7))),
+    (1e-3 * np.sin(np.arange(MODEL.size)), 1e-3 * np.cos(np.arange(MODEL.size))),
+    Plane.from_coefficients([0.02, -0.03, 1.0], 0.1), np.array([0.01, 0.02, -0.03]),
+)  # fmt: skip
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(8)
+
+
+def test_heights_over_the_floor_change_as_the_floors_columns_say(random):
+    unknowns, points = Unknowns((MODEL, MODEL)), random.normal(size=(20, 3))
+    x, y, _ = points.T
+    bulge = 0.01 * x**2 / 2 + 0.02 * x * y - 0.03 * y**2 / 2
+    np.testing.assert_allclose(POSED.height_over_floor(points), POSED.floor.distance(points) - bulge, atol=1e-15)
+    step = np.zeros(unknowns.size)
+    step[FLOOR], step[CURVATURE] = 1e-6 * random.normal(size=3), 1e-3 * random.normal(size=3)
+    change = unknowns.moved(POSED, step).height_over_floor(points) - POSED.height_over_floor(points)
+    np.testing.assert_allclose(floor_rows(POSED.floor, points) @ step[12:18], change, atol=1e-10)
+
+
+def test_a_change_moves_every_part_of_a_state_and_is_found_again(random):
+    unknowns = Unknowns((MODEL, MODEL), others=3)
+    change = 1e-5 * random.normal(size=unknowns.size)
+    change[unknowns.others] = 0.0
+    moved = unknowns.moved(POSED, change)
+    np.testing.assert_allclose(moved.base_from_lidar[1], exp(change[RIGHT]) @ POSED.base_from_lidar[1])
+    np.testing.assert_allclose(moved.units[1], POSED.units[1] + change[unknowns.units[1]])
+    np.testing.assert_allclose(unknowns.difference(moved, POSED), change, atol=3e-8)  # of tilts: nearly
+    left_from_right = np.linalg.inv(moved.base_from_lidar[0]) @ moved.base_from_lidar[1]
+    np.testing.assert_allclose(moved.left_from_right, left_from_right, atol=1e-12)
+    without = replace(POSED, floor=None)
+    assert unknowns.moved(without, change).floor is None
+    assert not unknowns.difference(unknowns.moved(without, change), POSED)[FLOOR].any()
+
+
+def test_every_unknown_has_a_column_of_its_own():
+    unknowns = Unknowns((MODEL, MODEL), others=2)
+    channels = np.hstack([unknowns.unit_columns(side, np.arange(4)) for side in (0, 1)])
+    np.testing.assert_array_equal(np.unique(channels), np.arange(18, 18 + 2 * MODEL.size))
+    of_channels = [unknowns.unit_columns(1, np.array([n]))[0, -3:] for n in range(4)]
+    kinds = [unknowns.units[1].start + np.arange(MODEL.size)[MODEL.of_kind(kind)] for kind in CHANNEL_KINDS]
+    np.testing.assert_array_equal(of_channels, np.transpose(kinds))
+    assert (unknowns.others, unknowns.size) == (slice(18 + 2 * MODEL.size, 20 + 2 * MODEL.size), 20 + 2 * MODEL.size)
+    np.testing.assert_array_equal(unknowns.scalars, np.r_[18:32, 18 + MODEL.size : 32 + MODEL.size])
+
+
+def test_known_errors_of_other_lidars_are_refused():
+    assert [values.tolist() for values in first_units((MODEL, MODEL), None)] == [[0.0] * MODEL.size] * 2
+    assert first_units((MODEL, MODEL), POSED.units) is POSED.units
+    with pytest.raises(InputError, match="other channels"):
+        first_units((MODEL, MODEL), (np.zeros(MODEL.size), np.zeros(MODEL.size + 3)))
+
+
+def test_parameters_of_a_group_are_eliminated_as_if_they_were_solved_for(random):
+    rows, size, groups, weak = 60, 8, 4, 1e-2
+    pattern, group = np.repeat([0, 1, 2], 20), random.integers(0, groups, rows)
+    columns = np.array([[0, 2, 5], [1, 2, 7], [3, 4, 6]])[pattern]
+    values, design = random.normal(size=(rows, 3)), random.normal(size=(rows, 2))
+    residuals, weights = random.normal(size=rows), random.uniform(1, 9, rows)
+    jacobian = sparse.csr_array((values.ravel(), columns.ravel(), 3 * np.arange(rows + 1)), shape=(rows, size))
+    seen = NormalEquations.empty(size)
+    seen.add_eliminating(jacobian, pattern, residuals, weights, group, design, weak)
+    own = np.zeros((rows, 2 * groups))
+    for row in range(rows):
+        own[row, 2 * group[row] : 2 * group[row] + 2] = -design[row]
+    whole = np.hstack([jacobian.toarray(), own])
+    information, gradient = (whole.T * weights) @ whole, -(whole.T * weights) @ residuals
+    information[size:, size:] += weak * np.eye(2 * groups)
+    across = information[:size, size:] @ np.linalg.inv(information[size:, size:])
+    np.testing.assert_allclose(
+        seen.information, information[:size, :size] - across @ information[size:, :size], atol=1e-9
+    )
+    np.testing.assert_allclose(seen.gradient, gradient[:size] - across @ gradient[size:], atol=1e-9)
+
+
+def test_blocks_add_up_and_may_be_weighed():
+    first, other = equations(Unknowns((MODEL, MODEL), others=2)), equations(Unknowns((MODEL, MODEL)))
+    both, size = first.plus(other.weighing(0.5)), len(other.gradient)
+    np.testing.assert_allclose(both.information[:size, :size], first.information[:size, :size] + other.information / 2)
+    np.testing.assert_allclose(both.gradient[:size], first.gradient[:size] + other.gradient / 2)
+    np.testing.assert_array_equal(both.gradient[size:], first.gradient[size:])
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.01])
+def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, random):
+    """From a state away from the nominal one, with the left lidar fixed, no channel errors in the model."""
+    unknowns = Unknowns((MODEL, MODEL))
+    nominal = replace(POSED, units=NOTHING.units, curvature=np.zeros(3))
+    away = 1e-3 * random.normal(size=unknowns.size)
+    away[LEFT], away[18:], away[CURVATURE] = 0.0, 0.0, away[CURVATURE] * (curvature > 0)
+    state = unknowns.moved(nominal, away)
+    right = np.diag([0.01**2] * 3 + [0.02**2] * 3)
+    priors = Priors(nominal, np.zeros((6, 6)), right, floor_height=0.003, curvature=curvature)
+    seen = equations(unknowns, {OFFSET: 0.004}, rows=60)
+    found = Solver(unknowns, priors).solve(seen, state)
+    precision, deviations = np.zeros(unknowns.size), {OFFSET: 0.01, INCIDENCE: 0.003}
+    precision[RIGHT] = 1 / np.diag(right)
+    precision[FLOOR], precision[CURVATURE] = (0.003**-2.0, 1.0, 1.0), curvature and curvature**-2.0
+    varied = [*range(6, 15), *range(15, 18)] if curvature else [*range(6, 15)]
+    for unit in unknowns.units:
+        for index, deviation in deviations.items():
+            precision[unit.start + index] = deviation**-2.0
+            varied.append(unit.start + index)
+    information = (seen.information + np.diag(precision))[np.ix_(varied, varied)]
+    gradient = (seen.gradient - precision * unknowns.difference(state, nominal))[varied]
+    np.testing.assert_allclose(found.change[varied], np.linalg.solve(information, gradient), rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(
+        found.covariance[np.ix_(varied, varied)], np.linalg.inv(information), rtol=1e-5, atol=1e-12
+    )
+    others = np.setdiff1d(np.arange(unknowns.size), varied)
+    assert not found.change[others].any() and not found.covariance[others].any()
+
+
+def test_known_errors_of_the_lidars_stay_as_they_are():
+    unknowns = Unknowns((MODEL, MODEL))
+    priors = Priors(NOTHING, left=np.zeros((6, 6)), units_known=True)
+    found = Solver(unknowns, priors).solve(equations(unknowns, {OFFSET: 0.004}), NOTHING)
+    assert not found.change[18:].any() and not found.covariance[18:, 18:].any() and found.change[RIGHT].all()
+
+
+def test_a_prior_that_the_data_exceeds_neither_pulls_nor_makes_sure():
+    unknowns = Unknowns((MODEL, MODEL))
+    offset = unknowns.units[0].start + OFFSET
+
+    def found(true):
+        solver = Solver(unknowns, Priors(NOTHING, left=np.zeros((6, 6))))
+        seen = NormalEquations.empty(unknowns.size)
+        seen.information[offset, offset], seen.gradient[offset] = 0.01**-2.0, true * 0.01**-2.0  # as sure as the prior
+        solution = solver.solve(seen, NOTHING)
+        return solution.change[offset], np.sqrt(solution.covariance[offset, offset])
+
+    np.testing.assert_allclose(found(0.07), (0.035, 0.01 / np.sqrt(2.0)), rtol=1e-3)  # 3.5 standard deviations
+    value, deviation = found(0.2)
+    assert value > 0.18 and 0.0095 < deviation <= 0.01
+
+
+def test_channels_spread_is_learnt_from_how_far_they_differ(random):
+    model = ErrorModel(UnitSpread(channel_range=0.01), np.linspace(-0.4, 0.4, 40), np.zeros(40))
+    unknowns = Unknowns((model, model))
+    nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size), np.zeros(model.size)))
+    solver = Solver(unknowns, Priors(nothing, left=np.zeros((6, 6))))
+    seen = NormalEquations.empty(unknowns.size)
+    for unit, scale in zip(unknowns.units, (0.001, 0.02), strict=True):
+        columns = unit.start + np.arange(model.size)[model.of_kind("channel_range")]
+        seen.information[columns, columns] = 1e-4**-2.0
+        errors = scale * random.normal(size=40)
+        seen.gradient[columns] = (errors - errors.mean()) * 1e-4**-2.0
+    for _ in range(4):
+        solution = solver.solve(seen, nothing)
+    spreads = [spread["channel_range"] for spread in solution.spreads]
+    assert 0.1 < spreads[0] < 0.45 and 1.4 < spreads[1] < 2.6  # FIRM draws both towards 1
+    numbers = sensor_numbers(unknowns, nothing, solution)
+    assert numbers["channel_range_spread_left"] == pytest.approx(0.01 * spreads[0])
+    assert numbers["channel_range_spread_right"] == pytest.approx(0.01 * spreads[1])
+
+
+def test_scalars_are_named_by_side_with_their_deviations():
+    covariance = np.diag(np.square(np.arange(28.0)))
+    numbers = scalar_numbers(POSED, covariance)
+    assert numbers[f"{SCALARS[2]}_left"] == POSED.units[0][2] and numbers[f"{SCALARS[2]}_left_std"] == 2.0
+    assert numbers[f"{SCALARS[3]}_right"] == POSED.units[1][3] and numbers[f"{SCALARS[3]}_right_std"] == 17.0
+    assert f"{SCALARS[0]}_left" not in numbers  # neither value nor deviation
+    assert f"{SCALARS[1]}_left" in scalar_numbers(NOTHING, covariance) and f"{SCALARS[0]}_right" in numbers
+
+
+@pytest.mark.parametrize(
+    "share, deviation, decided",
+    [(0.98, 0.03, 1.0), (0.02, 0.03, 0.0), (0.9, 0.03, 1.0), (0.87, 0.03, 0.87), (0.5, 0.09, 0.5), (0.98, 0.11, 0.98)],
+)
+def test_what_a_driver_corrects_is_decided_if_the_data_leaves_no_doubt(share, deviation, decided):
+    unknowns = Unknowns((MODEL, MODEL))
+    solver = Solver(unknowns, Priors(NOTHING))
+    column = unknowns.units[1].start + CENTRE_SHARE
+    covariance = np.zeros((unknowns.size, unknowns.size))
+    covariance[column, column] = deviation**2
+    units = (NOTHING.units[0], share * np.eye(MODEL.size)[CENTRE_SHARE])
+    found = solver.decided(replace(NOTHING, units=units), Solution(np.zeros(unknowns.size), covariance, ({}, {})))
+    assert found.units[1][CENTRE_SHARE] == decided and found.units[1][FIRING_SHARE] == 0.0
+    assert not found.units[0].any()

@@ -1,0 +1,213 @@
+"""The residual block of the room against its definition: the squared heights of cells over patches, by finite differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
+from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.patches import Fits, Patches, remeasured
+from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.room import (
+    COUNTS,
+    DISAGREE,
+    FEW,
+    NOT_FLAT,
+    UNSURE,
+    FloorTrust,
+    measure_gaps,
+    room_block,
+    scale_of,
+)
+from stretch_sim_cal.calibration.surfaces import Lidar, in_base
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.sensor.unit import INCIDENCE, OFFSET
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+NEARBY = FloorTrust(lambda points: (np.linalg.norm(points[:, :2], axis=1) < 3.0).astype(float), 0.001, 0.02)
+GRIDS = 2
+
+
+class Room:
+    """A furnished room at the truth, with the floor, as units with known errors see it."""
+
+    def __init__(self):
+        simulator = EmbeddedSimulator(SimulationSetup("furnished_room", "jt128_sparse_real", seed=5))
+        self.model = simulator.sensor.error_model()
+        self.unknowns = Unknowns((self.model, self.model))
+        self.state = State(
+            tuple(simulator.base_from_lidar(side) for side in SIDES),
+            tuple(simulator.lidar(side).unit.values for side in SIDES), simulator.floor_in_base,
+        )  # fmt: skip
+        self.noise = Noise(np.full(2, simulator.sensor.range_noise), 3e-4)
+        self.lidars = []
+        for number, side in enumerate(SIDES):
+            cells = DirectionCells(simulator.sensor)
+            for tick in range(3):
+                cells.add(cloud_of(simulator.scan(side, tick), side))
+            self.lidars.append(Lidar.of_cells(cells, number))
+        self.block = self.at(self.state)
+
+    def at(self, state):
+        return room_block(self.lidars, state, self.noise, 0.0, GRIDS, NEARBY)
+
+    def equations(self, block):
+        equations = NormalEquations.empty(self.unknowns.size)
+        block.add_to(equations, self.unknowns, self.lidars)
+        return equations
+
+    def cost(self, block, change):
+        """Return the weighted squares of all heights after a change (n,), with the best plane for every patch."""
+        patches, state = block.flat[0], self.unknowns.moved(block.state, change)
+        heights = remeasured(in_base(self.lidars, state), patches, block.members).heights
+        side, total = block.surface.side[block.members.cell], 0.0
+        over_floor = dict(zip(block.floor.patches, block.floor.weights, strict=True))
+        for patch in np.flatnonzero(block.patch_weights > 0):
+            own = np.flatnonzero(block.members.patch == patch)
+            beside = block.members.coordinates[own] - block.spots[patch]
+            left = (side[own] == 0)[:, None]
+            design = np.hstack([np.ones((len(own), 1)), beside * left, beside * ~left])
+            weights, seen = block.patch_weights[patch] / block.variances[own], heights[own]
+            if patch in over_floor:
+                spot = patches.centres[patch] + block.spots[patch] @ patches.axes[patch]
+                design = np.vstack([design, [1.0, 0.0, 0.0, 0.0, 0.0]])
+                weights = np.append(weights, over_floor[patch] / block.floor.unevenness**2)
+                seen = np.append(seen, -state.height_over_floor(spot[None])[0])
+            roots = np.sqrt(weights)
+            plane = np.linalg.lstsq(roots[:, None] * design, roots * seen, rcond=None)[0]
+            total += np.sum(weights * (seen - design @ plane) ** 2)
+        return total / GRIDS
+
+
+@pytest.fixture(scope="module")
+def room():
+    return Room()
+
+
+STEPS = {"left": LEFT, "right": RIGHT, "floor": FLOOR, "curvature": CURVATURE, "left offset": 18 + OFFSET,
+         "left incidence": 18 + INCIDENCE, "all": slice(0, None)}  # fmt: skip
+
+
+@pytest.mark.parametrize("unknown", STEPS)
+def test_its_normal_equations_are_the_derivatives_of_the_squared_heights(room, unknown):
+    """But for a tenth of a standard deviation: arms are those of the rays' hits, which noise does not move."""
+    step, away = np.zeros(room.unknowns.size), np.zeros(room.unknowns.size)
+    step[STEPS[unknown]] = 1e-5 * np.random.default_rng(2).normal(size=np.shape(step[STEPS[unknown]]))
+    away[RIGHT] = 8e-4, -6e-4, 7e-4, 1e-4, 2e-4, -2e-4
+    away[FLOOR.start] = 0.001
+    block = room.at(room.unknowns.moved(room.state, away))
+    equations = room.equations(block)
+    before, here, after = (room.cost(block, sign * step) for sign in (-1.0, 0.0, 1.0))
+    slope, bend = equations.gradient @ step, step @ equations.information @ step
+    assert (before - after) / 4.0 == pytest.approx(slope, rel=0.01, abs=0.1 * np.sqrt(bend))
+    assert (before + after - 2.0 * here) / 2.0 == pytest.approx(bend, rel=0.03)
+
+
+def test_at_the_truth_gaps_are_as_large_as_their_variances_say(room):
+    gaps, kept = room.block.gaps, room.block.weights > 0
+    assert np.mean(gaps.values[kept] ** 2 / gaps.variances[kept]) == pytest.approx(1.0, abs=0.35)
+    assert room.block.rmse == pytest.approx(np.sqrt(np.mean(gaps.values[kept] ** 2)))
+    assert room.block.num_used == kept.sum() / GRIDS > 30
+    squares = np.sum(gaps.values[kept] ** 2 / gaps.variances[kept]) / GRIDS
+    expected = max(1.0, np.sqrt(2 * squares / (2 * room.block.num_used - 6)))
+    assert scale_of([room.block] * 2) == pytest.approx(expected)
+
+
+def test_the_gaps_of_a_moved_lidar_follow_their_jacobian(room):
+    step = np.zeros(room.unknowns.size)
+    step[RIGHT] = 0.001, -0.001, 0.001, 2e-4, 1e-4, -2e-4
+    moved = room.at(room.unknowns.moved(room.state, step))
+    jacobian = moved.gaps.jacobian
+    information = (jacobian.T / moved.gaps.variances) @ jacobian
+    found = np.linalg.solve(information, (jacobian.T / moved.gaps.variances) @ moved.gaps.values)
+    np.testing.assert_allclose(found[:3], step[RIGHT][:3], atol=5e-4)
+    np.testing.assert_allclose(found[3:], step[RIGHT][3:], atol=2e-4)
+    assert moved.scale > room.block.scale and moved.rmse > room.block.rmse
+
+
+def test_both_lidars_see_one_floor_and_a_lifted_one_another(room):
+    gap, covariance = room.block.floor_gap()
+    assert gap @ np.linalg.solve(covariance, gap) < 16.3
+    step = np.zeros(room.unknowns.size)
+    step[RIGHT.start + 2] = 0.002
+    lifted, _ = room.at(room.unknowns.moved(room.state, step)).floor_gap()
+    assert gap[0] - lifted[0] == pytest.approx(0.002, rel=0.2) and np.sqrt(covariance[0, 0]) < 5e-4
+    few = replace(room.block, floor=replace(room.block.floor, patches=room.block.floor.patches[:3]))
+    assert few.floor_gap() is None
+
+
+def test_only_the_floor_says_nothing_of_walls(room):
+    floor = room.block.only_floor()
+    assert 0 < np.count_nonzero(floor.patch_weights) == len(room.block.floor.patches)
+    yaw = np.zeros(room.unknowns.size)
+    yaw[RIGHT.start + 5] = 1.0
+    assert yaw @ room.equations(floor).information @ yaw < 0.01 * (yaw @ room.equations(room.block).information @ yaw)
+    assert not room.equations(replace(floor, patch_weights=np.zeros_like(floor.patch_weights))).information.any()
+
+
+def test_every_patch_says_whether_it_counts(room):
+    patches, weights = room.block.gaps.patches, room.block.weights.copy()
+    weights[0] = 0.0
+    seen = replace(room.block, weights=weights).seen()
+    assert seen.verdicts[patches[0]] == DISAGREE and np.all(seen.verdicts[patches[weights > 0]] == COUNTS)
+    np.testing.assert_array_equal(seen.gaps[patches], room.block.gaps.values)
+    others = np.setdiff1d(np.arange(len(seen.verdicts)), patches)
+    assert np.isnan(seen.gaps[others]).all() and set(seen.verdicts[others]) <= {NOT_FLAT, FEW, UNSURE}
+    side = room.block.surface.side[room.block.members.cell]
+    counts = [np.bincount(room.block.members.patch[side == n], minlength=len(seen.verdicts)) for n in (0, 1)]
+    lonely = np.setdiff1d(np.flatnonzero(np.minimum(*counts) < 6), patches)
+    assert len(lonely) and np.all(seen.verdicts[lonely] == FEW)
+
+
+def test_information_by_chance_is_that_of_normals_drawn_by_their_covariance(room):
+    gaps, random = room.block.gaps, np.random.default_rng(4)
+    total, draws = np.zeros((6, 6)), 300
+    for _ in range(draws):
+        slopes = np.einsum(
+            "gab,gb->ga", np.linalg.cholesky(gaps.slope_covariances), random.normal(size=(len(gaps.values), 2))
+        )
+        tilts = np.einsum("ga,gai->gi", slopes, gaps.slope_axes)
+        rows = np.hstack([tilts, np.cross(gaps.points, tilts)])
+        total += (rows.T * (room.block.weights / gaps.variances / GRIDS)) @ rows
+    by_chance = room.block.information_by_chance()
+    np.testing.assert_allclose(np.diag(by_chance), 3.0 * np.diag(total) / draws, rtol=0.1)
+
+
+def fits(height, slope=0.0, count=20, misfit=17.0, deviations=(0.001, 0.01, 0.01), correlation=0.0):
+    covariance = np.diag(np.square(deviations))
+    covariance[0, 1] = covariance[1, 0] = correlation * deviations[0] * deviations[1]
+    return Fits(np.array([[height, slope, 0.0]]), covariance[None], np.zeros(0), np.array([count]), np.array([misfit]))
+
+
+PATCH = Patches(np.array([[3.0, 0.0, 1.0]]), np.array([[0.0, 0.0, 1.0]]), np.eye(3)[None, :2], np.array([0.4]))
+
+
+def test_a_gap_is_the_right_height_over_the_left_one_where_both_are_known_best():
+    gaps = measure_gaps(PATCH, fits(0.001, 0.02), fits(0.004, 0.04))
+    assert gaps.values[0] == pytest.approx(0.003) and gaps.variances[0] == pytest.approx(2e-6)
+    np.testing.assert_allclose(gaps.points, [[3.0, 0.0, 1.0025]])
+    np.testing.assert_allclose(gaps.normals, np.array([[-0.03, 0.0, 1.0]]) / np.hypot(0.03, 1.0))
+    np.testing.assert_allclose(gaps.slope_covariances[0], np.diag([5e-5, 5e-5]))
+    beside = measure_gaps(PATCH, fits(0.001, 0.02, correlation=0.6), fits(0.004, 0.04, correlation=0.6))
+    np.testing.assert_allclose(beside.designs, [[1.0, -0.06, 0.0]])
+    assert beside.values[0] == pytest.approx(0.003 - 0.06 * 0.02) and beside.variances[0] == pytest.approx(1.28e-6)
+    np.testing.assert_allclose(beside.points, [[2.94, 0.0, 1.0 + 0.0025 - 0.06 * 0.03]])
+
+
+@pytest.mark.parametrize(
+    "changes, usable",
+    [
+        ({"count": 6, "misfit": 3.0}, True),
+        ({"count": 5, "misfit": 2.0}, False),
+        ({"misfit": 17 * (1 + 3.9 * np.sqrt(2 / 17))}, True),
+        ({"misfit": 17 * (1 + 4.1 * np.sqrt(2 / 17))}, False),
+        ({"deviations": (0.001, 0.027, 0.027)}, True),
+        ({"deviations": (0.001, 0.029, 0.029)}, False),
+        ({"deviations": (0.0035, 0.01, 0.01), "correlation": 0.9}, False),  # known best 0.315 m beside it
+    ],
+)
+def test_a_patch_needs_cells_enough_flatness_and_a_known_normal(changes, usable):
+    assert len(measure_gaps(PATCH, fits(0.0, **changes), fits(0.0, **changes)).values) == usable
+    assert len(measure_gaps(PATCH, fits(0.0), fits(0.0, **changes)).values) == usable or "deviations" in changes
