@@ -28,7 +28,7 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_setting
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
-from stretch_sim_cal.campaign.plan import Campaign
+from stretch_sim_cal.campaign.plan import TOOLS, Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.files import write_atomic, write_text
@@ -36,7 +36,7 @@ from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, nominal_description
 from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import values_to_mapping
@@ -245,31 +245,46 @@ def _setup(
         units[device] = folder / f"unit_{device}.yaml"
         write_text(units[device], json.dumps({"sensor": campaign.sensor, "values": values}))
     world = write_room(Room(**room, yaw=yaw), random, folder)
-    payload = (PAYLOAD,) if numbers["robot.payload"] else ()
-    seed = int(random.integers(2**31))
-    of_robot = SimulationSetup.from_mapping({"robot": campaign.robot} if campaign.robot else {}, "campaign")
-    links = _links_off(random, 1e-3 * numbers["robot.links_mm"], np.radians(numbers["robot.links_deg"]), of_robot)
+    seed, keys = int(random.integers(2**31)), {"robot": campaign.robot} if campaign.robot else {}
+    if numbers["robot.tool"]:
+        keys["tool"] = TOOLS[int(numbers["robot.tool"]) - 1]
+    payload = (PAYLOAD,) if numbers["robot.payload"] and keys.get("tool") != WITHOUT_TOOL else ()
+    of_robot = SimulationSetup.from_mapping(keys, "campaign")
+    joints = _joints_off(of_robot, numbers, random)
     return SimulationSetup(
-        world, sensor.name, seed, *mounts, base, payload, links, units=units, driver=driver,
+        world, sensor.name, seed, *mounts, base, payload, joints, units=units, driver=driver,
         robot=of_robot.robot, robot_keys=of_robot.robot_keys,
     )  # fmt: skip
 
 
-def _links_off(
-    random: np.random.Generator, distance: float, angle: float, of_robot: SimulationSetup
+def _joints_off(
+    setup: SimulationSetup, numbers: Mapping[str, float], random: np.random.Generator
 ) -> dict[str, PoseError]:
-    """Return errors, one sigma per axis, of the joints that hold what the lidars see, but for what bears the lidars."""
-    if not distance and not angle:
-        return {}
-    model = parse_urdf(nominal_description()) if of_robot.robot is None else of_robot.robot.model
-    robot = MountedRobot(model, of_robot.profile)
-    held = {link: robot.model.parent_joint(link) for link in robot.surfaces}
-    bearing = {joint.child for link in robot.profile.lidar_links(robot.model) for joint in robot.model.chain(link)}
-    still = {robot.profile.base_frame, robot.profile.housing_link, *bearing}
-    return {
-        joint.name: PoseError(tuple(distance * random.normal(size=3)), tuple(angle * random.normal(size=3)))
-        for link, joint in held.items() if joint is not None and link not in still
-    }  # fmt: skip
+    """Return errors of the joints that hold what the lidars see, one sigma per axis, but for what bears the lidars; and
+    of the zeros of the joints of which the profile says that they may be off, along or about their axes."""
+    distance, angle = 1e-3 * numbers["robot.links_mm"], np.radians(numbers["robot.links_deg"])
+    shift, turn = 1e-3 * numbers["robot.zeros_mm"], np.radians(numbers["robot.zeros_deg"])
+    found: dict[str, PoseError] = {}
+    if not any((distance, angle, shift, turn)):
+        return found
+    profile = setup.profile
+    model = parse_urdf(nominal_description()) if setup.robot is None else setup.robot.model
+    if distance or angle:
+        robot = MountedRobot(model, profile)
+        bearing = {joint.child for link in profile.lidar_links(model) for joint in model.chain(link)}
+        still = {profile.base_frame, profile.housing_link, *bearing}
+        for link in robot.surfaces:
+            joint = model.parent_joint(link)
+            if joint is not None and link not in still:
+                xyz, rpy = distance * random.normal(size=3), angle * random.normal(size=3)
+                found[joint.name] = PoseError(tuple(xyz), tuple(rpy))
+    for command in profile.offset_joints:
+        size = random.normal()
+        for name, share in profile.joint_positions(model, {command: 1.0}).items():
+            joint, known = model.joints[name], found.get(name, PoseError())
+            key, off = ("xyz", shift) if joint.type == "prismatic" else ("rpy", turn)
+            found[name] = replace(known, **{key: tuple(getattr(known, key) + size * share * off * joint.axis)})
+    return found
 
 
 def _pose_error(random: np.random.Generator, distance: float, angle: float) -> PoseError:

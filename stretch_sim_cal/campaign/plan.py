@@ -53,7 +53,7 @@ INPUTS = {
     "mount.rotation_deg": Input(1.0, 0.0, 5.0, "by which angle each lidar is turned from there"),
     "base.height_mm": Input(0.0, -30.0, 30.0, "how far base_link is raised"),
     "base.tilt_deg": Input(0.0, 0.0, 3.0, "how far base_link is tilted"),
-    "robot.payload": Input(0, 0, 1, "whether the gripper holds a box"),
+    "robot.payload": Input(0, 0, 1, "whether the tool, if there is one, holds a box"),
     "recording.alignment_frames": Input(20, 1, 200, "pairs of scans for the alignment"),
     "recording.floor_frames": Input(10, 1, 200, "pairs of scans for the floor"),
     "recording.moved_mm": Input(0.0, 0.0, 500.0, "by how much the robot is pushed in the middle of the alignment"),
@@ -61,12 +61,19 @@ INPUTS = {
     "recording.mounts_frames": Input(2, 1, 50, "pairs of scans in each of the arm's poses for the mounts"),
     "robot.links_mm": Input(0.0, 0.0, 10.0, "how far links are bolted off, one sigma per axis"),
     "robot.links_deg": Input(0.0, 0.0, 2.0, "by which angle they are, one sigma per axis"),
+    "robot.tool": Input(0, 0, 6, "which of `TOOLS` the arm has; 0 is the one that it is delivered with"),
+    "robot.zeros_mm": Input(0.0, 0.0, 30.0, "one sigma of the zeros of linear joints"),
+    "robot.zeros_deg": Input(0.0, 0.0, 10.0, "one sigma of the zeros of turning joints"),
 }
 """All inputs by name, in the order in which a case draws them; a new one comes last, so that
 known cases stay as they are."""
 AXES = 64  # of the sequence that inputs are drawn from: room for new ones
 WHOLE = {"room.furniture", "room.people", "lidar.driver_corrects", "robot.payload", "recording.alignment_frames",
-         "recording.floor_frames", "recording.places", "recording.mounts_frames"}  # fmt: skip
+         "recording.floor_frames", "recording.places", "recording.mounts_frames", "robot.tool"}  # fmt: skip
+TOOLS = tuple(f"eoa_wrist_dw4_tool_{name}" for name in ("calibration", "nil", "pg4", "sg4", "sg4_v2", "tablet"))
+"""The vendor's tools, from 1 on."""
+OF_THE_STRETCH = ("robot.payload", "robot.tool")
+"""Inputs that another robot does not have."""
 
 QUANTITIES = {
     "alignment.translation_mm": "lidar to lidar, translation / mm",
@@ -205,8 +212,9 @@ class Campaign:
         given = validate.mapping(data.get("limits"), known, f"{source}: limits")
         limits = {name: validate.number(value, f"{source}: limits: {name}", 1e-9, 1e6) for name, value in given.items()}
         inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
-        if robot and "robot.payload" in inputs:
-            raise InputError(f"{source}: inputs: robot.payload: what is held is known of the Stretch's gripper alone")
+        for name in OF_THE_STRETCH:
+            if robot and name in inputs:
+                raise InputError(f"{source}: inputs: {name}: a Stretch alone has it; leave it out, or the key robot")
         return cls(
             name=validate.text(data.get("name"), f"{source}: name"),
             description=data.get("description", ""),
@@ -229,7 +237,7 @@ class Campaign:
     def of_robot(self, robot: str) -> "Campaign":
         """Return the campaign with another robot, a profile by name or path, and the lidars that it has."""
         kept = {key: value for key, value in self.data.items() if key != "sensor"}
-        kept["inputs"] = {key: value for key, value in kept.get("inputs", {}).items() if key != "robot.payload"}
+        kept["inputs"] = {key: value for key, value in kept.get("inputs", {}).items() if key not in OF_THE_STRETCH}
         return Campaign.from_mapping(kept | {"robot": robot, "name": f"{self.name}_{Path(robot).stem}"}, "--robot")
 
     @property

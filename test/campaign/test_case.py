@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.campaign import case
-from stretch_sim_cal.campaign.plan import INPUTS, STAGES, Campaign, contradicts
+from stretch_sim_cal.campaign.plan import INPUTS, STAGES, TOOLS, Campaign, contradicts
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, available_tools
 
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
 
@@ -33,6 +34,27 @@ def test_links_that_are_bolted_off_are_off_for_the_lidars_alone(tmp_path):
     there, where_said = (one.true_surfaces()["lift_link"].vertices for one in (simulator, exact))
     assert 1e-4 < np.linalg.norm(there - where_said, axis=1).max() < 0.05
     assert np.array_equal(simulator.base_from_lidar("left"), exact.base_from_lidar("left"))
+
+
+def test_a_zero_that_is_off_moves_what_hangs_on_it_and_nothing_else(tmp_path):
+    simulator, exact = (simulated(tmp_path, robot__zeros_mm=off) for off in (4, 0))
+    assert simulator.nominal_description == exact.nominal_description
+    said = exact.true_surfaces()
+    moved = {link: surface.vertices - said[link].vertices for link, surface in simulator.true_surfaces().items()}
+    lift, arm = (moved[link].mean(axis=0) for link in ("lift_link", "arm_l0_link"))
+    assert 1e-4 < abs(lift[2]) < 0.02 and np.abs(lift[:2]).max() < 1e-9
+    assert np.allclose(moved["lift_link"], lift, atol=1e-9) and not moved["base_link"].any()
+    assert np.linalg.norm(moved["arm_l3_link"].mean(axis=0) - arm) > 1e-5  # three of the arm's four segments
+
+
+def test_a_case_has_its_tool(tmp_path):
+    assert set(TOOLS) <= set(available_tools())
+    usual, tablet, nothing = (
+        simulated(tmp_path, robot__tool=tool, robot__payload=1).true_surfaces()
+        for tool in (0, 1 + TOOLS.index("eoa_wrist_dw4_tool_tablet"), 1 + TOOLS.index(WITHOUT_TOOL))
+    )
+    assert "gripper_finger_left_link" in set(usual) - set(tablet)
+    assert "payload_0_link" in set(usual) & set(tablet) - set(nothing)  # nothing can hold nothing
 
 
 class Refusing:
@@ -94,5 +116,5 @@ def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):
 def test_a_campaigns_robot_is_checked_with_the_file(tmp_path, capsys):
     assert main(["campaign", "smoke", "--robot", "nobody", "--out", str(tmp_path)]) == 2
     assert "nobody" in capsys.readouterr().err and not list(tmp_path.iterdir())
-    with pytest.raises(InputError, match="robot.payload: what is held is known of the Stretch's gripper alone"):
+    with pytest.raises(InputError, match="robot.payload: a Stretch alone has it"):
         Campaign.from_mapping({"name": "x", "robot": "two_lidar_amr", "inputs": {"robot.payload": 1}}, "x.yaml")
