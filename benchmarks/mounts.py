@@ -1,15 +1,15 @@
-"""How well the lidars' mounts are found: error and honesty of the covariance over seeds, poses, noise, model error.
+"""How well the lidars' mounts are found: error and coverage of the covariance over seeds, poses, noise, model error.
 
     python benchmarks/mounts.py --seeds 10                                # an exact model
-    python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1   # every link's surface misplaced at random
-    python benchmarks/mounts.py --seeds 10 --bolts-mm 1 --bolts-deg 0.1   # every link bolted askew, with what it holds
+    python benchmarks/mounts.py --seeds 10 --model-mm 1 --model-deg 0.1   # every mesh off
+    python benchmarks/mounts.py --seeds 10 --origins-mm 1 --origins-deg 0.1   # every joint origin off
     python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
     python benchmarks/mounts.py --seeds 10 --lidar-geometry visual        # lidars see other shapes than the model has
     python benchmarks/mounts.py --effects [WORDS] [--poses 4]             # lidars that err as real ones do (effects.py)
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
 node runs, and prints one line per seed and a summary. NEES: squared error in units of the covariance, 6 on average
-where that is honest. `optimum_rms`: what an estimate has that is told beforehand how far links are off in that trial;
+if that is right. `optimum_rms`: what an estimate has if the errors of the links of that trial are known;
 `said`: the standard deviations of the results, all axes together. With effects the calibration is given what an
 alignment of 20 pairs observed, and the larger of both lidars' errors counts.
 """
@@ -114,7 +114,7 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
     share = np.sqrt(1 / 3) if args.by == "length" else 1.0
     off = [
         np.repeat([max(1e-3 * share * mm, 1e-7), max(np.radians(share * deg), 1e-7)], 3)
-        for mm, deg in ((args.bolts_mm, args.bolts_deg), (args.model_mm, args.model_deg))
+        for mm, deg in ((args.origins_mm, args.origins_deg), (args.model_mm, args.model_deg))
     ]
     true = np.concatenate([*(np.tile(one, len(unknowns.links)) for one in off), np.full(len(unknowns.joints), 1e-7)])
     information = result.information.copy()
@@ -134,7 +134,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     robot = MountedRobot(load_model(nominal_description()))
     setup = SimulationSetup(
         seed=seed, lidar_left_error=pose_errors[0], lidar_right_error=pose_errors[1],
-        joint_errors=misbuilt(robot, random, 1e-3 * args.bolts_mm, np.radians(args.bolts_deg), args.by),
+        joint_errors=misbuilt(robot, random, 1e-3 * args.origins_mm, np.radians(args.origins_deg), args.by),
         lidar_geometry=args.lidar_geometry,
     )  # fmt: skip
     simulator = EmbeddedSimulator(setup, sensor)
@@ -261,8 +261,10 @@ def main() -> int:
     parser.add_argument("--start-deg", type=float, default=1.5, help="error of each mount (default: %(default)s)")
     parser.add_argument("--model-mm", type=float, default=0.0, help="how far every link's surface is off")
     parser.add_argument("--model-deg", type=float, default=0.0, help="how far every link's surface is turned")
-    parser.add_argument("--bolts-mm", type=float, default=0.0, help="how far links are bolted off, with all they hold")
-    parser.add_argument("--bolts-deg", type=float, default=0.0, help="how far links are bolted askew")
+    parser.add_argument(
+        "--origins-mm", type=float, default=0.0, help="joint-origin error of every link (one sigma per axis)"
+    )
+    parser.add_argument("--origins-deg", type=float, default=0.0, help="the same, its rotation")
     parser.add_argument(
         "--by", choices=("axis", "length"), default="axis",
         help="whether that is one sigma of each axis, or what every link is off by in all (default: %(default)s)",
@@ -306,7 +308,8 @@ def main() -> int:
                 f"seed {seed}: " + ", ".join(
                     f"{side} {trial.translation_mm[i]:.3f} mm {trial.rotation_deg[i]:.4f} deg NEES {trial.nees[i]:.1f}"
                     for i, side in enumerate(SIDES)
-                ) + f", {trial.seconds:.1f} s" + "".join(f", {joint} {value:+.5f}" for joint, value in trial.offsets.items())
+                ) + f", {trial.seconds:.1f} s"
+                + "".join(f", {joint} {value:+.5f}" for joint, value in trial.offsets.items())
                 + ("" if trial.accepted else ", refused"), flush=True,
             )  # fmt: skip
     found = summary(trials)

@@ -17,7 +17,7 @@ class InputError(StretchSimCalError):
 
 
 class Refused(StretchSimCalError):
-    """An honest no: the data does not support a result, or a rule is broken."""
+    """Rejected: the data does not support a result, or a rule is broken."""
 
     exit_code = 1
 

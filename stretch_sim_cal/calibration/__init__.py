@@ -1,2 +1,2 @@
-"""Alignment, floor, body shape and obstacle zones, how sure they are, and the calibration file. Arrays in, results
+"""Alignment, floor, body shape and obstacle zones, their uncertainty, and the calibration file. Arrays in, results
 out."""

@@ -7,8 +7,8 @@ only the near or only the far half of a noisy surface. The cells lie in rows, on
 the sensor's table is known, otherwise by elevation above the plane across the spin axis, in rows so narrow that one
 holds one channel of a spinning lidar.
 
-Frames are summed in a few blocks of time, all equally long, so that moving surfaces can be told from still ones. A
-return far from those of its cell before (dust, rain, someone who walks through) is counted, but not summed.
+Frames are summed in a few blocks of time, all equally long, so that moving surfaces can be distinguished from still
+ones. A return far from those of its cell before (dust, rain, someone who walks through) is counted, but not summed.
 """
 
 import hashlib

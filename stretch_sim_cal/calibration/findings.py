@@ -366,7 +366,8 @@ def check_motion(findings: Findings, motion: FloorMotion | None, num_frames: int
 
 
 UNSETTLED = Finding(
-    "unsettled_errors", "the lidars' own errors have not settled; they, and how sure they are, are not to be relied on",
+    "unsettled_errors",
+    "the lidars' own errors have not converged; do not rely on them or on their standard deviations",
     "collect more arm poses, or identify the lidars first",
 )  # fmt: skip
 

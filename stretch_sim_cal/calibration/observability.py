@@ -120,8 +120,8 @@ def _along_the_frame(spanned: np.ndarray) -> np.ndarray:
 def _by_kind(covariance: np.ndarray, hopeless: float) -> tuple[np.ndarray, np.ndarray]:
     """Return two covariances (6, 6), one for naming translations, one for naming rotations.
 
-    Axes weaker than `hopeless` are told apart: if a corridor leaves sliding undetermined, the trace of turning in that
-    axis is an artefact; if nothing determines the turning, the sliding that goes with it depends on the origin.
+    Axes weaker than `hopeless` are distinguished: if a corridor leaves sliding undetermined, the trace of turning in
+    that axis is an artefact; if nothing determines the turning, the sliding that goes with it depends on the origin.
     """
     values, vectors = np.linalg.eigh(covariance)
     weak = np.sqrt(np.maximum(values, 0.0)) >= hopeless

@@ -162,13 +162,13 @@ def remeasured(surface: Surface, patches: Patches, members: Members) -> Members:
 @dataclass(frozen=True)
 class Fits:
     """A plane `height = h + a s + b t` over each patch: `coefficients` (G, 3), `covariances` (G, 3, 3), `residuals`
-    (K,) of the members, `counts` (G,) and `misfits` (G,): the sum of squared residuals over their variances."""
+    (K,) of the members, `counts` (G,) and `chi_squares` (G,): the sum of squared residuals over their variances."""
 
     coefficients: np.ndarray
     covariances: np.ndarray
     residuals: np.ndarray
     counts: np.ndarray
-    misfits: np.ndarray
+    chi_squares: np.ndarray
 
 
 def fit_planes(members: Members, variances: np.ndarray, num_patches: int) -> Fits:

@@ -29,7 +29,7 @@ from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHAR
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
 POSES = (LEFT, RIGHT)
 FIRST_UNIT = 18
-# Standard deviations of the poses' and the floor's changes where nothing else holds them: 1 m, 1 rad.
+# Standard deviations of the poses' and the floor's changes if nothing else constrains them: 1 m, 1 rad.
 UNKNOWN = 1.0
 # The variance of the channels' errors is looked for in the data in so many steps, down to this
 # share of the sensor file's.
@@ -39,7 +39,7 @@ SETTLED = 0.02
 FIRM = 4.0
 # A share with a smaller standard deviation is decided: 0 and 1 are more than ten of them apart.
 SURE_SHARE = 0.1
-# What is left of a direction's information at least: next to nothing, so that the pose's own prior holds it.
+# What is left of a direction's information at least: next to nothing, so that the pose's own prior constrains it.
 LEAST_KEPT = 1e-12
 LEAST_SPREAD = 0.02
 # An error of more standard deviations of its prior is none of the units that the sensor file describes.
@@ -166,7 +166,7 @@ class NormalEquations:
 
         `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the
         same columns. `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row belongs, which
-        are held by nothing but the precision `weak`.
+        are constrained by nothing but the precision `weak`.
         """
         count, own = int(group.max(initial=-1)) + 1, design.shape[1]
         first, second = np.triu_indices(own)

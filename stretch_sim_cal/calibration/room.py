@@ -417,4 +417,4 @@ def measure_gaps(patches: Patches, left: Fits, right: Fits) -> Gaps:
 def _flat(fits: Fits) -> np.ndarray:
     """Return which patches (G,) have members enough and residuals no larger than their noise explains."""
     freedom = np.maximum(fits.counts - 3.0, 1.0)
-    return (fits.counts >= MIN_CELLS) & (fits.misfits / freedom < 1.0 + MAX_EXCESS * np.sqrt(2.0 / freedom))
+    return (fits.counts >= MIN_CELLS) & (fits.chi_squares / freedom < 1.0 + MAX_EXCESS * np.sqrt(2.0 / freedom))

@@ -20,10 +20,10 @@ places do. Since what a place does may change a little (somebody moves a chair),
 WANDER^2 G. The exponential of each summand has expectation 1 or less while nothing has changed, so with the threshold
 ln(directions * looks a month * WINDOW) there is less than about one false alarm a month.
 
-The stored calibration has an error of its own, which is in every look. The median of the first places tells it, and is
-taken off as far as it is small.
+The stored calibration has an error of its own, which is in every look. The median of the first places estimates it, and
+is taken off as far as it is small.
 
-Where the lidars are on the robot, a single arm pose tells only up to what the robot's model is wrong in, which is the
+Where the lidars are on the robot, a single arm pose determines only up to the errors of the robot's model, which is the
 same in every look of that pose. So the first looks of a pose are the baseline of those that follow. The baseline's own
 error is the same for all of them: it counts with the place's effect, and places do not add up.
 """
@@ -194,7 +194,7 @@ SAME_WITHIN, SAME_SHARE, FEWEST = 0.05, 0.8, 200  # m, of the directions, and ho
 
 
 class Panorama:
-    """How far a lidar sees in every direction: tells whether the robot stands where it stood."""
+    """How far a lidar sees in every direction: shows whether the robot stands where it stood."""
 
     def __init__(self, points: np.ndarray):
         ranges = np.linalg.norm(points, axis=1)

@@ -46,7 +46,7 @@ def default_history() -> Path:
 
 
 class History:
-    """The file; `calibration` in its rows is the digest of the calibration file that a look was held against."""
+    """The file; `calibration` in its rows is the digest of the calibration file that a look was compared with."""
 
     def __init__(self, path: Path, must_exist: bool = False):
         if must_exist and not path.is_file():

@@ -1,4 +1,4 @@
-"""A case through the real nodes: simulated as a scenario, in processes that speak ROS, and held against what the
+"""A case through the real nodes: simulated as a scenario, in processes that speak ROS, and compared with what the
 same case came to without ROS.
 
 The nodes take other scans of the same recording (which ones is a matter of time), so both results differ, but by no

@@ -59,7 +59,7 @@ INPUTS = {
     "recording.moved_mm": Input(0.0, 0.0, 500.0, "by how much the robot is pushed in the middle of the alignment"),
     "recording.places": Input(1, 1, 6, "standing places at most: after a refusal of the alignment the robot is turned"),
     "recording.mounts_frames": Input(2, 1, 50, "pairs of scans in each of the arm's poses for the mounts"),
-    "robot.links_mm": Input(0.0, 0.0, 10.0, "how far links are bolted off, one sigma per axis"),
+    "robot.links_mm": Input(0.0, 0.0, 10.0, "joint-origin errors of the links, one sigma per axis"),
     "robot.links_deg": Input(0.0, 0.0, 2.0, "by which angle they are, one sigma per axis"),
     "robot.tool": Input(0, 0, 6, "which of `TOOLS` the arm has; 0 is the one that it is delivered with"),
     "robot.zeros_mm": Input(0.0, 0.0, 30.0, "one sigma of the zeros of linear joints"),

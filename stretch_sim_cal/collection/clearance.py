@@ -1,8 +1,8 @@
 """Whether the room is clear around everything that the arm is going to sweep over. Free of ROS.
 
-Points near the robot as it stands now are taken to be the robot, or something bolted to it. Any other point that comes
-closer than the clearance to the robot's model on its planned paths is an obstacle. Obstacles that the lidars do not see
-(behind the robot, below a table top) are not found.
+Points near the robot as it stands now are taken to be the robot, or something attached to it. Any other point that
+comes closer than the clearance to the robot's model on its planned paths is an obstacle. Obstacles that the lidars do
+not see (behind the robot, below a table top) are not found.
 """
 
 from collections.abc import Iterable, Mapping

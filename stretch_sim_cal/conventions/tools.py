@@ -29,7 +29,7 @@ class NormalTool:
 
 
 def carrier() -> Description:
-    """Return the robot that tools are held against: the vendor's Stretch without one."""
+    """Return the robot that tools are compared with: the vendor's Stretch without one."""
     return description(nominal_description(WITHOUT_TOOL), source="the Stretch without a tool")
 
 

@@ -131,7 +131,7 @@ class LaunchedScenario:
         """Assert, after the shutdown, that every process that was started has ended as it should have.
 
         0 for all but the node that has to refuse. A simulator that broke at its own end, after all had been asked of
-        it, is told apart from one that died while it was needed: that one is the failure of the run itself.
+        it, is distinguished from one that died while it was needed: that one is the failure of the run itself.
         """
         failure = self._sequence.failure
         expected = {failure.process.name: 1} if self.scenario.refusal and failure is not None else {}

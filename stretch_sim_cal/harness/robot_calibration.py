@@ -81,7 +81,7 @@ def _present(
         asked = (
             [question for question in verification.open_questions if question.startswith(what)] if verification else []
         )
-        said = "; ".join([drift.sentence() for drift in drifts] + asked) or "it could not be held against fresh scans"
+        said = "; ".join([drift.sentence() for drift in drifts] + asked) or "it could not be compared with fresh scans"
         return Present(stage, bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), said)
     if stage == "mounts":
         if stored_mounts(file) is None:

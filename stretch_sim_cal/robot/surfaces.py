@@ -157,7 +157,7 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
         frame = lidar.link_in(model)
         for link, surface in placed.items():
             if lidar.housing is not None and link == lidar.housing.link:
-                continue  # without the housings, whatever is inside it cannot be told from what is outside
+                continue  # without the housings, whatever is inside it cannot be distinguished from what is outside
             origin = apply(inverse(transforms[link]), transforms[frame][None, :3, 3])
             if _is_inside(surface, origin)[0]:
                 found[side] = (frame, link)

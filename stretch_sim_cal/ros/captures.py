@@ -101,7 +101,7 @@ class Captures:
             if stale > STALE_PAIRS:
                 behind = 1e-9 * (self._state.stamp - pairs[-1].stamp)
                 raise RunFailure(
-                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: it cannot be told which were "
+                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: it cannot be determined which were "
                     "scanned after the arm stood still; synchronise the lidars' clocks with the robot's"
                 )
             pairs.clear()

@@ -1,6 +1,6 @@
 """One way to start and end any node: arguments, parameters, signals and exit codes.
 
-What a node can be told is written once, as `Option`s: command line, ROS parameters and help come from the same list.
+What a node takes is written once, as `Option`s: command line, ROS parameters and help come from the same list.
 
 A node that ends by itself exits 130 on Ctrl-C (SIGINT) and 143 on SIGTERM; one that runs until it is told to stop
 (`endless`) exits 0 on both, since that is its normal end. Imports of rclpy wait until the arguments are known to be

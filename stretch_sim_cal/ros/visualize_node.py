@@ -166,7 +166,7 @@ class BodyShapeVisualizer(Visualizer):
         try:
             here = description_hash(parse_urdf(self._frames.description), profile=self._profile)
         except InputError as error:  # a description without meshes can be shown all the same
-            self._context.log.warning(f"the model cannot be held against /robot_description: {error}")
+            self._context.log.warning(f"the model cannot be compared with /robot_description: {error}")
         for mismatch in self._model.mismatches(robot_identity()["tool_id"], here):
             self._context.log.warning(mismatch)
 

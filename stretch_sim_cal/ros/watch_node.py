@@ -66,7 +66,7 @@ class Watcher:
         context.every(REPEAT, self._publish)
 
     def _read(self) -> tuple[CalibrationFile, str, Watch]:
-        """Read the calibration, and let the test go on from the looks that were held against it before."""
+        """Read the calibration, and let the test go on from the looks that were compared with it before."""
         file = usable_calibration(self._path)
         if file.right_to_left is None:
             raise InputError(f"{self._path}: holds no alignment of the lidars; run ros_align_dual_lidar first")
@@ -110,7 +110,7 @@ class Watcher:
     def _said(self) -> str:
         largest = {state.block.name: state for state in self._watch.states()}
         parts = [f"{name} {state.block.say(state.value)}" for name, state in largest.items()]
-        return f"holds; off by {', '.join(parts)}" if parts else "holds as far as can be told"
+        return f"holds; off by {', '.join(parts)}" if parts else "holds as far as can be determined"
 
     def _refresh(self) -> None:
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16] if self._path.is_file() else ""

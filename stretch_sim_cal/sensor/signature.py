@@ -152,7 +152,7 @@ class Observer:
         self._firsts.append(head[returned])
 
     def signature(self, candidates: Sequence[Sensor]) -> Signature:
-        """Return what the points say, their table held against those of `candidates`.
+        """Return what the points say, their table compared with those of `candidates`.
 
         Raises `InputError` without rings, or with too few returns.
         """
@@ -161,7 +161,7 @@ class Observer:
         if "ring" not in self._scans[0].dtype.names:
             raise InputError(
                 f"the points have no field ring, only {', '.join(self._scans[0].dtype.names)}: without it channels "
-                "cannot be told apart; let the driver publish PointXYZIRT"
+                "cannot be distinguished; let the driver publish PointXYZIRT"
             )
         clouds = [_Cloud(scan) for scan in self._scans]
         if sum(len(cloud.points) for cloud in clouds) < MIN_RETURNS:
@@ -181,7 +181,7 @@ def known_sensors() -> list[Sensor]:
 
 
 def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
-    """Return whether both lidars run in sync, None where that cannot be told, and a sentence about it."""
+    """Return whether both lidars run in sync, None where that cannot be determined, and a sentence about it."""
     if left.period is None or right.period is None:
         return None, "sync: too few scans to tell"
     period = 0.5 * (left.period + right.period)
@@ -475,7 +475,7 @@ def _lines(found: Signature) -> list[str]:
         )
     elif found.elevation_scatter >= ON_TABLE:
         lines.append(
-            "distance correction: cannot be told, points of a ring scatter by "
+            "distance correction: cannot be determined, points of a ring scatter by "
             f"{np.degrees(found.elevation_scatter):.3f} deg about one elevation; record the driver's own topic, not a "
             "filtered or moved one"
         )

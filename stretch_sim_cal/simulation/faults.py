@@ -1,4 +1,4 @@
-"""Faults that the simulator can be told to have, so that tests can see calibration and harness notice them.
+"""Faults that the simulator can be given, so that tests can see calibration and harness notice them.
 
 silent_left, silent_right         that lidar never publishes
 drop_half_left, drop_half_right   every second cloud of that lidar is lost

@@ -126,7 +126,7 @@ def mechanism(
 
 
 def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
-    """Return a robot model as a mechanism, its root bolted to the ground, on a floor (`mobile`) or `floating`.
+    """Return a robot model as a mechanism, its root fixed to the ground, on a floor (`mobile`) or `floating`.
 
     Joints that mimic others have no freedom of their own and count as fixed. Geometry is that of position zero.
     Raises `InputError` for an unknown base.
@@ -148,9 +148,9 @@ def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
 
 
 def with_base(fixed: Mechanism, base: str) -> Mechanism:
-    """Return a mechanism whose ground is bolted down as one that drives on a floor (`mobile`) or flies (`floating`).
+    """Return a mechanism whose ground is fixed as one that drives on a floor (`mobile`) or flies (`floating`).
 
-    Raises `InputError` for an unknown base, and for a mechanism that is bolted to the world by its own joints.
+    Raises `InputError` for an unknown base, and for a mechanism that is fixed to the world by its own joints.
     """
     if base not in BASES:
         raise InputError(f"base '{base}' is not known; there is {', '.join(BASES)}")

@@ -41,7 +41,7 @@ class Orientations:
     `quaternions` (N, 4) as x, y, z, w, no two nearer than 1 deg to each other, and configurations (N, V) of `variables`
     that have them; none if the point is out of reach: then `distance` (m) is how near the origin came to it.
     `dimension` is in how many ways the orientation can change at the point (0: only some orientations, 3: freely within
-    limits), None if all configurations found are singular, so that it cannot be told. `share` is that of all
+    limits), None if all configurations found are singular, so that it cannot be determined. `share` is that of all
     orientations, `axis_shares` (3,) of all directions the parts into which x, y and z can point. `settled` says whether
     sampling of `samples` starts ended because nothing new turned up.
     """

@@ -62,7 +62,7 @@ def errors(truth: np.ndarray, result: AlignmentResult) -> tuple[float, float]:
 
 
 def normalised_error(truth: np.ndarray, result: AlignmentResult) -> float:
-    """Return the error squared over the covariance: 6 on average for an honest one."""
+    """Return the error squared over the covariance: 6 on average if that is right."""
     twist = log(truth @ inverse(result.right_to_left))
     return float(twist @ np.linalg.solve(result.covariance, twist))
 

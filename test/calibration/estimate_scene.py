@@ -80,6 +80,6 @@ def scene_of(left: np.ndarray, right: np.ndarray) -> Scene:
 
 
 def normalised(truth: np.ndarray, estimate: np.ndarray, covariance: np.ndarray) -> float:
-    """Return the squared error of a transform (4, 4) over its covariance (6, 6): 6 on average for an honest one."""
+    """Return the squared error of a transform (4, 4) over its covariance (6, 6): 6 on average if that is right."""
     twist = log(truth @ inverse(estimate))
     return float(twist @ np.linalg.solve(covariance, twist))

@@ -1,4 +1,4 @@
-"""Alignment of the two lidars: accurate, honest about it, and untroubled by what real data brings along."""
+"""Alignment of the two lidars: accurate, with the right covariance, and untroubled by what real data brings along."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What the lidars see beyond the model is told apart: payload, furniture, people, parts that
+"""What the lidars see beyond the model is distinguished: payload, furniture, people, parts that
 are missing or misplaced."""
 
 import dataclasses

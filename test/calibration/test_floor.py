@@ -167,7 +167,7 @@ def test_an_unsure_alignment_makes_the_floor_less_sure():
     assert unsure.covariance[0, 0] > 1.5 * sure.covariance[0, 0]
 
 
-def test_the_covariance_is_honest():
+def test_the_covariance_covers_the_error():
     squares = []
     for seed in range(1, 9):
         result = solved("furnished_room", seed, frames=1)

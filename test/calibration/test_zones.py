@@ -1,4 +1,4 @@
-"""Points are told apart by zone and height: body, obstacle, drop, or nothing."""
+"""Points are distinguished by zone and height: body, obstacle, drop, or nothing."""
 
 import numpy as np
 import pytest

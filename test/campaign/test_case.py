@@ -27,7 +27,7 @@ def test_a_payload_is_held_where_the_lidars_see_it(tmp_path):
     assert any("payload_0_link" in {names[index] for index in np.unique(surfaces)} for _, surfaces, names in scans)
 
 
-def test_links_that_are_bolted_off_are_off_for_the_lidars_alone(tmp_path):
+def test_joint_origin_errors_are_seen_by_the_lidars_alone(tmp_path):
     simulator = simulated(tmp_path, robot__links_mm=2)
     exact = simulated(tmp_path)
     assert simulator.nominal_description == exact.nominal_description

@@ -276,7 +276,7 @@ def test_a_calibration_holds_within_a_tolerance_but_not_within_one_finer_than_th
 ):
     anew, once = verification.found_anew, []
     monkeypatch.setattr(verification, "found_anew", lambda *given: (once or once.append(anew(*given)) or once)[0])
-    # Three sigma of two results from sparse lidars are 2.2 mm: the default of 2 mm could honestly not be told.
+    # Three sigma of two results from sparse lidars are 2.2 mm: the default of 2 mm could not be distinguished.
     code, found = verdict(recording, calibrated, capsys, "--tolerance-mm", "3")
     assert code == 0 and found["verdict"] == "holds"
     assert {drift["name"] for drift in found["drifts"]} == {

@@ -124,7 +124,7 @@ def test_errors_act_in_the_frame_of_what_they_move():
     assert np.allclose(link_transforms(model)["base_link"], floor_from_base, atol=1e-12)
 
 
-def test_payload_boxes_hang_where_they_are_bolted():
+def test_payload_boxes_are_where_they_are_attached():
     box = PayloadBox("lift_link", (0.1, 0.2, 0.3), (0.0, 0.1, 0.2), (0.0, 0.0, np.pi / 2))
     model = load_model(simulated_description(payload=[box, PayloadBox("base_link", (0.1, 0.1, 0.1))]))
     surface = robot_surfaces(model)["payload_0_link"]

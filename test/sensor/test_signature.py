@@ -90,7 +90,7 @@ def test_points_that_were_moved_after_the_driver_leave_its_correction_open():
         return scan
 
     found = observed(scans=2, change=moved).signature(known_sensors())
-    assert found.distance_correction is None and "cannot be told" in found.lines[1]
+    assert found.distance_correction is None and "cannot be determined" in found.lines[1]
 
 
 @pytest.mark.parametrize(

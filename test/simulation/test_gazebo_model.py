@@ -90,11 +90,12 @@ def test_every_joint_that_can_be_commanded_has_a_controller_and_an_effort(descri
     robot = ElementTree.fromstring(description)
     assert {plugin.findtext("joint_name") for plugin in robot.iter("plugin")} - {None} == embedded.joints.movable
     limits = {joint.get("name"): joint.find("limit") for joint in robot.iterfind("joint")}
-    # In real Gazebo a wrist of the vendor's effort ran on for turns when it was led through a quarter of a second at once.
+    # In real Gazebo a wrist of the vendor's effort ran on for turns when it was led through a
+    # quarter of a second at once.
     assert all(float(limits[name].get("effort")) > 1e6 for name in embedded.joints.movable)
 
 
-def test_the_base_is_bolted_to_the_world_unless_it_is_to_be_free(description, embedded, tmp_path):
+def test_the_base_is_fixed_to_the_world_unless_it_is_to_be_free(description, embedded, tmp_path):
     assert parse_urdf(description).root == "world"
     free = gazebo_description(SETUP, embedded.sensor, embedded.geometry, "gpu", tmp_path, fixed_base=False)
     assert parse_urdf(free).root == "floor_link"

@@ -1,6 +1,6 @@
 """The lidars' mounts in a calibration file: an entry of their own, which readers that do not know it leave alone.
 
-The floor of a calibration file, told in the base_link in which its mounts have the lidars.
+The floor of a calibration file, given in the base_link in which its mounts have the lidars.
 
 Clouds tell where the floor is from the left lidar. In base_link it is as right as the pose that the lidar is taken to
 have there: the description's at first, the calibrated one as soon as there is one. The
@@ -68,7 +68,7 @@ def with_units(
 
 
 def with_left_at(file: CalibrationFile, base_from_left: np.ndarray, described_left: np.ndarray) -> CalibrationFile:
-    """Return the file with the same floor, told in the base_link in which the left lidar is at `base_from_left`."""
+    """Return the file with the same floor, given in the base_link in which the left lidar is at `base_from_left`."""
     if file.floor_plane is None:
         return file
     plane = floor_with_left_at(file, base_from_left, described_left).facing(np.array([0.0, 0.0, 1.0]))

@@ -1,7 +1,7 @@
 """Which arm poses tell most of the mounts: what the lidars would see of the model in them, before anything is moved.
 
 A pose's worth is how much it shrinks the mounts' uncertainty together with the poses there are, the model's own
-uncertainty included: a tenth look at the same surface from the same side tells little of a link that may be off.
+uncertainty included: a tenth look at the same surface from the same side says little about a link that may be off.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Returns held against the model along their rays: what a lidar at a pose should have measured, and what it did.
+"""Returns compared with the model along their rays: what a lidar at a pose should have measured, and what it did.
 
 Nearer than `OWN` m a lidar sees only the collar around its own dome, which moves with it and says nothing: rays begin
-beyond it. Rays that pass the edge of a part are told by their neighbours: whether they hit it
+beyond it. Rays that pass the edge of a part are recognised by their neighbours: whether they hit it
 depends on what is looked for.
 """
 

@@ -40,8 +40,8 @@ class MountSample:
 class MountSettings:
     """Lengths in m, angles in rad.
 
-    `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on what
-    holds it, as one thinks beforehand; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are
+    `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on its
+    parent, as a prior; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are
     estimated with the mounts, with `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are
     they part of the result. `mount_position` and `mount_angle` say the same of the mounts. `sensor` is the kind of both
     lidars, or those of left and right; without, a spinning lidar of unknown make. A direction with a standard deviation

@@ -42,7 +42,7 @@ def mount_settings(
     `link_deg` (one sigma per axis).
 
     The joints' zeros are never taken for exact: what a joint moves is off by as much for all its links together. They
-    are held as links are, or loosely `with_joint_offsets`. Raises `InputError` for values out of bounds.
+    are constrained as links are, or loosely `with_joint_offsets`. Raises `InputError` for values out of bounds.
     """
     for name, value, high in (
         ("range noise", range_noise, 0.2),
@@ -200,7 +200,7 @@ def residuals_at(
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:
-    """Return the pose that would make the mounts surer than any other."""
+    """Return the pose that would lower the uncertainty of the mounts most."""
     poses = [robot.pose(name, commanded) for name, commanded in robot.free_poses()]
     return best_next(result.information, robot.surfaces, poses, result.base_from_lidar, settings)
 
