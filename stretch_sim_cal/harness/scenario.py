@@ -27,6 +27,8 @@ DEFAULT_TOLERANCES = {
     "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1},
     "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10},
 }
+FURTHER_TOLERANCES = {"mounts": {"nees"}}
+"""What is judged only where a scenario has a bound for it."""
 REFUSAL_KEYS = ("stage", "mentions")
 KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
 
@@ -114,7 +116,8 @@ def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
     data = validate.mapping(data, set(STAGES), f"{path}: tolerances")
     result = {}
     for stage, defaults in DEFAULT_TOLERANCES.items():
-        given = validate.mapping(data.get(stage), set(defaults), f"{path}: tolerances: {stage}")
+        known = set(defaults) | FURTHER_TOLERANCES.get(stage, set())
+        given = validate.mapping(data.get(stage), known, f"{path}: tolerances: {stage}")
         for key, value in given.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
                 raise InputError(f"{path}: tolerances: {stage}: {key}: is {value!r}, a number above 0 was expected")

@@ -23,7 +23,7 @@ from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull
-from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse, log, to_xyz_rpy
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
@@ -213,10 +213,13 @@ QUANTITIES = {
         ("height_error_mm", "floor: height", "mm", "height_mm"),
         ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
     ),
-    "mounts": tuple(
-        (f"{side}.{quantity}_error_{unit}", f"{side} mount: {quantity}", unit, f"{quantity}_{unit}")
-        for side in SIDES
-        for quantity, unit in (("translation", "mm"), ("rotation", "deg"))
+    "mounts": (
+        *(
+            (f"{side}.{quantity}_error_{unit}", f"{side} mount: {quantity}", unit, f"{quantity}_{unit}")
+            for side in SIDES
+            for quantity, unit in (("translation", "mm"), ("rotation", "deg"))
+        ),
+        ("nees", "mounts: NEES per freedom", "", "nees"),
     ),
     "body_shape": (
         ("max_protrusion_mm", "body: protrusion", "mm", "protrusion_mm"),
@@ -242,6 +245,7 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
     quantities = [
         Quantity(key, label, unit, tolerances[bound], *compared.get(key, ()))
         for key, label, unit, bound in QUANTITIES[stage]
+        if bound in tolerances
     ]
     return StageVerdict(stage, quantities, reason)
 
@@ -278,8 +282,13 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     mounts = stored_mounts(CalibrationFile.load(files.calibration))
     if mounts is None:
         raise InputError(f"{files.calibration} holds no mounts of the lidars")
-    left = _compared_poses(truth.base_link_from_lidar_left, mounts.base_from_lidar["left"], "left.")
-    return left | _compared_poses(truth.base_link_from_lidar_right, mounts.base_from_lidar["right"], "right.")
+    true = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
+    off = np.concatenate([log(true[side] @ inverse(mounts.base_from_lidar[side])) for side in SIDES])
+    nees = float(off @ np.linalg.solve(mounts.covariance, off)) / len(off)
+    found = {"nees": (nees, "covariance over both lidars", "1 on average")}
+    for side in SIDES:
+        found |= _compared_poses(true[side], mounts.base_from_lidar[side], f"{side}.")
+    return found
 
 
 def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:

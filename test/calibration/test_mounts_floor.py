@@ -92,6 +92,20 @@ def test_a_floor_that_ignores_the_mounts_fails_against_the_real_base_and_passes_
     assert not judged(ignorant, tmp_path)
 
 
+def test_mounts_that_are_surer_than_they_are_right_fail_where_a_scenario_asks_for_it(tmp_path):
+    """Both lidars 0.9 mm off along x, three of the standard deviations that are said."""
+    files = RunFiles(tmp_path)
+    off = mounts_result(from_xyz_rpy((9e-4, 0.0, 0.0)) @ TRUE_LEFT)
+    with_mounts(with_floor_as_described(), off, "robot", DESCRIBED).save(files.calibration)
+    tolerances = {"translation_mm": 1.0, "rotation_deg": 0.1}
+    assert judge_stage("mounts", files, TRUTH, tolerances).passed
+    [nees] = [
+        quantity for quantity in judge_stage("mounts", files, TRUTH, tolerances | {"nees": 1.2}).quantities
+        if quantity.key == "nees"
+    ]  # fmt: skip
+    assert nees.error == pytest.approx(2 * 3.0**2 / 12) and not nees.passed
+
+
 def test_mounts_found_once_more_move_the_floor_by_the_difference_only(mounted):
     elsewhere = mounts_result(DESCRIBED @ from_xyz_rpy((0.01, 0.0, 0.0), (0.02, 0.0, 0.0)))
     other = with_mounts(mounted, elsewhere, "robot", DESCRIBED)

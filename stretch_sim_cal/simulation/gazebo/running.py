@@ -226,10 +226,10 @@ class RunningWorld:
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
         """Return what `ready` gives as soon as it gives something, looked at whenever a message has come."""
-        self._server.need(True)
         deadline = time.monotonic() + SILENCE_TIMEOUT
         with self._heard:
             while (result := ready()) is None:
+                self._server.need(True)
                 self._server.check("simulating")
                 if time.monotonic() > deadline:
                     raise self.failure(f"{complaint} within {SILENCE_TIMEOUT:.0f} s")
