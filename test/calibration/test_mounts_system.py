@@ -1,0 +1,135 @@
+"""The robot's own surfaces as a residual block: derivatives by finite differences, sums written out, priors."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.mounts.rays import Matches
+from stretch_sim_cal.calibration.mounts.result import MountSettings
+from stretch_sim_cal.calibration.mounts.system import (
+    MOUNTS,
+    RobotUnknowns,
+    add_returns,
+    model_variances,
+    mount_covariances,
+    noise_weights,
+    remainders,
+)
+from stretch_sim_cal.calibration.problem import NormalEquations, State
+from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, from_xyz_rpy
+from stretch_sim_cal.sensor.unit import ErrorModel, UnitSpread
+
+SETTINGS = MountSettings(joint_offsets=("lift_joint",), joint_prior={"lift_joint": 0.003})
+MODEL = ErrorModel(UnitSpread(range_offset=0.01, channel_range=0.002), np.linspace(-0.3, 0.3, 4), np.zeros(4))
+CENTRES = {"mast": np.array([0.0, 0.1, 0.5]), "arm": np.array([0.2, 0.0, 0.1])}
+ROBOT = RobotUnknowns({link: SimpleNamespace(corners=centre + [[0.1], [-0.1]]) for link, centre in CENTRES.items()},
+                      SETTINGS)  # fmt: skip
+POSES = {"mast": from_xyz_rpy((0.0, 0.1, 0.2), (0.1, 0.0, 0.3)), "arm": from_xyz_rpy((0.3, 0.1, 0.8), (0.0, 0.5, -1.0))}
+ORIGINS = {
+    "mast": from_xyz_rpy((0.0, 0.1, 0.1), (0.0, 0.4, 0.0)),
+    "arm": from_xyz_rpy((0.1, 0.1, 0.8), (1.0, 0.0, 0.2)),
+}
+LIFT = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+POSED = SimpleNamespace(
+    base_from_link=POSES,
+    sample=SimpleNamespace(held_by={"arm": ("mast",)}, held_at=ORIGINS, joint_motions={"lift_joint": {"arm": LIFT}}),
+)
+
+
+def seen(count=30, distances=0.0):
+    random = np.random.default_rng(6)
+    normals = random.normal(size=(count, 3))
+    normals /= np.linalg.norm(normals, axis=1)[:, None]
+    hits, links = random.uniform(-1.0, 1.0, size=(count, 3)), np.arange(count) % 2
+    distances = distances * random.normal(size=count)
+    incidence = random.uniform(0.3, 1.0, size=count)
+    points = hits + distances[:, None] * normals
+    return Matches(points, 0 * hits, hits, distances, normals, incidence, links, np.arange(count))
+
+
+def rows(side, matches):
+    """Return the jacobian (M, n) of all matches, by all unknowns of the robot."""
+    whole = np.zeros((len(matches.distances), ROBOT.size))
+    for chosen, columns, jacobian in ROBOT.rows(side, POSED, matches):
+        whole[np.ix_(chosen, columns)] = jacobian
+    return whole
+
+
+def moved(side, matches, change):
+    """Return the distances of what is seen, the lidar, joint origins, meshes and the lift changed by `change` (n,)."""
+    lidar, found = change[:6] if side == "left" else change[6:12], []
+    for point, hit, normal, number in zip(matches.points, matches.hits, matches.normals, matches.links, strict=True):
+        link = ROBOT.links[number]
+        motion = exp(change[-1] * LIFT) if link == "arm" else np.eye(4)
+        for carrier in ("arm", "mast") if link == "arm" else ("mast",):
+            origin, own = ORIGINS[carrier], change[ROBOT.of_link(ROBOT.links.index(carrier))]
+            motion = origin @ exp(own) @ np.linalg.inv(origin) @ motion
+        surface = POSES[link] @ from_rotation_translation(np.eye(3), CENTRES[link])
+        motion = motion @ surface @ exp(change[ROBOT.of_mesh(number)]) @ np.linalg.inv(surface)
+        found.append(motion[:3, :3] @ normal @ (apply(exp(lidar), point[None]) - apply(motion, hit[None]))[0])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_distances_change_with_every_unknown_as_the_jacobian_says(side):
+    matches = seen()
+    assert (MOUNTS, ROBOT.size) == (12, 12 + 2 * 12 + 1)
+    jacobian = rows(side, matches)
+    for unknown in range(ROBOT.size):
+        step = 1e-6 * np.eye(ROBOT.size)[unknown]
+        by_difference = (moved(side, matches, step) - moved(side, matches, -step)) / 2e-6
+        np.testing.assert_allclose(jacobian[:, unknown], by_difference, atol=1e-7)
+
+
+def test_what_the_expected_errors_explain_is_no_remainder():
+    matches, expected = seen(distances=0.003), np.zeros(ROBOT.size)
+    np.testing.assert_array_equal(remainders(ROBOT, "left", POSED, matches, expected), matches.distances)
+    expected[:] = 1e-3 * np.sin(np.arange(ROBOT.size))
+    explained = matches.distances + rows("left", matches) @ expected
+    np.testing.assert_allclose(remainders(ROBOT, "left", POSED, matches, expected), explained, atol=1e-15)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_returns_add_their_rows_written_out(side):
+    matches, number = seen(distances=0.003), int(side == "right")
+    state = State((from_xyz_rpy((0, 0, 1), (0.2, 0.1, 0)), from_xyz_rpy((0, 1, 1), (0, 0.3, 0.4))),
+                  (np.zeros(MODEL.size), np.zeros(MODEL.size)))  # fmt: skip
+    channel = np.arange(30) % 4
+    returns = MODEL.returns(np.random.default_rng(1).normal(size=(30, 3)), channel, None)
+    unknowns, weights = ROBOT.beside((MODEL, MODEL)), np.linspace(1e4, 4e4, 30)
+    equations = NormalEquations.empty(unknowns.size)
+    add_returns(equations, unknowns, ROBOT, side, POSED, matches, weights, returns, state)
+    normals = matches.normals @ state.base_from_lidar[number][:3, :3]
+    errors = MODEL.sensitivity(returns, matches.incidence, normals, state.units[number], beyond=matches.along)
+    whole = np.zeros((30, unknowns.size))
+    whole[:, ROBOT.columns(unknowns)] = rows(side, matches)
+    whole[np.arange(30)[:, None], unknowns.unit_columns(number, channel)] = np.hstack(errors)
+    information = (whole.T * weights) @ whole
+    np.testing.assert_allclose(equations.information, information, rtol=1e-9, atol=1e-9 * np.abs(information).max())
+    gradient = -(whole.T * weights) @ matches.distances
+    np.testing.assert_allclose(equations.gradient, gradient, rtol=1e-9, atol=1e-9 * np.abs(gradient).max())
+
+
+def test_priors_of_the_lidars_are_about_their_own_origins():
+    nominal = {
+        "left": from_xyz_rpy((0.1, 0.2, 1.3), (1.0, 0.0, 0.5)),
+        "right": from_xyz_rpy((0.1, -0.2, 1.3), (0, 1, 0)),
+    }
+    for side, covariance in zip(("left", "right"), mount_covariances(nominal, SETTINGS), strict=True):
+        about = adjoint(from_rotation_translation(np.eye(3), -nominal[side][:3, 3]))
+        own = np.diag([0.05**2] * 3 + [np.radians(5.0) ** 2] * 3)
+        np.testing.assert_allclose(about @ covariance @ about.T, own, atol=1e-15)
+
+
+def test_links_vary_by_half_for_their_origin_and_half_for_their_mesh():
+    deviations = np.sqrt(model_variances(ROBOT.size, SETTINGS))
+    half = np.sqrt(0.5)
+    one = np.repeat([1e-3 * half, np.radians(0.1) * half], 3)
+    np.testing.assert_allclose(deviations, [*np.zeros(12), *np.tile(one, 4), 0.003])
+    exact = model_variances(ROBOT.size, MountSettings(link_position=0.0, link_angle=0.0, joint_offsets=("other",)))
+    np.testing.assert_allclose(np.sqrt(exact), [*np.zeros(12), *np.full(24, 1e-5), 0.02])
+
+
+def test_noise_is_along_the_ray_and_the_surfaces_own_across_it():
+    np.testing.assert_allclose(noise_weights(seen(), 0.01), 1.0 / ((0.01 * seen().incidence) ** 2 + 3e-4**2))
