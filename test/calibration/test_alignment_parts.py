@@ -143,6 +143,32 @@ def test_what_is_not_seen_at_all_is_unbounded_and_does_not_spoil_the_rest():
     assert "unbounded" in unobserved(beyond)[0]
 
 
+def test_directions_come_weakest_first_and_are_unbounded_from_half_a_metre():
+    covariance = np.diag([0.004, 0.001, 0.002, 3e-4, 1e-4, 2e-4]) ** 2
+    found = directions(covariance, None, 0.003, 0.001)
+    assert [(direction.name, round(direction.standard_deviation, 6)) for direction in found] == [
+        ("sliding along lidar x", 0.004), ("sliding along lidar z", 0.002), ("sliding along lidar y", 0.001),
+        ("turning about lidar x", 3e-4), ("turning about lidar z", 2e-4), ("turning about lidar y", 1e-4),
+    ]  # fmt: skip
+    assert [direction.observed for direction in found] == [False] + 5 * [True]
+    (finding,) = unobserved(found)
+    assert finding.startswith(
+        "the scene does not determine sliding along lidar x: standard deviation 4 mm, at most 3 mm"
+    )
+    for deviation, said in ((0.49, "4.9e+02 mm"), (0.51, "unbounded")):
+        covariance[0, 0] = deviation**2
+        assert f"standard deviation {said}, at most 3 mm" in unobserved(directions(covariance, None, 0.003, 0.001))[0]
+    turning = unobserved(directions(np.diag([1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 0.002]) ** 2, None, 0.003, 0.001))
+    assert "turning about lidar z: standard deviation 0.11 deg, at most 0.057 deg is allowed" in turning[0]
+
+
+def test_a_covariance_is_the_inverse_of_the_information_bounded_by_a_metre():
+    turned = np.linalg.qr(np.random.default_rng(5).normal(size=(6, 6)))[0]
+    values = np.array([1e8, 1e6, 1e4, 100.0, 2.0, 0.1])
+    expected = turned @ np.diag([1e-8, 1e-6, 1e-4, 0.01, 0.5, 1.0]) @ turned.T
+    np.testing.assert_allclose(covariance_of(turned @ np.diag(values) @ turned.T), expected, atol=1e-9)
+
+
 def test_turning_that_drags_sliding_along_is_called_turning():
     # Nothing holds the turning about an upright axis 0.8 m away.
     axis = np.array([0.0, 0.8, 0.0, 0.0, 0.0, 1.0])

@@ -270,3 +270,19 @@ def test_what_a_driver_corrects_is_decided_if_the_data_leaves_no_doubt(share, de
     found = solver.decided(replace(NOTHING, units=units), Solution(np.zeros(unknowns.size), covariance, ({}, {})))
     assert found.units[1][CENTRE_SHARE] == decided and found.units[1][FIRING_SHARE] == 0.0
     assert not found.units[0].any()
+
+
+def test_errors_eliminated_under_widened_priors_are_those_of_wider_priors_written_out(solver):
+    """60 mm of offset are six standard deviations of the sensor file: its prior is taken six times as wide."""
+    seen = equations(solver.unknowns, {OFFSET: 0.02}, rows=60)
+    state = replace(NOTHING, units=(0.06 * np.eye(MODEL.size)[OFFSET], NOTHING.units[1]))
+    reduced = solver.without_units(seen, state, widened=True)
+    change = reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
+    precision = np.zeros(solver.unknowns.size)
+    precision[:12] = 1 / np.tile([0.03**2] * 3 + [0.05**2] * 3, 2)
+    for unit, times in zip(solver.unknowns.units, (6.0, 1.0), strict=True):
+        precision[unit.start + OFFSET], precision[unit.start + INCIDENCE] = (times * 0.01) ** -2.0, 0.003**-2.0
+    varied = np.flatnonzero(precision)
+    information = (seen.information + np.diag(precision))[np.ix_(varied, varied)]
+    gradient = (seen.gradient - precision * solver.unknowns.difference(state, NOTHING))[varied]
+    np.testing.assert_allclose(change[varied], np.linalg.solve(information, gradient), rtol=1e-5, atol=1e-9)

@@ -211,3 +211,11 @@ def test_a_gap_is_the_right_height_over_the_left_one_where_both_are_known_best()
 def test_a_patch_needs_cells_enough_flatness_and_a_known_normal(changes, usable):
     assert len(measure_gaps(PATCH, fits(0.0, **changes), fits(0.0, **changes)).values) == usable
     assert len(measure_gaps(PATCH, fits(0.0), fits(0.0, **changes)).values) == usable or "deviations" in changes
+
+
+def test_patches_off_the_floor_lose_their_weight(room):
+    raised = np.zeros(room.unknowns.size)
+    assert len(room.block.floor.patches) > 20 and 0.7 < room.block.floor.weights.mean() <= 1.0
+    assert room.block.floor.unevenness == NEARBY.unevenness
+    raised[FLOOR.start] = 0.008
+    assert len(room.at(room.unknowns.moved(room.state, raised)).floor.patches) < 3
