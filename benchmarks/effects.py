@@ -26,7 +26,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import ECHO, HARMONICS, INCIDENCE, NEAR, OFFSET, SCALE, ErrorModel
-from stretch_sim_cal.sensor.unit_file import values_to_mapping
+from stretch_sim_cal.sensor.unit_file import write_simulated_unit
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
@@ -156,10 +156,8 @@ def _unit_files(effect: Effect, random: np.random.Generator, folder: Path) -> di
     for side, device in enumerate(SIDES):
         values = np.zeros(model.size)
         effect.errors(values, model, side, random)
-        said = values_to_mapping(model, values)
-        del said["optical_centre_share"], said["firing_time_share"]  # the driver's matter
         files[device] = folder / f"{device}.yaml"
-        write_text(files[device], json.dumps({"sensor": effect.simulated, "driver": effect.driver, "values": said}))
+        write_simulated_unit(files[device], effect.simulated, model, values, driver=effect.driver)
     return files
 
 

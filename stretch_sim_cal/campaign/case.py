@@ -31,7 +31,7 @@ from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import TOOLS, Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.collection.settings import load_settings
-from stretch_sim_cal.files import write_atomic, write_text
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
@@ -39,7 +39,7 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, nominal_description
 from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
-from stretch_sim_cal.sensor.unit_file import values_to_mapping
+from stretch_sim_cal.sensor.unit_file import write_simulated_unit
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 from stretch_sim_cal.simulation.true_robot import PayloadBox
@@ -240,10 +240,8 @@ def _setup(
     driver = dict.fromkeys(Driver.__dataclass_fields__, True) if numbers["lidar.driver_corrects"] else {}
     units = {}
     for device in SIDES:
-        values = values_to_mapping(model, numbers["lidar.unit"] * model.draw(random))
-        del values["optical_centre_share"], values["firing_time_share"]  # the driver's matter
         units[device] = folder / f"unit_{device}.yaml"
-        write_text(units[device], json.dumps({"sensor": campaign.sensor, "values": values}))
+        write_simulated_unit(units[device], campaign.sensor, model, numbers["lidar.unit"] * model.draw(random))
     world = write_room(Room(**room, yaw=yaw), random, folder)
     seed, keys = int(random.integers(2**31)), {"robot": campaign.robot} if campaign.robot else {}
     if numbers["robot.tool"]:

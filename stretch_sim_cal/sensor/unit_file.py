@@ -11,6 +11,7 @@ here how far this one does. `azimuth_harmonics_deg` is [[cos, sin], [cos, sin]] 
 value by channel is a list of all channels. What is not there is 0.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -150,6 +151,16 @@ def write_unit(path: str | Path, sensor: str | Path, model: ErrorModel, unit: Un
     """Write a unit file: `sensor` is the name or path of its kind's sensor file, `keys` are those of a sensor file that
     this unit has otherwise (`range_noise`, `driver`, `elevations_deg`, ...). Atomic; raises `InputError`."""
     files.write_yaml(path, {"sensor": str(sensor)} | keys | unit_to_mapping(model, unit))
+
+
+def write_simulated_unit(
+    path: str | Path, sensor: str | Path, model: ErrorModel, values: np.ndarray, **keys: Any
+) -> None:
+    """Write a unit file of parameters (n,) for the simulator, `keys` as of `write_unit`. What the driver corrects is not
+    the unit's matter. As JSON, which is YAML and read faster."""
+    own = values_to_mapping(model, values)
+    del own["optical_centre_share"], own["firing_time_share"]
+    files.write_text(path, json.dumps({"sensor": str(sensor), "values": own} | keys))
 
 
 def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
