@@ -321,10 +321,12 @@ class Solver:
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, prior, _, scalars = self._basis(fixed)
         scale = np.ones(len(prior))
-        if widened:
-            times = np.abs(self._present(basis, scale, prior, state)[scalars])
+        present = self._present(basis, scale, prior, state)
+        times = np.abs(present[scalars])
+        if widened and np.any(times > BEYOND_PRIOR):
             scale[scalars] = np.where(times > BEYOND_PRIOR, times, 1.0)
-        gradient = (basis.T @ gradient) * scale - prior * self._present(basis, scale, prior, state)
+            present = self._present(basis, scale, prior, state)
+        gradient = (basis.T @ gradient) * scale - prior * present
         information = _in_prior_units(_congruent(basis.T, information), scale, prior)
         units = prior > 0
         factor = cho_factor(information[np.ix_(units, units)], lower=True, check_finite=False)
