@@ -54,7 +54,8 @@ def generate_launch_description() -> LaunchDescription:
         DeclareLaunchArgument(
             "gui", default_value="false", choices=["true", "false"], description="open Gazebo's window as well"
         ),
-        DeclareLaunchArgument("rviz", default_value="false", choices=["true", "false"], description="open RViz as well"),
+        DeclareLaunchArgument("rviz", default_value="false", choices=["true", "false"],
+                              description="open RViz as well"),
         OpaqueFunction(function=simulator),
         # The view's own fixed frame, the calibrated floor, is not there yet.
         rviz(True, "-f", "base_link"),

@@ -125,7 +125,8 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
         nees = nees[np.isfinite(nees)]
         if len(nees):
             honesty[stage] = {"mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
-                              "beyond_95_percent": float((chi2.cdf(nees * STAGES[stage], STAGES[stage]) > 0.95).mean())}  # fmt: skip
+                              "beyond_95_percent": float((chi2.cdf(nees * STAGES[stage],
+                                                                   STAGES[stage]) > 0.95).mean())}  # fmt: skip
     seconds = cases.column("seconds")[cases.computed]
     return {
         "campaign": campaign.name, "key": campaign.key, "cases": total, "shown": bool(shown),

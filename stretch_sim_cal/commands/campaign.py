@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, help="local processes (default: one per core)")
     parser.add_argument("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
     parser.add_argument(
-        "--robot", metavar="FILE", help="another robot than the campaign's, with its lidars: a profile in config/robots/, "
-        "or a path",
+        "--robot", metavar="FILE",
+        help="another robot than the campaign's, with its lidars: a profile in config/robots/, or a path",
     )  # fmt: skip
     parser.add_argument("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
     parser.add_argument(

@@ -1,4 +1,5 @@
-"""The clouds that a run keeps for its pictures, and both as a part of a page that a user can turn: WebGL, without a network.
+"""The clouds that a run keeps for its pictures, and both as a part of a page that a user can
+turn: WebGL, without a network.
 
 A page holds the points of each lidar in its own frame, as 16-bit numbers, and the lidar's poses before and after.
 `clouds_3d.js` draws them.
@@ -31,8 +32,10 @@ BOUND = 0.98  # of the points lie within the first view: a return through a wind
 
 STYLE = """<style>
 .turnable .view { display: none } .turnable.works .view { display: block } .turnable.works .without { display: none }
-.turnable canvas { width: 100%; height: 560px; max-height: 75vh; border: 1px solid #ddd; touch-action: none; cursor: grab }
-.turnable canvas:focus-visible { outline: 3px solid #1f6fb4 } .turnable .bar { display: flex; flex-wrap: wrap; gap: 0.4em 1.4em }
+.turnable canvas { width: 100%; height: 560px; max-height: 75vh; border: 1px solid #ddd; touch-action: none;
+  cursor: grab }
+.turnable canvas:focus-visible { outline: 3px solid #1f6fb4 }
+.turnable .bar { display: flex; flex-wrap: wrap; gap: 0.4em 1.4em }
 .turnable label { margin-right: 0.6em } .turnable fieldset { border: 0; padding: 0; margin: 0 }
 .turnable .hint { color: #555; font-size: 0.9em; margin: 0.3em 0 }
 </style>"""
@@ -40,7 +43,8 @@ STYLE = """<style>
 
 @dataclass(frozen=True)
 class CapturedClouds:
-    """Returns (N, 3) or (N, 5) by side, each lidar's in its own frame, and base_link_from_lidar (4, 4) by side as described."""
+    """Returns (N, 3) or (N, 5) by side, each lidar's in its own frame, and base_link_from_lidar
+    (4, 4) by side as described."""
 
     returns: Mapping[str, np.ndarray]
     described: Mapping[str, np.ndarray]
@@ -67,7 +71,8 @@ class CapturedClouds:
         }
 
     def usable(self, known: Observations | None) -> Observations | None:
-        """Return observations if they correct these returns: they hold the lidars' errors by ring, and the returns have rings."""
+        """Return observations if they correct these returns: they hold the lidars' errors by ring,
+        and the returns have rings."""
         rings = all(cloud.shape[1] >= 5 for cloud in self.returns.values())
         return known if known is not None and known.by_ring and rings else None
 
@@ -96,8 +101,8 @@ def turnable(
     after: Mapping[str, np.ndarray],
     spot: np.ndarray,
 ) -> str:
-    """Return a part of a page: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4) before and
-    after, and the place `spot` (3,) in base_link at which the difference shows."""
+    """Return a part of a page: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4)
+    before and after, and the place `spot` (3,) in base_link at which the difference shows."""
     placed = {side: apply(after[side], clouds[side]) for side in SIDES}
     both = np.concatenate(list(placed.values()))
     low, high = (round(float(np.quantile(both[:, 2], share)), 2) for share in (1.0 - BOUND, BOUND))
@@ -113,15 +118,19 @@ def turnable(
         for side in SIDES
     )
     return f"""{STYLE}<div class='turnable'>
-<p class='without'>This browser shows no WebGL (or no scripts): the clouds cannot be turned here. The pictures show the same.</p>
+<p class='without'>This browser shows no WebGL (or no scripts): the clouds cannot be turned here.
+The pictures show the same.</p>
 <div class='view'>
-<canvas tabindex='0' aria-label='Both clouds in 3D. Arrow keys turn, with Shift they move, plus and minus zoom.'></canvas>
+<canvas tabindex='0'
+ aria-label='Both clouds in 3D. Arrow keys turn, with Shift they move, plus and minus zoom.'></canvas>
 <div class='bar'>
 <fieldset><label><input type='radio' name='when' value='before'> before</label>
 <label><input type='radio' name='when' value='after' checked> after</label></fieldset>
 <fieldset>{shown}</fieldset>
-<label>nothing above <input type='range' min='{low}' max='{high + 0.3}' step='0.02' value='{min(OPEN, high + 0.3)}'></label>
-<span><button type='button' value='room'>whole room</button> <button type='button' value='spot'>a wall, close</button></span>
+<label>nothing above
+<input type='range' min='{low}' max='{high + 0.3}' step='0.02' value='{min(OPEN, high + 0.3)}'></label>
+<span><button type='button' value='room'>whole room</button>
+<button type='button' value='spot'>a wall, close</button></span>
 </div>
 <p class='hint'>Drag to turn, with Shift (or two fingers) to move, wheel (after a click), pinch or + and - to zoom.</p>
 </div><script type='application/json'>{json.dumps(data)}</script></div>
@@ -140,8 +149,8 @@ def _cloud(side: str, points: np.ndarray, before: np.ndarray, after: np.ndarray)
 
 
 def _chosen(points: np.ndarray, spot: np.ndarray) -> np.ndarray:
-    """Return the indices of the points (N, 3) to show: those at the spot, then as evenly over the surfaces as they are there, in
-    every cell the first, then in every cell the second, and so on."""
+    """Return the indices of the points (N, 3) to show: those at the spot, then as evenly over the surfaces as they are
+    there, in every cell the first, then in every cell the second, and so on."""
     count = MOST_POINTS // len(SIDES)
     _, cell, counts = np.unique(voxel_keys(points, CELL), return_inverse=True, return_counts=True)
     by_cell = np.argsort(cell, kind="stable")

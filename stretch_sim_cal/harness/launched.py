@@ -119,7 +119,8 @@ def _execution(process: Process, environment: Mapping[str, str]) -> ExecuteProce
 
 
 def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
-    """Return RViz with the package's view and more command-line options, started if the launch's argument `rviz` is true."""
+    """Return RViz with the package's view and more command-line options, started if the
+    launch's argument `rviz` is true."""
     view = str(share_directory() / "rviz" / "dual_lidar_calibration.rviz")
     clock = f"use_sim_time:={str(use_sim_time).lower()}"
     return ExecuteProcess(
@@ -129,8 +130,8 @@ def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
 
 
 def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
-    """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other, then
-    the nodes that run on beside the robot's work: the watch of the calibration, and the footprint for Nav2.
+    """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other,
+    then the nodes that run on beside the robot's work: the watch of the calibration, and the footprint for Nav2.
 
     `motion_warning` is added to the description of every argument that makes the arm move.
     """

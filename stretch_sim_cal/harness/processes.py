@@ -29,7 +29,8 @@ DOMAINS = range(101, 0, -1)
 
 @contextlib.contextmanager
 def own_domain() -> Iterator[int]:
-    """Hold a ROS domain that no other run of this package on this machine holds. Raises `RunFailure` without a free one."""
+    """Hold a ROS domain that no other run of this package on this machine holds. Raises
+    `RunFailure` without a free one."""
     for domain in DOMAINS:
         try:
             lock = open(Path(tempfile.gettempdir()) / f"stretch_sim_cal_domain_{domain}.lock", "a")
@@ -140,8 +141,8 @@ def calibration_nodes(
     sensor: str | None = None,
     robot: str | None = None,
 ) -> list[Process]:
-    """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order, for lidars of a kind
-    (`sensor`; None: the nodes' default) on a robot (`robot`, its profile; None: the Stretch).
+    """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order, for lidars of a
+    kind (`sensor`; None: the nodes' default) on a robot (`robot`, its profile; None: the Stretch).
 
     They are the same in simulation and on the robot; there, time is not simulated.
     """
@@ -244,7 +245,8 @@ Echo = Callable[[Process, str | None], None]
 
 
 class ProcessSequence:
-    """The order in which the processes of a run start, by the rules of `Process`; whoever starts them reports the events.
+    """The order in which the processes of a run start, by the rules of `Process`; whoever
+    starts them reports the events.
 
     A step has to end well before the next process starts; one with a ready line has to become ready, and to live on
     until the last step has ended. `failure` is the end of the first one that does not; nothing starts after it.

@@ -34,7 +34,8 @@ from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: 0.2em } h2 { margin-top: 1.8em; font-size: 1.15em }
-table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: 0.35em 0.7em; border-bottom: 1px solid #ddd }
+table { border-collapse: collapse; width: 100% }
+th, td { text-align: left; padding: 0.35em 0.7em; border-bottom: 1px solid #ddd }
 td { font-variant-numeric: tabular-nums } img { max-width: 100%; height: auto }
 .pass { color: #14713a; font-weight: 600 } .fail { color: #b3142a; font-weight: 600 }
 .lead { font-size: 1.1em } pre { background: #f5f5f5; padding: 0.8em; overflow-x: auto; font-size: 0.85em }
@@ -95,7 +96,8 @@ def _thinned(points: np.ndarray) -> np.ndarray:
 
 
 def drawn(title: str, draw: Callable[[], bytes | str]) -> str:
-    """Return the result of `draw`, a picture or a part of a page, under its title; if its data is missing, a sentence."""
+    """Return the result of `draw`, a picture or a part of a page, under its title; if its
+    data is missing, a sentence."""
     try:
         shown = draw()
     except InputError as error:
@@ -241,8 +243,8 @@ def mounts_page(folder: Path, result: MountsResult) -> Path:
 
 
 def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotProfile) -> bytes:
-    """Draw the returns of the arm poses in a folder with both lidars as described, and as a calibration has them, the lidars'
-    own errors taken out as far as it knows them."""
+    """Draw the returns of the arm poses in a folder with both lidars as described, and as a calibration has them, the
+    lidars' own errors taken out as far as it knows them."""
     from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.robot.description import load_model
@@ -260,8 +262,8 @@ def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotP
 
 
 def mount_residuals(*parts: tuple[str, Residuals]) -> bytes:
-    """Draw the returns near the robot's model from the side and from the front, for each part with its title: those near it
-    coloured by their mean distance from it, those well in front of it as crosses."""
+    """Draw the returns near the robot's model from the side and from the front, for each part with its title: those
+    near it coloured by their mean distance from it, those well in front of it as crosses."""
     everything = np.concatenate([residuals.hits for _, residuals in parts])
     low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
     panels = [(title, residuals, view) for title, residuals in parts for view in VIEWS]
@@ -300,8 +302,8 @@ def _draw(axis: Axes, residuals: Residuals, across: int):
 
 
 def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) -> Path:
-    """Write the page for a finished run from the files in its folder, with a link to its `recording` in 3D if there is one, and
-    return its path.
+    """Write the page for a finished run from the files in its folder, with a link to its `recording` in 3D if there
+    is one, and return its path.
 
     A picture whose data the run did not reach is replaced by a sentence.
     """
@@ -314,7 +316,8 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
         return CalibrationFile.load_or_empty(files.calibration)
 
     for stage, title, draw in (
-        ("alignment", "Both clouds before and after alignment", lambda: clouds(CapturedClouds.load(files), calibration())),
+        ("alignment", "Both clouds before and after alignment",
+         lambda: clouds(CapturedClouds.load(files), calibration())),
         ("floor", "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
         (
             "mounts", "The robot's returns with the lidars as described, and as found",

@@ -1,5 +1,5 @@
-"""The stages of a robot's calibration, one after the other in a session: what may be kept, how a stage runs, and what came of
-it against what was there before, as a table and as a page."""
+"""The stages of a robot's calibration, one after the other in a session: what may be kept, how a stage runs, and what
+came of it against what was there before, as a table and as a page."""
 
 import html
 from collections.abc import Sequence
@@ -122,8 +122,8 @@ def run_stage(
 ) -> Ended | None:
     """Run a stage's nodes and note in the session that it has ended; return how it failed, None if it did not.
 
-    Raises `RunFailure` if a node cannot be started, or takes longer than its time. However this process ends, the nodes end
-    with it, and the arm is stopped.
+    Raises `RunFailure` if a node cannot be started, or takes longer than its time. However this process ends, the nodes
+    end with it, and the arm is stopped.
     """
     files = session.files
     sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
@@ -201,7 +201,8 @@ def advice(session: Session) -> list[str]:
 
 
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:
-    """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path; a picture whose data is missing is left out with a sentence."""
+    """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path; a picture
+    whose data is missing is left out with a sentence."""
     from stretch_sim_cal.harness import report  # matplotlib takes half a second
 
     head, *rows = table(session)
@@ -210,10 +211,11 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
         for stage, state in session.stages.items()
     )
     parts = [
-        f"<h1>Calibration of {html.escape(session.robot_id)}</h1><p>Begun {html.escape(session.begun)}.</p><ul>{ended}</ul>",
+        f"<h1>Calibration of {html.escape(session.robot_id)}</h1><p>Begun "
+        f"{html.escape(session.begun)}.</p><ul>{ended}</ul>",
         f"<h2>Before and after</h2>{report.table(head, rows)}",
-        "<p>A change in sigma is the change over what the uncertainties of both explain: about 1 for two calibrations of a robot "
-        "that did not change. The lidars' own errors are in both, so it is rather too small.</p>",
+        "<p>A change in sigma is the change over what the uncertainties of both explain: about 1 for two calibrations "
+        "of a robot that did not change. The lidars' own errors are in both, so it is rather too small.</p>",
         "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
         report.recorded(recording) if recording else "",
     ]

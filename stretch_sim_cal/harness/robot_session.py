@@ -1,8 +1,8 @@
-"""The calibration of a robot as one session on disk: what the stages write is staged in a folder of its own, which any end
-leaves as it is, and moves into the robot's place only when it is accepted.
+"""The calibration of a robot as one session on disk: what the stages write is staged in a folder of its own, which any
+end leaves as it is, and moves into the robot's place only when it is accepted.
 
-`state.json` is written after every stage. A stage that was cut off is run again: alignment and floor take seconds, and the
-collections of arm poses go on where they were.
+`state.json` is written after every stage. A stage that was cut off is run again: alignment and floor take seconds, and
+the collections of arm poses go on where they were.
 """
 
 import contextlib
@@ -74,8 +74,8 @@ class Session:
 
     @classmethod
     def open(cls, folder: Path) -> "Session":
-        """Continue the session in `folder`, or begin one there. Raises `InputError` for a folder of something else, or of
-        another robot."""
+        """Continue the session in `folder`, or begin one there. Raises `InputError` for a folder of something
+        else, or of another robot."""
         if not (folder / STATE).is_file():
             return cls._begin(folder)
         session = cls.load(folder)
@@ -128,7 +128,8 @@ class Session:
         self.save()
 
     def accept(self) -> list[Path]:
-        """Move what is staged into the robot's place, keeping what it replaces, and close the session; return the files.
+        """Move what is staged into the robot's place, keeping what it replaces, and close
+        the session; return the files.
 
         Can be cut off and called again. Raises `Refused` if another program has changed the robot's files since.
         """
@@ -136,8 +137,8 @@ class Session:
         for target in self.targets:
             if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
                 raise Refused(
-                    f"{target.place}: was changed by another program since this calibration began ({self.begun}); what it "
-                    "holds now would be lost. Begin anew (--discard), or move it away to accept all the same"
+                    f"{target.place}: was changed by another program since this calibration began ({self.begun}); what "
+                    "it holds now would be lost. Begin anew (--discard), or move it away to accept all the same"
                 )
         changed = []
         for target in self.targets:
@@ -193,7 +194,8 @@ def default_folder() -> Path:
 
 
 def last_accepted(folder: Path) -> Session:
-    """Return the latest session beside `folder` that was accepted and not rolled back. Raises `InputError` without one."""
+    """Return the latest session beside `folder` that was accepted and not rolled back. Raises
+    `InputError` without one."""
     closed = [Session.load(path.parent) for path in folder.parent.glob(f"{folder.name}_*/{STATE}")]
     closed = [session for session in closed if session.accepted and "rolled_back" not in session.accepted]
     if not closed:

@@ -1,5 +1,5 @@
-"""The files of a run in 3D (`view.py`) as they are written: called after every process of a run or of a robot's calibration,
-it shows new ones."""
+"""The files of a run in 3D (`view.py`) as they are written: called after every process of a run or of a robot's
+calibration, it shows new ones."""
 
 from pathlib import Path
 
@@ -46,8 +46,8 @@ def show_calibrated(view: View, seen: CapturedClouds, file: CalibrationFile) -> 
 
 
 class RunView:
-    """Shows a run in `view`, from its `files`, of a robot (its profile's name or path; None: the Stretch, or, in a simulation,
-    the robot of its truth)."""
+    """Shows a run in `view`, from its `files`, of a robot (its profile's name or path; None: the Stretch, or, in a
+    simulation, the robot of its truth)."""
 
     def __init__(self, view: View, files: RunFiles, robot: str | None = None):
         self._view, self._files, self._robot = view, files, robot
@@ -64,7 +64,8 @@ class RunView:
         return look
 
     def update(self) -> None:
-        """Show new files. A file that is missing is left for the next time, one that cannot be read gets a line in the log."""
+        """Show new files. A file that is missing is left for the next time, one that cannot be
+        read gets a line in the log."""
         for name, path, show in (
             ("clouds", self._files.clouds, self._clouds),
             ("calibration", self._files.calibration, self._calibration),

@@ -129,7 +129,8 @@ def with_changes(
     scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None,
     robot: str | None = None,
 ) -> Scenario:  # fmt: skip
-    """Return the scenario with another seed, robot (a profile, with its own sensor) or sensor, or lidar mount errors drawn from the seed.
+    """Return the scenario with another seed, robot (a profile, with its own sensor) or sensor, or lidar
+    mount errors drawn from the seed.
 
     `mount_errors` are their length in mm and angle in deg, in random directions.
     """

@@ -18,8 +18,8 @@ ENOUGH = 50  # returns in a bin that is drawn
 
 
 def parameters(result: Identification, side: int) -> list[tuple[str, float, float, float, str, bool]]:
-    """Return, for each scalar of a unit that may vary: its key, value, standard deviation and that of the sensor file, in
-    the unit that comes next, and whether it is determined."""
+    """Return, for each scalar of a unit that may vary: its key, value, standard deviation and that of the sensor file,
+    in the unit that comes next, and whether it is determined."""
     unit, prior = result.units[side], np.sqrt(np.diag(result.models[side].prior_covariance()))
     determined, rows = result.determined(side), []
     for key, index in KEY_OF_SCALAR.items():
@@ -38,7 +38,8 @@ def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
     deviations = [f"+-{1e3 * d:.2f}" if np.isfinite(d) else "not determined" for d in noise.deviations]
     rows = [
         ("table", *_table(seen)),
-        ("distance correction of the driver", _said(seen.distance_correction), _said(sensor.driver.distance_correction)),
+        ("distance correction of the driver", _said(seen.distance_correction),
+         _said(sensor.driver.distance_correction)),
         ("firing-time correction", _said(seen.firing_time_correction), _said(sensor.driver.firing_time_correction)),
         ("scans a second", "unknown" if seen.period is None else f"{1 / seen.period:.4f}", f"{sensor.rate:g}"),
         ("columns a turn", _said(seen.azimuth_steps), f"{sensor.azimuth_steps}"),
@@ -50,10 +51,12 @@ def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
          f"{sensor.packets} a scan" if sensor.packets else "each column or point"),
         ("returns", "dual" if seen.dual_return else "single", "dual" if sensor.dual_return else "single"),
         ("misses", "zeros" if seen.zero_misses else "left out", "zeros" if sensor.zero_misses else "left out"),
-        ("quantisation / mm", f"{1e3 * seen.quantisation:.3f}" if seen.quantisation else "none", f"{1e3 * sensor.quantisation:g}"),
+        ("quantisation / mm", f"{1e3 * seen.quantisation:.3f}" if seen.quantisation else "none",
+         f"{1e3 * sensor.quantisation:g}"),
         ("range noise, constant / mm", f"{1e3 * noise.constant:.2f} {deviations[0]}", f"{1e3 * sensor.range_noise:g}"),
         ("range noise by range / mm per m", f"{1e3 * found.range:.2f} {deviations[1]}", f"{1e3 * growth.range:g}"),
-        ("range noise by incidence / mm", f"{1e3 * found.incidence:.2f} {deviations[2]}", f"{1e3 * growth.incidence:g}"),
+        ("range noise by incidence / mm", f"{1e3 * found.incidence:.2f} {deviations[2]}",
+         f"{1e3 * growth.incidence:g}"),
         ("range noise of weak echoes / mm", f"{1e3 * found.echo:.2f} {deviations[3]}", f"{1e3 * growth.echo:g}"),
     ]  # fmt: skip
     lost = seen.drop_outs
@@ -62,7 +65,8 @@ def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
     echo = f"{lost.echo:.4f} +-{lost.echo_deviation:.4f}" if lost.echo else "not determined: no echo weak enough"
     return [
         *rows,
-        ("returns lost at random / %", f"{100 * lost.rate:.3f} +-{100 * lost.rate_deviation:.3f}", f"{100 * sensor.drop_out_rate:g}"),
+        ("returns lost at random / %", f"{100 * lost.rate:.3f} +-{100 * lost.rate_deviation:.3f}",
+         f"{100 * sensor.drop_out_rate:g}"),
         ("echo strength at which returns are lost", echo, f"{sensor.drop_out_echo:g}"),
     ]  # fmt: skip
 
@@ -145,13 +149,14 @@ def write_sensor_report(path: Path, result: Identification, sync: str, recording
     parts.append("<p>The grey band is one standard deviation of the sensor file; grey channels are not determined.</p>")
     parts.append(image("Range residuals of single returns, before and after", residuals_picture(result)))
     parts.append(
-        "<p>Means (lines) and standard deviations (bands) against the room's planes. Before: the lidars aligned as well "
-        "as is possible with no error of the units taken out.</p>"
+        "<p>Means (lines) and standard deviations (bands) against the room's planes. Before: the lidars aligned as "
+        "well as is possible with no error of the units taken out.</p>"
     )
     parts.append(image("Range noise, measured and as the unit files have it", noise_picture(result)))
     for side, device in enumerate(SIDES):
         parts.append(
-            f"<h2>{device.capitalize()} lidar: sensor and driver</h2>{table(('', 'found', 'sensor file'), measured(result, side))}"
+            f"<h2>{device.capitalize()} lidar: sensor and "
+            f"driver</h2>{table(('', 'found', 'sensor file'), measured(result, side))}"
         )
     parts.append(f"<p>{html.escape(sync)}.</p>")
     parts.append("<p>Not identified: beam width, blooming, warming up (compare recordings made cold and warm).</p>")

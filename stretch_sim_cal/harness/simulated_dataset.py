@@ -72,7 +72,8 @@ class BodyDatasetRecorder:
             writer.write_sample(commanded, commanded, points, left, right, joints)
 
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
-        """Return the corners (K, 2) of the true robot's outline, payload included, at commanded values of the planned joints."""
+        """Return the corners (K, 2) of the true robot's outline, payload included, at commanded
+        values of the planned joints."""
         self._place(pose)
         footprint_from_base_link = self.footprint_from_base_link @ self._lidar_base_from_base
         corners = [
@@ -86,7 +87,8 @@ class BodyDatasetRecorder:
         self._simulator.joints.place({commands[joint]: value for joint, value in pose.items()})
 
     def _capture(self, frames: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the pooled points (N, 3) in base_footprint and, the same ones, each lidar's returns (N, 5) in its own frame."""
+        """Return the pooled points (N, 3) in base_footprint and, the same ones, each lidar's
+        returns (N, 5) in its own frame."""
         ticks = range(self._tick, self._tick + frames)
         self._tick += frames
         base, left = self._simulator.profile.base_frame, self._simulator.profile.lidar_links(self._model)[0]

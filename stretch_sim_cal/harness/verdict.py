@@ -1,9 +1,9 @@
 """The verdict: the results of a run beside the truth that only the simulator knows, with errors and tolerances.
 
-A calibration from clouds alone is expressed in *the lidar's base_link*: the frame in which the left lidar has exactly its
-described pose. An error of the left extrinsics moves that frame against the physical base_link, so floor
-and outline are brought into it before anything is compared. A calibration that holds the lidars' extrinsics is judged in
-the physical base_link.
+A calibration from clouds alone is expressed in *the lidar's base_link*: the frame in which the left lidar has
+exactly its described pose. An error of the left extrinsics moves that frame against the physical base_link, so
+floor and outline are brought into it before anything is compared. A calibration that holds the lidars' extrinsics
+is judged in the physical base_link.
 """
 
 import json
@@ -112,7 +112,8 @@ def load_truth(path: str | Path) -> Truth:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One judged number: `key` is its name in `result.json`, `tolerance` the bound on `error` (None: was not reached)."""
+    """One judged number: `key` is its name in `result.json`, `tolerance` the bound on
+    `error` (None: was not reached)."""
 
     key: str
     label: str
@@ -231,7 +232,8 @@ Compared = dict[str, tuple[float, str, str]]
 
 
 def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: dict[str, float]) -> StageVerdict:
-    """Compare the result of a stage with the truth; if there is none, or none that can be read, no quantity has an error."""
+    """Compare the result of a stage with the truth; if there is none, or none that can be read,
+    no quantity has an error."""
     product = files.body_shape_model if stage == "body_shape" else files.calibration
     compared: Compared = {}
     reason = ""

@@ -59,7 +59,8 @@ def link_transform(
 
 
 def joint_transform(joint: Joint, position: np.ndarray | None) -> np.ndarray:
-    """Return `parent_from_child` (..., 4, 4) at a position (None stands for zero): the joint's origin, then its motion."""
+    """Return `parent_from_child` (..., 4, 4) at a position (None stands for zero): the
+    joint's origin, then its motion."""
     if position is None or joint.variables == 0:
         return joint.parent_from_joint
     return joint.parent_from_joint @ joint_motion(joint, position)
@@ -199,8 +200,8 @@ def random_positions(model: RobotModel, count: int, seed: int) -> dict[str, np.n
 def jacobian(
     model: RobotModel, positions: Positions, link: str, relative_to: str | None = None
 ) -> tuple[np.ndarray, list[Variable]]:
-    """Return the Jacobian (..., 6, n) of a link's frame in another one (by default the root) that may move itself, and the
-    n variables that its columns belong to.
+    """Return the Jacobian (..., 6, n) of a link's frame in another one (by default the root) that may move itself, and
+    the n variables that its columns belong to.
 
     A column is the velocity of the link's origin and its angular velocity, (tx, ty, tz, rx, ry, rz), in and against the
     frame `relative_to`, per unit velocity of one number of a joint's position (of planar, spherical and floating joints

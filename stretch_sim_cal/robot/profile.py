@@ -34,7 +34,8 @@ MOST_SHAPE_JOINTS = 2
 """A body-shape model is a grid over so many joints at most."""
 
 KEYS = {
-    "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars", "joints",
+    "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars",
+    "joints",
     "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints", "topics",
     "values_file", "lidar_geometry",
 }  # fmt: skip
@@ -323,8 +324,8 @@ class RobotProfile:
             for above in model.chain(lidar.link_in(model)):
                 if above.variables:
                     raise InputError(
-                        f"{where}: lidars: {side}: frame: '{lidar.frame}' moves with the joint '{above.name}'; a lidar has to be "
-                        "fixed to the base"
+                        f"{where}: lidars: {side}: frame: '{lidar.frame}' moves with the joint '{above.name}'; a lidar "
+                        "has to be fixed to the base"
                     )
         limits = self.commanded_limits(model)
         for joint in self.planned:
@@ -338,8 +339,8 @@ class RobotProfile:
             kinds = {model.joints[name].type for name in self.parts(model, joint) or (joint.command,)}
             if (kinds == {"prismatic"}) != joint.linear:
                 raise InputError(
-                    f"{where}: joints: {joint.name}: linear: is {str(joint.linear).lower()}, the description's joint is "
-                    f"{', '.join(sorted(kinds))}"
+                    f"{where}: joints: {joint.name}: linear: is {str(joint.linear).lower()}, the description's joint "
+                    f"is {', '.join(sorted(kinds))}"
                 )
         for key, steps in (("stow", self.stow), ("home", self.home)):
             for name, value in ((name, value) for step in steps for name, value in step.items()):
@@ -350,8 +351,8 @@ class RobotProfile:
                     )
         for side, (frame, link) in enclosing_link(model, self).items():
             raise InputError(
-                f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see nothing else; "
-                f"correct its pose, or name its own housing under unseen"
+                f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see nothing "
+                "else; correct its pose, or name its own housing under unseen"
             )
 
 
@@ -378,7 +379,8 @@ def profile_called(name: str | Path | None) -> RobotProfile:
 
 
 def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
-    """Return the profile that a mapping writes down; `path` names it in errors, and relative paths start at its folder."""
+    """Return the profile that a mapping writes down; `path` names it in errors, and relative
+    paths start at its folder."""
     profile = Section(data, KEYS, str(path))
     for key in ("description", "lidars", "base_frame"):
         if key not in profile.data:
@@ -508,7 +510,8 @@ def _description(value: Any, path: Path) -> DescriptionSource:
 
 
 def _found(source: Section, key: str, packages: Mapping[str, Path], path: Path) -> Path:
-    """Return a file by its path from the profile's folder, or by `package://`. Raises `InputError` if it is not there."""
+    """Return a file by its path from the profile's folder, or by `package://`. Raises
+    `InputError` if it is not there."""
     name, where = source.text(key), source.at(key)
     if name.startswith("package://"):
         package, _, rest = name.removeprefix("package://").partition("/")

@@ -319,7 +319,8 @@ def is_sdf(path: Path, text: str) -> bool:
 
 
 def read_sdf_model(path: Path) -> SdfModel:
-    """Return the one model of an SDF file, in a world or by itself. Raises `InputError` naming file, line and element."""
+    """Return the one model of an SDF file, in a world or by itself. Raises `InputError`
+    naming file, line and element."""
     root = read_sdf(path)
     models = [*root.all("model"), *(model for world in root.all("world") for model in world.all("model"))]
     if len(models) != 1:

@@ -1,5 +1,5 @@
-"""Where the arm is, and moving it through the driver's action /follow_joint_trajectory, one joint at a time, with a stop
-that is confirmed."""
+"""Where the arm is, and moving it through the driver's action /follow_joint_trajectory, one joint at a time, with
+a stop that is confirmed."""
 
 import bisect
 import contextlib
@@ -31,8 +31,8 @@ REMEMBERED = 500
 
 
 class ArmState(JointListener):
-    """The arm's joints, since when they stand still, and where all joints were before. The watchdog is ticked by whoever
-    waits."""
+    """The arm's joints, since when they stand still, and where all joints were before. The watchdog
+    is ticked by whoever waits."""
 
     def __init__(self, context: Any, model: RobotModel, watchdog: Any, profile: RobotProfile | None = None):
         self._context = context
@@ -57,8 +57,8 @@ class ArmState(JointListener):
         return max(self._still_since.values(), default=self.stamp if self.profile.planned else 0)
 
     def between(self, begin: int, end: int) -> list[dict[str, float]]:
-        """Return the positions of all joints in messages stamped from `begin` to `end` (ns), with the last one before and the
-        first one after; none if all that is remembered is later."""
+        """Return the positions of all joints in messages stamped from `begin` to `end` (ns), with the last one before
+        and the first one after; none if all that is remembered is later."""
         stamps = [stamp for stamp, _ in self._history]
         if not stamps or stamps[0] > begin:
             return []
@@ -131,7 +131,8 @@ class ArmMotion:
         if not self._handle.accepted:
             self._handle = self._sent = None
             raise Refused(
-                f"the driver rejected the move to {describe(target, self._profile)}; its own output says why (mode, runstop?)"
+                f"the driver rejected the move to {describe(target, self._profile)}; its own "
+                "output says why (mode, runstop?)"
             )
         result = self._handle.get_result_async()
         self._wait(
@@ -143,7 +144,8 @@ class ArmMotion:
         outcome = result.result().result
         if outcome.error_code != self._action.Result.SUCCESSFUL:
             raise RunFailure(
-                f"the driver gave up the move to {describe(target, self._profile)}: {outcome.error_string or outcome.error_code}"
+                f"the driver gave up the move to {describe(target, self._profile)}: "
+                f"{outcome.error_string or outcome.error_code}"
             )
         self._wait(lambda: not self._missing(target), lambda: self._not_there(target), ros=PATIENCE)
 
@@ -201,7 +203,10 @@ class ArmMotion:
 
     def _not_there(self, target: Pose) -> str:
         missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
-        return f"the driver says that the arm arrived at {describe(target, self._profile)}, /joint_states does not: {missing}"
+        return (
+            f"the driver says that the arm arrived at {describe(target, self._profile)}, "
+            f"/joint_states does not: {missing}"
+        )
 
     def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
         """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time.

@@ -1,9 +1,9 @@
 """The three nodes that calibrate the lidars: `ros_align_dual_lidar`, `ros_find_floor_calibration` and
-`ros_calibrate_lidar_mounts [DIR]`. Each collects, solves, and ends with the result in words or JSON and the files written, or
-with every reason why not.
+`ros_calibrate_lidar_mounts [DIR]`. Each collects, solves, and ends with the result in words or JSON and the files
+written, or with every reason why not.
 
-Beside the calibration file, calibrated joints are recorded in the robot's own stretch_calibration_values.yaml, from which
-its description is made.
+Beside the calibration file, calibrated joints are recorded in the robot's own stretch_calibration_values.yaml, from
+which its description is made.
 """
 
 import argparse
@@ -64,8 +64,8 @@ BROADCAST_TAKES = 4.0  # s of wall time for the broadcaster to see that its file
 
 
 class _Files:
-    """The files that a calibration node updates: the calibration file at `path`, and the robot's `values`, None if there are
-    none. Raises `InputError` if the latter cannot be updated."""
+    """The files that a calibration node updates: the calibration file at `path`, and the robot's `values`, None if
+    there are none. Raises `InputError` if the latter cannot be updated."""
 
     def __init__(self, context: NodeContext):
         self._context, self._options = context, context.options
@@ -139,8 +139,8 @@ class _Files:
         return 0 if result.accepted else Refused.exit_code
 
     def lidar_joints(self, frames: FrameListener) -> list[values_file.JointOrigin]:
-        """Return where both lidars are on the head: the left one by the file's mounts, else as described, and the right one
-        as the file's alignment puts it; none, with a warning, if TF does not have the head."""
+        """Return where both lidars are on the head: the left one by the file's mounts, else as described, and the right
+        one as the file's alignment puts it; none, with a warning, if TF does not have the head."""
         options, file = self._options, CalibrationFile.load(self.path)
         try:
             base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
@@ -298,6 +298,6 @@ def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> Non
 
     if not context.spin_until(taken_over, timeout=BROADCAST_TAKES):
         context.log.warning(
-            f"TF does not have the mount as '{options.left_calibrated_frame}'; start ros_broadcast_calibration (again) on "
-            "the file that was written before anything else is collected"
+            f"TF does not have the mount as '{options.left_calibrated_frame}'; start ros_broadcast_calibration (again) "
+            "on the file that was written before anything else is collected"
         )

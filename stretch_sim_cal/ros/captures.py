@@ -32,8 +32,8 @@ ANSWER = 10.0
 
 @dataclass(frozen=True)
 class CalibratedPoses:
-    """Where base_link and both lidars are by the calibration, in the calibrated footprint: 4x4 each; and what the alignment
-    observed, which knows the lidars' own errors."""
+    """Where base_link and both lidars are by the calibration, in the calibrated footprint: 4x4 each; and what the
+    alignment observed, which knows the lidars' own errors."""
 
     footprint_from_base: np.ndarray
     footprint_from_left: np.ndarray
@@ -41,8 +41,8 @@ class CalibratedPoses:
     observations: Observations | None = None
 
     def points(self, side: int, cloud: np.ndarray) -> np.ndarray:
-        """Return the points (N, 3) of a lidar's returns (N, 3 or 5) in the calibrated footprint, with the lidar's own errors
-        taken out as far as the calibration knows them."""
+        """Return the points (N, 3) of a lidar's returns (N, 3 or 5) in the calibrated footprint, with the lidar's own
+        errors taken out as far as the calibration knows them."""
         own = cloud[:, :3] if self.observations is None else self.observations.corrected(side, cloud)
         return apply((self.footprint_from_left, self.footprint_from_right)[side], own)
 
@@ -101,8 +101,8 @@ class Captures:
             if stale > STALE_PAIRS:
                 behind = 1e-9 * (self._state.stamp - pairs[-1].stamp)
                 raise RunFailure(
-                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: it cannot be determined which were "
-                    "scanned after the arm stood still; synchronise the lidars' clocks with the robot's"
+                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: it cannot be determined "
+                    "which were scanned after the arm stood still; synchronise the lidars' clocks with the robot's"
                 )
             pairs.clear()
             used += fresh

@@ -1,5 +1,5 @@
-"""The stream of cloud pairs of both lidars, with all that can be wrong with it said in words; and a few of them into an .npz
-file (`ros_capture_clouds FILE`), for pictures and for trying things by hand, or as arrays."""
+"""The stream of cloud pairs of both lidars, with all that can be wrong with it said in words; and a few of them into an
+.npz file (`ros_capture_clouds FILE`), for pictures and for trying things by hand, or as arrays."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -40,7 +40,8 @@ class CloudPair:
 
     @cached_property
     def left(self) -> np.ndarray:
-        """The left lidar's returns (N, 5) float32 in its own frame: x, y, z, ring, intensity; (N, 3) if it sends no more."""
+        """The left lidar's returns (N, 5) float32 in its own frame: x, y, z, ring, intensity;
+        (N, 3) if it sends no more."""
         return returns_from_message(self.left_message)
 
     @cached_property

@@ -62,8 +62,9 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     poses = calibrated_poses(options, frames, watchdog)
     if poses.observations is None and not only_raw:
         context.log.warning(
-            "no observations of the present alignment lie beside the calibration file, so the lidars' own errors stay in the "
-            "points, and the body shape may leave centimetres of the robot out; align and collect with the same file"
+            "no observations of the present alignment lie beside the calibration file, so the lidars' own errors stay "
+            "in the points, and the body shape may leave centimetres of the robot out; align "
+            "and collect with the same file"
         )
     description = robot_description(context, frames, watchdog)
     frames.close()  # those that matter do not move, and those that do would keep this node busy
@@ -186,8 +187,8 @@ def _print_plan(
     if len(plan.skipped) > SKIPPED_SHOWN:
         say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
     say(
-        f"plan '{settings.plan}' of {settings.source}: {len(plan.visits)} poses to capture, {len(plan.skipped)} skipped, "
-        f"about {_duration(_time_needed(plan, settings))} of the robot's time"
+        f"plan '{settings.plan}' of {settings.source}: {len(plan.visits)} poses to capture, {len(plan.skipped)} "
+        f"skipped, about {_duration(_time_needed(plan, settings))} of the robot's time"
     )
 
 
@@ -224,8 +225,8 @@ def _check_room(
 
 @contextmanager
 def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPoses, state: ArmState) -> Iterator[None]:
-    """A context in which `Refused` is raised as soon as something comes near that was not there when it was entered, and
-    `RunFailure` as soon as the lidars fall silent, so that nobody could be seen."""
+    """A context in which `Refused` is raised as soon as something comes near that was not there when it was entered,
+    and `RunFailure` as soon as the lidars fall silent, so that nobody could be seen."""
     room = RoomWatch(model, (poses.footprint_from_left, poses.footprint_from_right), state.profile)
     # One of its own: captures forget their silences when they are done.
     watchdog = context.watchdog(BLIND_AFTER)

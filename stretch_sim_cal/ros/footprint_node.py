@@ -1,5 +1,5 @@
-"""`ros_publish_footprint [FILE]`: the fitted body shape as Nav2's footprint, and its stop zone for Nav2's collision monitor; both
-follow the arm.
+"""`ros_publish_footprint [FILE]`: the fitted body shape as Nav2's footprint, and its stop zone for Nav2's collision
+monitor; both follow the arm.
 
 config/nav2/body_shape.yaml has the parameters of Nav2's side.
 """
@@ -74,7 +74,8 @@ class Footprint:
         self._stop_zone.publish(polygon(outer, frame, stamp))
 
     def _shape(self) -> Shape:
-        """Return the shape for where the arm is; for anywhere while nobody says, or it is where the model was not fitted."""
+        """Return the shape for where the arm is; for anywhere while nobody says, or it is where
+        the model was not fitted."""
         if self._joints.messages != self._messages:
             self._heard, self._messages = time.monotonic(), self._joints.messages
         joints = self._joints.commanded
@@ -88,7 +89,8 @@ class Footprint:
         outside = self._model.outside_of_coverage(joints)
         if outside:
             low, high = self._model.covers[outside[0]]
-            self._say("outside", f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
+            self._say("outside",
+                      f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
                       "the footprint is that of the arm anywhere, and the robot may reach outside of it")  # fmt: skip
             return self._anywhere
         self._said.discard("outside")

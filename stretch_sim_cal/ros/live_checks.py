@@ -50,8 +50,8 @@ LIDARS = "start the lidars' driver (ros2 launch stretch_core dual_hesai.launch.p
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: its `verdict` (`READY`, `NOTE`, `MISSING`, `SILENT`), what was found, and for a miss
-    what to do."""
+    """One thing that was looked at: its `verdict` (`READY`, `NOTE`, `MISSING`, `SILENT`), what was found,
+    and for a miss what to do."""
 
     name: str
     verdict: str
@@ -70,8 +70,8 @@ class Check:
 
 @dataclass
 class LiveLook:
-    """What was found: `checks`; and, as far as it was heard, `pairs` of returns (N, 5), where the lidars are in base_link by
-    the description, by side, `footprint_from_base` (4, 4 each), and the `description` (URDF)."""
+    """What was found: `checks`; and, as far as it was heard, `pairs` of returns (N, 5), where the lidars are in
+    base_link by the description, by side, `footprint_from_base` (4, 4 each), and the `description` (URDF)."""
 
     checks: list[Check] = field(default_factory=list)
     pairs: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
@@ -85,8 +85,8 @@ class LiveLook:
 
 
 def live_look(sensor: str, robot: str | None, use_sim_time: bool, moving: bool) -> LiveLook:
-    """Look at the running robot of that profile (the Stretch's for None), with lidars of that kind; `moving` says that its arm
-    is going to move.
+    """Look at the running robot of that profile (the Stretch's for None), with lidars of that kind; `moving` says
+    that its arm is going to move.
 
     Raises `InputError` if ROS 2 is not there, or an argument is wrong.
     """
@@ -165,8 +165,9 @@ class _Looking:
         said = f"{rate:.1f} pairs a second, {len(pairs[-1].left)} and {len(pairs[-1].right)} returns"
         if abs(delay) > LATE:
             raise Refused(
-                f"{said}, but their stamps are {delay:.1f} s behind the robot's clock: poses of the arm cannot be matched with "
-                "scans; synchronise the lidars' clocks with the robot's (PTP), or say --use-sim-time of a simulated robot"
+                f"{said}, but their stamps are {delay:.1f} s behind the robot's clock: poses of the arm cannot be "
+                "matched with scans; synchronise the lidars' clocks with the robot's (PTP), or say "
+                "--use-sim-time of a simulated robot"
             )
         if rate < SLOWEST:
             self._say("lidars", NOTE, f"{said}: slower than {SLOWEST:g} Hz, so everything takes longer")

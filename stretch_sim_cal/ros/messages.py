@@ -1,6 +1,7 @@
 """Messages made of arrays and numbers: those of the robot's drivers, and markers of outlines in the plane for RViz.
 
-Lengths in m; stamps in ns. Markers are in one frame and stamp, which are set on the whole array at the end (`marker_array`).
+Lengths in m; stamps in ns. Markers are in one frame and stamp, which are set on the whole array
+at the end (`marker_array`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -63,7 +63,8 @@ ZONE_OPTIONS = tuple(
     Option(name, None, f"{text}, in place of the settings'", kind=float, minimum=low, maximum=high, live=True)
     for name, (low, high, text) in ZONES.items()
 )
-# Values of the published node; in place of those that are not offered here, this node's own way is taken, with a warning.
+# Values of the published node; in place of those that are not offered here, this node's own
+# way is taken, with a warning.
 MODES = ("accumulate_points", "average_transforms")
 PUBLISHED_FIT = "svd"
 STORAGES = ("mcap", "sqlite3")
@@ -118,8 +119,10 @@ FLOOR = NodeCommand(
     executable="ros_find_floor_calibration",
     node_name="find_floor_calibration",
     description=(
-        "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint base_ref,\n"
-        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file, and\n"
+        "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint "
+        "base_ref,\n"
+        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file, "
+        "and\n"
         "looks from where its mounts (ros_calibrate_lidar_mounts) have the left lidar, if there are any.\n"
         "The robot stands still in the middle of a large flat floor; the arm is stowed."
     ),
@@ -179,7 +182,8 @@ MOUNTS = CollectCommand(
         Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
         Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
         WATCH_OPTION,
-        Option("link_mm", 1.0, "how far links may be from where the description has them, one sigma per axis", minimum=0.0),
+        Option("link_mm", 1.0,
+               "how far links may be from where the description has them, one sigma per axis", minimum=0.0),
         Option("link_deg", 0.1, "how far links may be turned, one sigma per axis", minimum=0.0),
         Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
         Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
@@ -205,7 +209,8 @@ COLLECT = CollectCommand(
         Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
         SETTINGS_OPTION,
         *(
-            Option(joint, None, f"grid of {joint} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'", kind=str)
+            Option(joint, None,
+                   f"grid of {joint} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'", kind=str)
             for joint in JOINTS
         ),
         GRID_OPTION,
@@ -258,8 +263,10 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
     description=(
         "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model\n"
         "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points,\n"
-        "obstacles_positive, obstacles_negative, lidar_combined). stop_zone_occupied says whether any return is in the\n"
-        "stop zone, stop_zone_distance how far (m) the nearest one is from the minimum model (inf: none). Margins can be\n"
+        "obstacles_positive, obstacles_negative, lidar_combined). stop_zone_occupied says whether any return is in "
+        "the\n"
+        "stop zone, stop_zone_distance how far (m) the nearest one is from the minimum model (inf: none). Margins can "
+        "be\n"
         "set while it runs, and written to the settings file:\n"
         "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
         "  ros2 service call /visualize_body_shape_calibration/save_margins std_srvs/srv/Trigger\n"
@@ -293,16 +300,20 @@ FOOTPRINT = FootprintCommand(
     node_name="publish_footprint",
     description=(
         "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone\n"
-        "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. While nobody says where the arm is, or it\n"
+        "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. While nobody says where the arm is, "
+        "or it\n"
         "is where the model was not fitted, both are those of the arm anywhere. config/nav2/body_shape.yaml has the\n"
         "parameters of Nav2's side."
     ),
     example="ros_publish_footprint body_shape_model.yaml",
     options=(
         ROBOT_OPTION,
-        Option("topics", "/local_costmap/footprint,/global_costmap/footprint", "of geometry_msgs/Polygon, with commas between"),
-        Option("padding", 0.0, "m around the shape; Nav2's own footprint_padding comes on top", minimum=0.0, maximum=1.0),
-        Option("footprint_frame", "base_footprint", "frame of the stop zone; Nav2's robot_base_frame has to be the same"),
+        Option("topics", "/local_costmap/footprint,/global_costmap/footprint",
+               "of geometry_msgs/Polygon, with commas between"),
+        Option("padding", 0.0,
+               "m around the shape; Nav2's own footprint_padding comes on top", minimum=0.0, maximum=1.0),
+        Option("footprint_frame", "base_footprint",
+               "frame of the stop zone; Nav2's robot_base_frame has to be the same"),
         SETTINGS_OPTION,
     ),
     endless=True,
@@ -311,8 +322,10 @@ WATCH = NodeCommand(
     executable="ros_watch_calibration",
     node_name="watch_calibration",
     description=(
-        "Look now and then, while the robot stands, whether the stored calibration still holds: lidar to lidar, floor, and\n"
-        "where each lidar is against the robot's own surfaces. Publishes /diagnostics, says in a line what has changed, and\n"
+        "Look now and then, while the robot stands, whether the stored calibration still holds: lidar to lidar, "
+        "floor, and\n"
+        "where each lidar is against the robot's own surfaces. Publishes /diagnostics, says in a line what has "
+        "changed, and\n"
         "keeps a history ('stretch-sim-cal history'). Nothing moves, and no file of the calibration is written."
     ),
     example="ros_watch_calibration --period 300",
@@ -323,7 +336,8 @@ WATCH = NodeCommand(
         Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
         SENSOR_OPTION,
         Option("period", 300.0, "s from look to look; one false alarm a month is counted in these", minimum=0.1),
-        Option("share", 0.01, "of a processor core that looks may take: they are seldomer than the period if need be", minimum=1e-4),
+        Option("share", 0.01,
+               "of a processor core that looks may take: they are seldomer than the period if need be", minimum=1e-4),
         Option("pairs", 2, "of clouds in a look", minimum=2, maximum=100),
         Option("looks", 0, "end after so many, with 1 if something has changed; 0: go on", minimum=0),
         TIMEOUT_OPTION,
@@ -337,16 +351,19 @@ SIMULATOR = NodeCommand(
     example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
     options=(
         Option("simulator", "embedded", "what computes the scans", choices=("embedded", "gazebo")),
-        Option("lidar", "auto", "Gazebo's: cpu sees collision shapes, gpu sees visuals and needs a renderer", choices=LIDARS),
+        Option("lidar", "auto",
+               "Gazebo's: cpu sees collision shapes, gpu sees visuals and needs a renderer", choices=LIDARS),
         Option("gui", False, "open Gazebo's window"),
         Option("scenario", None, "a name in scenarios/, or a path: its 'simulation:' says what is simulated", kind=str),
-        Option("robot", None, "a robot's profile: a name in config/robots/, or a path (the Stretch if there is none)", kind=str),
+        Option("robot", None,
+               "a robot's profile: a name in config/robots/, or a path (the Stretch if there is none)", kind=str),
         Option("description", None, "a URDF or xacro file in place of the profile's description", kind=str),
         Option("tool", None, "one of the Stretch's tools, or the URDF of a tool to attach", kind=str),
         Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
         Option("sensor", None, "a name in config/ (jt128, jt128_ideal, jt128_sparse, ...), or a path", kind=str),
         Option("seed", None, "of everything random", kind=int, minimum=0),
-        Option("unit_seed", None, "of the lidars' own errors, if the sensor has any; by default the seed", kind=int, minimum=0),
+        Option("unit_seed", None,
+               "of the lidars' own errors, if the sensor has any; by default the seed", kind=int, minimum=0),
         Option("left_unit", None, "the left lidar is this unit: a unit file, as the truth holds one", kind=str),
         Option("right_unit", None, "the right lidar is this unit", kind=str),
         Option("distance_correction", None, "whether the driver corrects the optical centre", kind=str, choices=SWITCH),
@@ -354,10 +371,12 @@ SIMULATOR = NodeCommand(
         Option("lidar_left_error", None, f"of the left lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
         Option("lidar_right_error", None, f"of the right lidar's mount, in its own frame: {POSE_ERROR}", kind=str),
         Option("base_error", None, "of the base on the floor: height in m, roll,pitch in deg", kind=str),
-        Option("real_time_factor", None, "simulated seconds per second; 0: as fast as possible", kind=float, minimum=0.0),
+        Option("real_time_factor", None, "simulated seconds per second; 0: as fast as possible", kind=float,
+               minimum=0.0),
         Option("duration", None, "end after so many simulated seconds", kind=float, minimum=0.0),
         Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
-        Option("record", None, "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
+        Option("record", None,
+               "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
         Option("storage", STORAGES[0], "of the recording", choices=STORAGES),
         Option(
             "mode", "position", "of the driver; motion needs position or navigation", live=True,

@@ -1,5 +1,5 @@
-"""What the simulated robot's drivers publish: description, joints and frames, and both lidars' clouds, to DDS and into a
-recording. A cloud is stamped with the simulated time at which its scan begins (`LidarDrivers._publish`)."""
+"""What the simulated robot's drivers publish: description, joints and frames, and both lidars' clouds, to DDS and into
+a recording. A cloud is stamped with the simulated time at which its scan begins (`LidarDrivers._publish`)."""
 
 import math
 import time
@@ -142,7 +142,8 @@ class _Driver:
 
 
 class LidarDrivers:
-    """Publishes both lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans that nobody takes are not cast.
+    """Publishes both lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans
+    that nobody takes are not cast.
 
     Scan `tick` is the same whether earlier ones were cast or not, so a run's data does not depend on who listened.
     """

@@ -1,5 +1,5 @@
-"""The simulated robot: commanded as the robot's driver is, by the action /follow_joint_trajectory, services and the `mode`
-parameter, and put together with what its drivers publish."""
+"""The simulated robot: commanded as the robot's driver is, by the action /follow_joint_trajectory, services and the
+`mode` parameter, and put together with what its drivers publish."""
 
 import json
 import math
@@ -114,7 +114,8 @@ class TrajectoryServer:
             self._finish("abort", GOAL_TOLERANCE_VIOLATED, f"did not arrive: {missing}")
 
     def abort(self, reason: str) -> None:
-        """Stop the joints where they are and end what was moving them, for an outside reason (runstop, stop service)."""
+        """Stop the joints where they are and end what was moving them, for an outside
+        reason (runstop, stop service)."""
         self._joints.hold()
         if self._active is not None:
             self._finish("abort", PATH_TOLERANCE_VIOLATED, reason)

@@ -211,8 +211,8 @@ def _let_time_pass(context: NodeContext, robot: Any, factor: float, stopped: Seq
 
 
 def _serve(context: NodeContext, seconds: float, looked: float) -> float:
-    """Let so much wall time pass, and answer services, the action and parameters every `LOOK_EVERY`; `looked` is when that
-    was last done. Return when it was last done now."""
+    """Let so much wall time pass, and answer services, the action and parameters every `LOOK_EVERY`; `looked` is when
+    that was last done. Return when it was last done now."""
     deadline = time.monotonic() + seconds
     while True:
         if time.monotonic() - looked >= LOOK_EVERY:

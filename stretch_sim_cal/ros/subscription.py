@@ -1,5 +1,5 @@
-"""Subscriptions whose quality of service follows the publishers that are there, words for why a topic is silent, and the
-joints of /joint_states.
+"""Subscriptions whose quality of service follows the publishers that are there, words for why a topic is silent, and
+the joints of /joint_states.
 
 A fixed profile is deaf to some driver: a reliable subscription never hears a best-effort publisher, a best-effort one
 loses big clouds of a reliable publisher, a latched (transient local) one never hears a volatile publisher.
@@ -96,7 +96,8 @@ class MatchedSubscription:
 
 
 class JointListener:
-    """Keeps the latest `positions` (m, rad) of all joints by their names; several publishers may each send a part of them.
+    """Keeps the latest `positions` (m, rad) of all joints by their names; several publishers
+    may each send a part of them.
 
     `watchdog`, if there is one, counts the topic's silence; `messages` counts what came.
     """

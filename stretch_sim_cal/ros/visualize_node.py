@@ -154,8 +154,9 @@ class BodyShapeVisualizer(Visualizer):
             return
         if zones.lowest < fitted[0] - 1e-9 or zones.highest > fitted[1] + 1e-9:
             self._context.log.warning(
-                f"the model was fitted to the body from {fitted[0]:g} to {fitted[1]:g} m, obstacles are looked for from "
-                f"{zones.lowest:g} to {zones.highest:g} m: parts of the robot at other heights count as obstacles; fit it again"
+                f"the model was fitted to the body from {fitted[0]:g} to {fitted[1]:g} m, obstacles are looked for "
+                f"from {zones.lowest:g} to {zones.highest:g} m: parts of the robot at other heights count as "
+                "obstacles; fit it again"
             )
 
     def _warn_of_another_robot(self) -> None:

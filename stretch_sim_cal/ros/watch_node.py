@@ -1,5 +1,5 @@
-"""`ros_watch_calibration`: looks now and then, while the robot stands, whether the stored calibration still holds, and says on
-/diagnostics and in its output what has changed, by how much, since when, and what to do."""
+"""`ros_watch_calibration`: looks now and then, while the robot stands, whether the stored calibration still holds, and
+says on /diagnostics and in its output what has changed, by how much, since when, and what to do."""
 
 import datetime
 import hashlib
@@ -125,7 +125,8 @@ class Watcher:
         self._context.log.info(f"{self._path} has changed: watched anew")
 
     def _pairs(self) -> list[CloudPair]:
-        """Return pairs of clouds, the last of them a while after the first; the lidars are listened to only meanwhile."""
+        """Return pairs of clouds, the last of them a while after the first; the lidars are
+        listened to only meanwhile."""
         pairs: list[CloudPair] = []
         clouds = CloudPairs(self._context, self._options, self._watchdog, on_pair=pairs.append)
         try:
@@ -208,7 +209,8 @@ def _status(state: State):
     values = {
         "off by": state.block.say(state.value), "standard deviation": state.block.say(state.deviation),
         "noticed within ten looks": state.block.say(state.noticeable),
-        "since": _when(state.since) if state.since else "", "to do": state.block.remedy if state.verdict == CHANGED else "",
+        "since": _when(state.since) if state.since else "",
+        "to do": state.block.remedy if state.verdict == CHANGED else "",
     }  # fmt: skip
     return DiagnosticStatus(
         level=DiagnosticStatus.ERROR if state.verdict == CHANGED else DiagnosticStatus.OK,
@@ -222,8 +224,8 @@ def _when(stamp: float | None) -> str:
 
 
 def watch(context: NodeContext) -> int:
-    """Look every period, and seldom enough for the share of a core that the looks may take; with a number of looks, end after
-    them, with 1 if something has changed."""
+    """Look every period, and seldom enough for the share of a core that the looks may take; with a number of looks, end
+    after them, with 1 if something has changed."""
     options, watcher = context.options, Watcher(context)
     print(f"watching {options.calibration_file or default_path()}", flush=True)
     while True:

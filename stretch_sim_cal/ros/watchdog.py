@@ -1,7 +1,8 @@
 """Says which topic is silent, and gives up after a while; and shows progress while data is collected.
 
-Liveness is measured with the steady clock: it must work also if /clock stands still. In simulated time a silence counts no
-longer than simulated time has passed: a simulator that is slow is not silent, one whose clock stands still for long is.
+Liveness is measured with the steady clock: it must work also if /clock stands still. In simulated time a
+silence counts no longer than simulated time has passed: a simulator that is slow is not silent, one whose
+clock stands still for long is.
 """
 
 import math
@@ -34,8 +35,8 @@ class Watchdog:
 
     A silence is named by what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after
     `WARN_AFTER` s, `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the
-    silence's own `diagnose` finds. `simulated` gives the simulated time in s, if the node runs in it; `now` is the steady
-    clock (replaced in tests).
+    silence's own `diagnose` finds. `simulated` gives the simulated time in s, if the node runs in it; `now` is the
+    steady clock (replaced in tests).
     """
 
     def __init__(

@@ -156,8 +156,8 @@ def write_unit(path: str | Path, sensor: str | Path, model: ErrorModel, unit: Un
 def write_simulated_unit(
     path: str | Path, sensor: str | Path, model: ErrorModel, values: np.ndarray, **keys: Any
 ) -> None:
-    """Write a unit file of parameters (n,) for the simulator, `keys` as of `write_unit`. What the driver corrects is not
-    the unit's matter. As JSON, which is YAML and read faster."""
+    """Write a unit file of parameters (n,) for the simulator, `keys` as of `write_unit`. What the driver corrects is
+    not the unit's matter. As JSON, which is YAML and read faster."""
     own = values_to_mapping(model, values)
     del own["optical_centre_share"], own["firing_time_share"]
     files.write_text(path, json.dumps({"sensor": str(sensor), "values": own} | keys))

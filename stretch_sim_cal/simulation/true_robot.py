@@ -129,8 +129,8 @@ def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: Rob
 def _for_gazebo(text: str, profile: RobotProfile) -> str:
     """Return the description with corrections that Gazebo needs.
 
-    The collision box of a link that holds the lidars encloses them, links that are the lidars themselves are all that these
-    would see, and a controller of a joint that this tool does not have is an error.
+    The collision box of a link that holds the lidars encloses them, links that are the lidars themselves are all that
+    these would see, and a controller of a joint that this tool does not have is an error.
     """
     robot = parse_xml(text, "simulated description")
     joints = {joint.get("name") for joint in robot.iterfind("joint")}

@@ -1,4 +1,5 @@
-"""Every check at its limit: what is within it gives no finding, what is beyond it one with its code, figures and remedy."""
+"""Every check at its limit: what is within it gives no finding, what is beyond it one with its
+code, figures and remedy."""
 
 from types import SimpleNamespace
 
@@ -80,12 +81,16 @@ def support(**changes):
     "changes, worst_place, deviations, warnings, refusals",
     [
         ({}, "", (0.005, 0.1 * DEGREE), [], []),
-        ({"area": 0.99}, "", (0, 0), [], [("little_floor", "only 0.99 m2 of floor support the plane, 1 m2 are needed")]),
+        ({"area": 0.99}, "", (0, 0), [], [("little_floor",
+                                           "only 0.99 m2 of floor support the plane, 1 m2 are needed")]),
         ({"gap": 151 * DEGREE}, "", (0, 0), [], [("floor_on_one_side", "none over 151 deg to the left (at most 150")]),
         ({"level_share": 0.59}, "", (0, 0), [], [("floor_not_plane", "only 59 % of it within 1.5 m lie on one; move")]),
-        ({"level_share": 0.5}, "high", (0, 0), [], [("floor_not_plane", "only 50 % of it within 1.5 m lie on one; it is")]),
-        ({"level_share": 0.75}, "high", (0, 0), [("floor_partly_level", "25 % of the floor around the robot is off")], []),
-        ({}, "", (0.0051, 0), [], [("uncertain_floor", "the height is too uncertain: standard deviation 5.10 mm, at most 5")]),
+        ({"level_share": 0.5}, "high", (0, 0), [], [("floor_not_plane",
+                                                     "only 50 % of it within 1.5 m lie on one; it is")]),
+        ({"level_share": 0.75}, "high", (0, 0), [("floor_partly_level", "25 % of the floor around the robot is off")],
+         []),
+        ({}, "", (0.0051, 0), [], [("uncertain_floor",
+                                    "the height is too uncertain: standard deviation 5.10 mm, at most 5")]),
         ({}, "", (0, 0.101 * DEGREE), [], [("uncertain_floor", "standard deviation 0.101 deg, at most 0.100 deg")]),
     ],
 )  # fmt: skip
@@ -180,11 +185,15 @@ SENSOR = load_sensor("jt128")
 @pytest.mark.parametrize(
     "name, value, words",
     [
-        ("range_offset", 4.1 * SENSOR.spread.range_offset, f"range_offset of {4100 * SENSOR.spread.range_offset:.2f} +- 1"),
-        ("range_offset", -4.1 * SENSOR.spread.range_offset, "is 4.1 standard deviations of what sensor file jt128 allows"),
-        ("range_scale", 5.0 * SENSOR.spread.range_scale, f"range_scale of {5 * SENSOR.spread.range_scale:.5f} +- 0.00100 is 5"),
+        ("range_offset", 4.1 * SENSOR.spread.range_offset,
+         f"range_offset of {4100 * SENSOR.spread.range_offset:.2f} +- 1"),
+        ("range_offset", -4.1 * SENSOR.spread.range_offset,
+         "is 4.1 standard deviations of what sensor file jt128 allows"),
+        ("range_scale", 5.0 * SENSOR.spread.range_scale,
+         f"range_scale of {5 * SENSOR.spread.range_scale:.5f} +- 0.00100 is 5"),
         ("channel_range_spread", 2.1 * SENSOR.spread.channel_range, "channels differ in channel_range by 2.1 standard"),
-        ("optical_centre_share", 1.0, "the right lidar's driver does not correct the optical centre of the sensor's table"),
+        ("optical_centre_share", 1.0,
+         "the right lidar's driver does not correct the optical centre of the sensor's table"),
         ("range_offset", 3.9 * SENSOR.spread.range_offset, None),
         ("channel_range_spread", 1.9 * SENSOR.spread.channel_range, None),
         ("optical_centre_share", 0.502, None),
@@ -234,8 +243,10 @@ def mount_warnings(directions=(), joints=(), links=(), residuals=NOWHERE, poses=
 def test_a_weak_direction_of_the_mounts_is_told_with_its_deviation():
     told = mount_warnings([FINE, SLIDING, TURNING])
     assert told == [
-        ("uncertain_mounts", "left lidar: these poses do not determine sliding along base x well: standard deviation 2.1 mm"),
-        ("uncertain_mounts", "left lidar: these poses do not determine turning about base z well: standard deviation 1.10 deg"),
+        ("uncertain_mounts",
+         "left lidar: these poses do not determine sliding along base x well: standard deviation 2.1 mm"),
+        ("uncertain_mounts",
+         "left lidar: these poses do not determine turning about base z well: standard deviation 1.10 deg"),
     ]  # fmt: skip
 
 

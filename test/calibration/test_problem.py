@@ -1,4 +1,5 @@
-"""The problem and its solver against the same problem written out: derivatives, elimination, priors, the lidars' errors."""
+"""The problem and its solver against the same problem written out: derivatives, elimination,
+priors, the lidars' errors."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""The residual block of the room against its definition: the squared heights of cells over patches, by finite differences."""
+"""The residual block of the room against its definition: the squared heights of cells over
+patches, by finite differences."""
 
 from dataclasses import replace
 

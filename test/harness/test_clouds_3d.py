@@ -1,5 +1,5 @@
-"""The page's clouds in 3D: the right points at the right places, few enough, and nothing from a network; and which clouds a run
-keeps for it."""
+"""The page's clouds in 3D: the right points at the right places, few enough, and nothing from a network; and which
+clouds a run keeps for it."""
 
 import base64
 import json

@@ -1,5 +1,5 @@
-"""ros_calibrate_robot: a robot with both lidars 20 mm and 2 deg off is calibrated in one command that is killed after every
-stage; what is staged gets into the robot's place whole, and back again."""
+"""ros_calibrate_robot: a robot with both lidars 20 mm and 2 deg off is calibrated in one command that is killed after
+every stage; what is staged gets into the robot's place whole, and back again."""
 
 import functools
 import json

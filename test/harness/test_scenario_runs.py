@@ -161,7 +161,10 @@ def script(name: str, code: str, *arguments: object, **about) -> Process:
     return Process(name, sys.executable, ("-I", "-S", "-c", code, *map(str, arguments)), **about)
 
 
-COPY = "import pathlib, shutil, sys; pathlib.Path(sys.argv[2]).parent.mkdir(parents=True, exist_ok=True); shutil.copy(*sys.argv[1:])"
+COPY = (
+    "import pathlib, shutil, sys; pathlib.Path(sys.argv[2]).parent.mkdir(parents=True, exist_ok=True); "
+    "shutil.copy(*sys.argv[1:])"
+)
 
 
 def copied_truth(run_folder: Path, files: RunFiles) -> Process:

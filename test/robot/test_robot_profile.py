@@ -52,7 +52,8 @@ def test_a_housing_that_is_a_link_is_seen_by_no_ray_and_belongs_to_the_body():
 
 
 def test_lidars_see_the_shapes_that_the_profile_names(tmp_path):
-    description = """<robot name="r"><link name="base_link"><collision><geometry><box size="{0} 1 1"/></geometry></collision>
+    description = """<robot name="r">
+      <link name="base_link"><collision><geometry><box size="{0} 1 1"/></geometry></collision>
       <visual><geometry><box size="{1} 1 1"/></geometry></visual></link>
       <link name="mast"><collision><geometry><box size="0.1 0.1 {0}"/></geometry></collision></link>
       <joint name="fixed" type="fixed"><parent link="base_link"/><child link="mast"/></joint></robot>"""
@@ -72,7 +73,8 @@ def test_lidars_see_the_shapes_that_the_profile_names(tmp_path):
     with pytest.raises(InputError, match="lidar_geometry: 'other.urdf' is no file, and none of collision, visual"):
         profile_from_mapping(AMR | {"lidar_geometry": "other.urdf"}, tmp_path / "robot.yaml")
     (tmp_path / "scan.urdf").write_text(
-        '<robot name="s"><link name="tail"><collision><geometry><box size="1 1 1"/></geometry></collision></link></robot>'
+        '<robot name="s"><link name="tail"><collision><geometry><box size="1 1 1"/></geometry></collision></link>'
+        "</robot>"
     )
     with pytest.raises(InputError, match="has shapes for none of the links of 'r'"):
         outline_surfaces(model, profile)
@@ -88,8 +90,10 @@ BAD = {
     "unknown key": (with_(lidarz=1), "unknown key 'lidarz'"),
     "unknown file": (with_(description="nowhere.urdf"), "description: file: "),
     "unknown package": (with_(description="package://nowhere/a.urdf"), "package 'nowhere' is not found"),
-    "unknown frame": (with_(base_frame="base_lnk"), "base_frame: the description has no link 'base_lnk'; did you mean base_link"),
-    "unknown lidar": (with_(lidars={"left": {"frame": "lidar_left_link"}, "right": {"frame": "laser"}}), "lidars: right: frame"),
+    "unknown frame": (with_(base_frame="base_lnk"),
+                      "base_frame: the description has no link 'base_lnk'; did you mean base_link"),
+    "unknown lidar": (with_(lidars={"left": {"frame": "lidar_left_link"}, "right": {"frame": "laser"}}),
+                      "lidars: right: frame"),
     "one lidar": (with_(lidars={"left": {"frame": "lidar_left_link"}}), "lidars: right: is missing"),
     "one frame twice": (
         with_(lidars={side: {"frame": "lidar_left_link"} for side in ("left", "right")}),
@@ -104,10 +108,13 @@ BAD = {
         "joints: a: parts: the ties are cyclic: x -> y -> x",
     ),
     "a joint without limits": (with_(joints={"a": {"command": "wheel_left_joint"}}), "joints: a: has no limits"),
-    "an unknown joint": (with_(joints={"a": {"command": "arm_joint"}}), "joints: a: the description has no joint 'arm_joint'"),
+    "an unknown joint": (with_(joints={"a": {"command": "arm_joint"}}),
+                         "joints: a: the description has no joint 'arm_joint'"),
     "m for rad": (with_(joints={"left": WHEELS["left"] | {"linear": True}}), "joints: left: linear: is true"),
-    "a pose beyond limits": (with_(joints=WHEELS, stow={"left": 2.0}), "stow: wheel_left_joint: 2 is not within its limits"),
-    "a plan of nothing": (with_(joints=WHEELS, plans={"quick": {"right": [0]}}), "plans: quick: right: is none of the joints"),
+    "a pose beyond limits": (with_(joints=WHEELS, stow={"left": 2.0}),
+                             "stow: wheel_left_joint: 2 is not within its limits"),
+    "a plan of nothing": (with_(joints=WHEELS, plans={"quick": {"right": [0]}}),
+                          "plans: quick: right: is none of the joints"),
     "convention": (with_(convention="ours"), "convention: is 'ours'"),
     "two sensors in one key": (with_(sensor="os0_32,xt32"), "sensor: is 'os0_32,xt32'; name the sensor of each"),
     "no such sensor": (

@@ -92,7 +92,11 @@ def test_a_model_by_its_own_name_has_its_meshes_beside_it(tmp_path):
     model = load_urdf_text(folder / "model.sdf")
     assert parse_urdf(model).links["chassis"].collisions[0].path == folder / "meshes" / "gone.stl"
     (folder / "cart.yaml").write_text(
-        "description: model.sdf\nbase_frame: chassis\nlidars:\n  left: {frame: front_lidar}\n  right: {frame: rear_lidar}\n"
+        "description: model.sdf\n"
+        "base_frame: chassis\n"
+        "lidars:\n"
+        "  left: {frame: front_lidar}\n"
+        "  right: {frame: rear_lidar}\n"
     )
     with pytest.raises(InputError, match=r"gone\.stl"):
         spawned_robot(named_robot(folder / "cart.yaml"))

@@ -43,8 +43,8 @@ class Ended:
 
 
 def of_tests(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: an ideal sensor's
-    for the fake ones, the sparse sensor's for the simulator."""
+    """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: an ideal
+    sensor's for the fake ones, the sparse sensor's for the simulator."""
     sensor = {
         "ros_align_dual_lidar": "jt128_ideal", "ros_find_floor_calibration": "jt128_ideal",
         "ros_calibrate_lidar_mounts": "jt128_sparse",

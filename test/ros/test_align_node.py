@@ -39,8 +39,10 @@ def test_takes_the_published_parameters_from_ros_arguments_and_prints_json(graph
     (graph.folder / "parameters.yaml").write_text("/**: {ros__parameters: {num_sample: 3}}")  # perhaps of another node
     with graph.drivers(topics={"left": "/front/left", "right": "/front/right"}, reliable=False, organised=True):
         ended = graph.call(
-            "ros_align_dual_lidar", "--json", "--ros-args", "-p", "num_samples:=8", "-p", "left_lidar_topic:=/front/left",
-            "-p", "right_lidar_topic:=/front/right", "-p", "max_correspondence_distance:=1", "--params-file", "parameters.yaml",
+            "ros_align_dual_lidar", "--json", "--ros-args", "-p", "num_samples:=8", "-p",
+            "left_lidar_topic:=/front/left",
+            "-p", "right_lidar_topic:=/front/right", "-p", "max_correspondence_distance:=1", "--params-file",
+            "parameters.yaml",
         )  # fmt: skip
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["alignment"]["num_frames"] == 8

@@ -15,7 +15,8 @@ from stretch_sim_cal.geometry.shapes import Circle
 # nav2_costmap_2d/src/costmap_2d_ros.cpp, and its configuration guide.
 COSTMAP = {"robot_base_frame", "footprint", "footprint_padding"}
 MONITOR = {"base_frame_id", "odom_frame_id", "polygons", "observation_sources"}
-POLYGON = {"type", "action_type", "polygon_sub_topic", "min_points", "visualize", "polygon_pub_topic", "footprint_topic",
+POLYGON = {"type", "action_type", "polygon_sub_topic", "min_points", "visualize", "polygon_pub_topic",
+           "footprint_topic",
            "time_before_collision", "simulation_time_step"}  # fmt: skip
 SOURCE = {"type", "topic", "min_height", "max_height"}
 RADII = (0.3, 0.5)

@@ -52,7 +52,8 @@ def calibrate(graph, domain, frames, *arguments):
         publish_frames(client.node, frames)
         out = str(graph.folder / "cal.yaml")
         ended = graph.call(
-            "ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out, "--json",
+            "ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out,
+            "--json",
             *SIMULATED_TIME,
         )  # fmt: skip
     assert ended.code == 0, ended.err

@@ -1,4 +1,5 @@
-"""The simulator, as a process and in a thread: it looks like the robot's drivers, moves like them, and keeps the truth to itself."""
+"""The simulator, as a process and in a thread: it looks like the robot's drivers, moves like them, and
+keeps the truth to itself."""
 
 import json
 import signal

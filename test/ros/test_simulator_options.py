@@ -88,7 +88,8 @@ def test_options_that_cannot_be_used_are_named(arguments, says):
 def test_units_and_driver_of_the_command_line_take_the_place_of_the_scenario_s_one_by_one(tmp_path):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(
-        "simulation: {sensor: jt128, units: {left: left.yaml, right: right.yaml}, driver: {firing_time_correction: true}}"
+        "simulation: {sensor: jt128, units: {left: left.yaml, right: right.yaml}, driver: "
+        "{firing_time_correction: true}}"
     )
     setup = setup_of(
         *("--scenario", str(scenario), "--left-unit", "mine.yaml", "--unit-seed", "3", "--distance-correction", "true")

@@ -1,8 +1,8 @@
 """Clouds of a real Gazebo Harmonic's gpu_lidar: along the directions that we compute they are exact.
 
-Recorded headless with gz-sim 8.14, gz-rendering 8.2.3 and Ogre-Next 2.3 on Mesa's llvmpipe, without noise, in `furnished_room`
-with the robot stowed: every fourth row and column of the grid that is cast for the sensor, as serialised
-gz.msgs.PointCloudPacked with their records as they were.
+Recorded headless with gz-sim 8.14, gz-rendering 8.2.3 and Ogre-Next 2.3 on Mesa's llvmpipe, without noise, in
+`furnished_room` with the robot stowed: every fourth row and column of the grid that is cast for the sensor, as
+serialised gz.msgs.PointCloudPacked with their records as they were.
 """
 
 import dataclasses
@@ -70,8 +70,9 @@ def test_ranges_are_exact_along_the_texels_and_not_along_the_rays(recorded):
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_unit_s_range_errors_on_the_robot_are_those_of_rays_from_its_optical_centre(side):
-    """Errors of incidence and weak echoes were those of planes through neighbouring points, as rays from the axis meet them: off by
-    6 mm (rms) on the robot, and by 36 mm on what was taken for grazed; weak-echo terms came out 33 mm off."""
+    """Errors of incidence and weak echoes were those of planes through neighbouring points, as rays from
+    the axis meet them: off by 6 mm (rms) on the robot, and by 36 mm on what was taken for grazed; weak-echo
+    terms came out 33 mm off."""
     told = json.loads((DATA / "gazebo_harmonic_jt128_ideal.json").read_text())
     cloud = packed_cloud(lzma.decompress((DATA / f"gazebo_harmonic_jt128_ideal_{side}.bin.xz").read_bytes()))
     without_noise = dict(

@@ -138,7 +138,8 @@ def test_scans_are_cast_only_while_somebody_listens(simulator):
 
 
 def test_time_passes_in_pieces_while_nobody_listens(simulator):
-    """Joints are where they are led to in every step, scans are on their beat afterwards, and Gazebo has taken few steps."""
+    """Joints are where they are led to in every step, scans are on their beat afterwards, and
+    Gazebo has taken few steps."""
     joints, embedded = simulator.joints, EmbeddedSimulator(SETUP)
     beat = simulator.start_time("left", 0)
     simulator.listen(False)
@@ -358,7 +359,8 @@ def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
     launcher = (
         "import sys\n"
         "from stretch_sim_cal.simulation.gazebo import processes, simulator\n"
-        f"simulator.find_gazebo = lambda: processes.Installation({gazebo.program!r}, {gazebo.bindings!r}, 'stand-in', True)\n"
+        f"simulator.find_gazebo = lambda: processes.Installation({gazebo.program!r}, {gazebo.bindings!r}, 'stand-in', "
+        "True)\n"
         "from stretch_sim_cal import programs\n"
         "sys.exit(programs.stretch_simulator())\n"
     )

@@ -1,4 +1,5 @@
-"""World and robot as Gazebo wants them: a world file with the systems it needs, the robot with the scenario's lidars."""
+"""World and robot as Gazebo wants them: a world file with the systems it needs, the robot
+with the scenario's lidars."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -77,9 +78,9 @@ def gazebo_description(
 ) -> str:
     """Return the URDF text to spawn, with a "cpu" or "gpu" lidar; meshes that it needs are written to `folder`.
 
-    Every link has the shape that the embedded simulator casts rays against, as collision shape and as visual: both kinds of
-    lidar see what the robot's profile, or the scenario, says that lidars see. Joints have no limits there: commands
-    keep within them.
+    Every link has the shape that the embedded simulator casts rays against, as collision shape and as visual:
+    both kinds of lidar see what the robot's profile, or the scenario, says that lidars see. Joints have no limits
+    there: commands keep within them.
     """
     text = setup.true_description("gazebo", **lidar_arguments(sensor, lidar), fixed_base=fixed_base)
     robot = parse_xml(text, "description for Gazebo")
@@ -95,14 +96,16 @@ def gazebo_description(
 
 
 def ray_height(sensor: Sensor) -> float:
-    """Return how far, in m, up the lidar's axis Gazebo's rays begin: as high as the sensor's optical centre, which turns about it.
+    """Return how far, in m, up the lidar's axis Gazebo's rays begin: as high as the sensor's optical
+    centre, which turns about it.
 
     From the frame's origin the collar hides a ninth of the directions, of which the sensor sees nearly all."""
     return float(sensor.optical_centre[2])
 
 
 def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
-    """Return the xacro's arguments for a lidar of the sensor's range and rate that casts the rays of `grid_for`, exact ones."""
+    """Return the xacro's arguments for a lidar of the sensor's range and rate that casts the rays
+    of `grid_for`, exact ones."""
     grid = grid_for(sensor, lidar)
     return {
         "lidar_type": SENSOR_TYPES[lidar],
@@ -121,9 +124,9 @@ def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
 def _lift_limits(robot: ElementTree.Element) -> None:
     """Take the joints' limits of position, velocity and effort away.
 
-    Gazebo's physics (DART before 6.16) does not let a velocity-led joint go that has come to a limit of its position, nor
-    slow down one that has come to that of its velocity: dartsim/dart#1683 and #2422. A joint of no effort never moves, and one
-    of little neither follows nor stops within a step.
+    Gazebo's physics (DART before 6.16) does not let a velocity-led joint go that has come to a limit of its position,
+    nor slow down one that has come to that of its velocity: dartsim/dart#1683 and #2422. A joint of no effort never
+    moves, and one of little neither follows nor stops within a step.
     """
     none = repr(NO_LIMIT)
     for limit in robot.iterfind("joint/limit"):

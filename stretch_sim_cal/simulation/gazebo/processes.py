@@ -1,8 +1,9 @@
 """What of Gazebo is installed, its processes, and its transport through its own Python bindings.
 
 The bindings hold Python's interpreter lock while they wait for a service's answer, and need it to deliver messages: a
-process that does both dead-locks. So services are called and commands published by one process, and messages are taken by
-another one, which can be replaced. Gazebo's server must not outlive us, however we end, so a third one watches over it:
+process that does both dead-locks. So services are called and commands published by one process, and
+messages are taken by another one, which can be replaced. Gazebo's server must not outlive us, however we
+end, so a third one watches over it:
 
     python -m stretch_sim_cal.simulation.gazebo.processes command BINDINGS [PATH]
     python -m stretch_sim_cal.simulation.gazebo.processes listen BINDINGS [PATH]
@@ -164,9 +165,11 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 
 class Subscriptions:
-    """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a time in a thread of this one.
+    """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a
+    time in a thread of this one.
 
-    That process may be replaced at any time (`renew`), as if nothing came any more, or if the transport has crashed there.
+    That process may be replaced at any time (`renew`), as if nothing came any more, or if the
+    transport has crashed there.
     """
 
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
@@ -247,8 +250,9 @@ NEXT_MESSAGE = 2.0
 class Listener:
     """Subscribes by orders on one node of the transport, and writes what it hears to `output`.
 
-    The transport polls its socket in a thread of its own, without a lock; a subscription that another thread makes or ends
-    meanwhile has crashed it, or left it deaf (ZeroMQ's sockets are for one thread). So both happen in that thread, in a callback.
+    The transport polls its socket in a thread of its own, without a lock; a subscription that another thread
+    makes or ends meanwhile has crashed it, or left it deaf (ZeroMQ's sockets are for one thread). So both happen
+    in that thread, in a callback.
     """
 
     def __init__(self, bindings: ModuleType, output: BinaryIO):
@@ -295,8 +299,8 @@ class Listener:
 
 
 def listen(bindings: str, python_path: str = "") -> int:
-    """Carry out a `Listener`'s orders on standard input, a line of JSON each, until it closes; what is heard goes to standard output
-    as frames of `FRAME` and message."""
+    """Carry out a `Listener`'s orders on standard input, a line of JSON each, until it closes; what is heard goes to
+    standard output as frames of `FRAME` and message."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the frames
@@ -327,8 +331,8 @@ LOOK_EVERY = 0.5  # s
 
 
 class Commander:
-    """The process that calls services and publishes by orders; ended with `close`, or when this process is gone. `meanwhile` is
-    called every now and then while a service is waited for, and may raise."""
+    """The process that calls services and publishes by orders; ended with `close`, or when this process is gone.
+    `meanwhile` is called every now and then while a service is waited for, and may raise."""
 
     def __init__(
         self, bindings: str, environment: Mapping[str, str], python_path: str = "",
@@ -444,9 +448,9 @@ def own_partition() -> dict[str, str]:
 
 
 class Server:
-    """A Gazebo, run by `start`. `program` is `gz`, `options` are of `gz sim`; `folder` is made, and is removed with all that it holds
-    when this process tells Gazebo to end, or dies: `world`, an SDF file, is to be put there. Gazebo's output goes to the file
-    `log`, by default in `folder`."""
+    """A Gazebo, run by `start`. `program` is `gz`, `options` are of `gz sim`; `folder` is made, and is removed with all
+    that it holds when this process tells Gazebo to end, or dies: `world`, an SDF file, is to be put there. Gazebo's
+    output goes to the file `log`, by default in `folder`."""
 
     def __init__(
         self, program: str, folder: Path, environment: Mapping[str, str], options: Sequence[str] = ("-s",),
@@ -458,7 +462,8 @@ class Server:
         self._needed = False
         command = [program, "sim", *options, "-v", "2", str(self.world)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", THIS_MODULE, "watch", str(folder), str(self._log), *command], stdin=subprocess.PIPE, bufsize=0,
+            [sys.executable, "-m", THIS_MODULE, "watch", str(folder), str(self._log), *command], stdin=subprocess.PIPE,
+            bufsize=0,
             env=dict(os.environ) | dict(environment), start_new_session=True,  # lives on when our group is killed
         )  # fmt: skip
         folder.mkdir(mode=0o700)
@@ -480,8 +485,8 @@ class Server:
         return self._process.poll() is None
 
     def check(self, doing: str, patience: float = 0.0) -> None:
-        """Raise `RunFailure` with the cause, in Gazebo's own words, if it has died, or does within `patience` s, while it was needed
-        for `doing`."""
+        """Raise `RunFailure` with the cause, in Gazebo's own words, if it has died, or does within `patience` s, while
+        it was needed for `doing`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
         if self.alive:
@@ -495,8 +500,8 @@ class Server:
         raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the cause of a crash (it stands before the stack trace), the last errors that Gazebo printed, else its last
-        lines."""
+        """Return the cause of a crash (it stands before the stack trace), the last errors that Gazebo
+        printed, else its last lines."""
         lines = self._lines()
         trace = next((number for number, line in enumerate(lines) if line.startswith(STACK_TRACE)), 0)
         cause = lines[trace - 1 : trace] if trace else []
@@ -556,7 +561,8 @@ PR_SET_PDEATHSIG = 1
 SIGNAL_PATIENCE = 8.0  # s between the signals
 POLL = 0.1
 NEEDED, NOT_NEEDED = b"1", b"0"
-# s. A Gazebo that is not needed runs and stands still in turns; it says once a second that it is there, or is forgotten.
+# s. A Gazebo that is not needed runs and stands still in turns; it says once a second that it
+# is there, or is forgotten.
 AWAKE, ASLEEP = 0.02, 0.1
 
 
@@ -566,9 +572,11 @@ def watch(folder: str, log: str, *command: str) -> int:
     The owner holds the writing end of this process's standard input. When that closes, by a call or by the owner's
     death, the command's whole process group is asked to end (SIGINT), then told to (SIGTERM), then killed: `gz` is a
     script that starts other processes, so ending it alone would not do. `folder`, which holds what was written for the
-    command, is removed then, too; after a command that ends by itself its owner still reads there. Output goes to the file `log`.
+    command, is removed then, too; after a command that ends by itself its owner still reads there.
+    Output goes to the file `log`.
 
-    Orders are `NEEDED` and `NOT_NEEDED`: the group is stopped (SIGSTOP) most of the time while its owner does not need it.
+    Orders are `NEEDED` and `NOT_NEEDED`: the group is stopped (SIGSTOP) most of the time
+    while its owner does not need it.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C is the owner's to answer

@@ -1,13 +1,13 @@
 """The rays of Gazebo's lidars: which are cast for a sensor, and the directions along which their ranges are exact.
 
-A Gazebo lidar casts an even grid of rays. More are cast than the sensor has, and each of the sensor's rays takes the nearest
-one, with that one's own direction, so uneven channels and azimuth offsets are the sensor's.
+A Gazebo lidar casts an even grid of rays. More are cast than the sensor has, and each of the sensor's rays takes the
+nearest one, with that one's own direction, so uneven channels and azimuth offsets are the sensor's.
 
-The CPU lidar casts along the directions that it publishes. `gpu_lidar` does not: gz-rendering's Ogre2GpuRays renders the six
-faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into. That
-range is exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The texels are
-the same in gz-rendering 8 (Harmonic), 9 (Ionic), 10 (Jetty) and the main branch of June 2026: if one of these
-ever differs, it is `face_texels` or `texel_directions` that gets a table by generation.
+The CPU lidar casts along the directions that it publishes. `gpu_lidar` does not: gz-rendering's Ogre2GpuRays renders
+the six faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into.
+That range is exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The
+texels are the same in gz-rendering 8 (Harmonic), 9 (Ionic), 10 (Jetty) and the main branch of June 2026: if one of
+these ever differs, it is `face_texels` or `texel_directions` that gets a table by generation.
 """
 
 from dataclasses import dataclass, replace
@@ -19,16 +19,17 @@ from stretch_sim_cal.sensor.unit import directions
 from stretch_sim_cal.simulation.gazebo.messages import PackedCloud
 
 FEWEST_TEXELS, MOST_TEXELS = 128, 1024
-# A full turn of so many columns is rendered with 512 texels, 0.1 to 0.2 deg each. More do not bring the rays nearer to the
-# sensor's than the rows do, and cost a renderer without a GPU as much again.
+# A full turn of so many columns is rendered with 512 texels, 0.1 to 0.2 deg each. More do not bring the rays nearer to
+# the sensor's than the rows do, and cost a renderer without a GPU as much again.
 DENSE_COLUMNS = 4 * (MOST_TEXELS // 4 + 1)
-# Rays per scan: one more costs a renderer 32 bytes of a message, the CPU lidar another ray cast, which takes far longer.
+# Rays per scan: one more costs a renderer 32 bytes of a message, the CPU lidar another ray
+# cast, which takes far longer.
 MOST_RENDERED = 400_000
 CAST_PER_RAY = 2
 # rad: rows are dense enough if every channel has one within this.
 ROW_TOLERANCE = np.deg2rad(0.05)
-# Texels. A ray nearer to a texel's border than this may fall to either side: GPUs round texture coordinates to 1/256, and
-# before gz-rendering#1319 the border of a face may give the range of the opposite one.
+# Texels. A ray nearer to a texel's border than this may fall to either side: GPUs round texture coordinates to 1/256,
+# and before gz-rendering#1319 the border of a face may give the range of the opposite one.
 BORDER = 0.01
 # rad. A ray on a border is taken only if no other is this near.
 DETOUR = np.deg2rad(0.5)
@@ -40,7 +41,8 @@ ROWS_BEYOND = np.deg2rad((0.011, 0.017))
 
 @dataclass(frozen=True)
 class Grid:
-    """The rays of a full turn as Gazebo takes them: `columns` from -pi on, `rows` evenly from `lowest` to `highest` (rad)."""
+    """The rays of a full turn as Gazebo takes them: `columns` from -pi on, `rows` evenly from
+    `lowest` to `highest` (rad)."""
 
     columns: int
     rows: int
@@ -59,8 +61,9 @@ class Grid:
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
 
     def published(self, lidar: str) -> np.ndarray:
-        """Return the directions (rows, columns, 3) along which a "cpu" or "gpu" lidar publishes its rays: those of a gpu_lidar are
-        sums of many steps in single precision (gz-sensors' GpuLidarSensor), up to a hundredth of a degree off."""
+        """Return the directions (rows, columns, 3) along which a "cpu" or "gpu" lidar publishes its rays: those
+        of a gpu_lidar are sums of many steps in single precision (gz-sensors' GpuLidarSensor), up to a
+        hundredth of a degree off."""
         if lidar == "cpu":
             return self.directions()
         elevations, azimuths = (
@@ -72,8 +75,8 @@ class Grid:
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
 
     def face_texels(self) -> int:
-        """Return how many texels each side of a cube's face has: the least power of two that is not below the rays per 90 deg
-        (int, as Ogre2GpuRays counts them)."""
+        """Return how many texels each side of a cube's face has: the least power of two that is not below the rays per
+        90 deg (int, as Ogre2GpuRays counts them)."""
         turn = 2 * np.pi * (1 - 1 / self.columns)
         height = self.highest - self.lowest
         across = int(np.pi / 2 / turn * self.columns) if turn >= np.pi / 2 else self.columns
@@ -83,8 +86,8 @@ class Grid:
 
 
 def grid_for(sensor: Sensor, lidar: str) -> Grid:
-    """Return the grid that a "cpu" or "gpu" lidar casts for a sensor: the fewest rows of which one is within `ROW_TOLERANCE`
-    of every channel, or those that come nearest to that within `MOST_RENDERED` or `CAST_PER_RAY`."""
+    """Return the grid that a "cpu" or "gpu" lidar casts for a sensor: the fewest rows of which one is within
+    `ROW_TOLERANCE` of every channel, or those that come nearest to that within `MOST_RENDERED` or `CAST_PER_RAY`."""
     turns = -(-DENSE_COLUMNS // sensor.azimuth_steps) if lidar == "gpu" else 1
     columns = turns * sensor.azimuth_steps
     below, above = ROWS_BEYOND if lidar == "gpu" else (0.0, 0.0)
@@ -105,8 +108,8 @@ def _largest_gap(grid: Grid, elevations: np.ndarray) -> float:
 
 
 def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unit directions (..., 3) of the centres of the texels that rays (..., 3) fall into, for `texels` on a side of
-    a cube's face, and how far (...) each ray is from its texel's border, in texels.
+    """Return the unit directions (..., 3) of the centres of the texels that rays (..., 3) fall into, for `texels` on a
+    side of a cube's face, and how far (...) each ray is from its texel's border, in texels.
 
     The face is that of the largest component; on it the other two, divided by that one, are cut into even steps.
     """
@@ -136,11 +139,13 @@ class CastRays:
     exact: bool = True
 
     def points(self, cloud: PackedCloud) -> np.ndarray:
-        """Return the points (N, 3) float32 of these rays of a cloud, in the lidar's frame; those of misses are not finite."""
+        """Return the points (N, 3) float32 of these rays of a cloud, in the lidar's frame; those
+        of misses are not finite."""
         return self._points(cloud) + np.array([0.0, 0.0, self.height], dtype=np.float32)
 
     def misdirected(self, cloud: PackedCloud) -> float:
-        """Return the largest angle, in rad, between the returns of a cloud and the directions in which they should lie."""
+        """Return the largest angle, in rad, between the returns of a cloud and the directions
+        in which they should lie."""
         given = self.as_published()._points(cloud).astype(float)
         hit = np.isfinite(given).all(axis=1) & given.any(axis=1)
         ways = given[hit] / np.linalg.norm(given[hit], axis=1, keepdims=True)
@@ -173,10 +178,11 @@ class CastRays:
 
 
 def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray, height: float = 0.0) -> CastRays:
-    """Return the rays of the grid of a "cpu" or "gpu" lidar, `height` m up its axis, whose true directions are nearest to
-    `wanted` (N, 3) ones.
+    """Return the rays of the grid of a "cpu" or "gpu" lidar, `height` m up its axis, whose true directions are
+    nearest to `wanted` (N, 3) ones.
 
-    Of rays on the border of two texels it cannot be told which of them they see: they are taken only if no other is near.
+    Of rays on the border of two texels it cannot be told which of them they see: they are
+    taken only if no other is near.
     """
     published = grid.published(lidar)
     sampled, border = published, np.full(published.shape[:2], 0.5)

@@ -1,4 +1,5 @@
-"""A world in a running Gazebo: its processes, its time, its joints and what its lidars publish, stepped in a closed loop."""
+"""A world in a running Gazebo: its processes, its time, its joints and what its lidars publish,
+stepped in a closed loop."""
 
 import contextlib
 import os
@@ -30,8 +31,8 @@ JOINT_STATES = "/stretch/joint_states"
 # Of wall time, in s: against a Gazebo that stands still; a slow one is waited for.
 START_TIMEOUT = 90.0
 SILENCE_TIMEOUT = 60.0
-# A subscription is told to the publisher once, by a datagram that a busy machine may lose. Gazebo repeats its time also while it
-# stands: after so long without any message, or without a cloud that is wanted, all are made anew.
+# A subscription is told to the publisher once, by a datagram that a busy machine may lose. Gazebo repeats its time also
+# while it stands: after so long without any message, or without a cloud that is wanted, all are made anew.
 DEAF = 5.0
 STEP_LOST = 2.0
 SETTLING = 10.0
@@ -45,8 +46,8 @@ AT_REST = 50  # clocks
 class RunningWorld:
     """The world `name` in a Gazebo of its own, which stands still but for the steps that it takes.
 
-    `start` runs it, with the file `world` as it is then; `folder` is for that file and others, and is removed when this process
-    dies. `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises
+    `start` runs it, with the file `world` as it is then; `folder` is for that file and others, and is removed when this
+    process dies. `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises
     `RunFailure`, with Gazebo's own words, where Gazebo does not do what it is asked for. `close` ends Gazebo.
     """
 
@@ -193,7 +194,8 @@ class RunningWorld:
         return due
 
     def _whether_stepped(self, due: int) -> Callable[[], bool | None]:
-        """Return what says whether a step that was accepted just now has been taken (True), was lost (False), or may still be."""
+        """Return what says whether a step that was accepted just now has been taken (True), was lost
+        (False), or may still be."""
         begun, asked = self._time, time.time_ns()
 
         def stepped() -> bool | None:
@@ -205,11 +207,13 @@ class RunningWorld:
         return stepped
 
     def settle(self, rendered: Callable[[], bool]) -> None:
-        """Let a renderer come to rest before the next step: until it has `rendered`, and a while longer, or for `SETTLING` s.
+        """Let a renderer come to rest before the next step: until it has `rendered`, and a while
+        longer, or for `SETTLING` s.
 
-        Somebody who begins to listen while time stands still has gz-sim's Sensors system (8.14) render twice at one time. If
-        a step comes before the second time has begun, its PostUpdate waits for ever: `updateTimeApplied` is then that step's
-        time and not `updateTimeToApply`, and when `updateAvailable` turns false nobody notifies `updateTimeCv`.
+        Somebody who begins to listen while time stands still has gz-sim's Sensors system (8.14) render twice at
+        one time. If a step comes before the second time has begun, its PostUpdate waits for ever:
+        `updateTimeApplied` is then that step's time and not `updateTimeToApply`, and when `updateAvailable` turns
+        false nobody notifies `updateTimeCv`.
         """
         deadline, heard = time.monotonic() + SETTLING, None
 
@@ -293,8 +297,8 @@ def _command_topic(joint: str) -> str:
 
 KEPT = 8
 NOT_CAST = b""
-# Of wall time, in s: how long a scan is waited for that should be there. A lidar may take a while to notice that somebody
-# listens, and a rendering one leaves a scan out now and then.
+# Of wall time, in s: how long a scan is waited for that should be there. A lidar may take a while to notice that
+# somebody listens, and a rendering one leaves a scan out now and then.
 PATIENCE = 2.0
 LATE = 500_000_000  # ns: the first cloud comes sooner, if it comes
 TOLERANCE = round(0.5e9 * STEP)  # ns: scans off the lidar's beat, as at the beginning, are no scans
@@ -383,8 +387,8 @@ class GazeboJoints:
     """Joints whose commands are those of `Joints`, and whose positions are what Gazebo says.
 
     The embedded joints' motion is what the controllers are told to follow, step by step, so speeds and limits are the
-    same in both simulators; physics decides what becomes of it. With `in_pieces` Gazebo is led in larger pieces, and step by
-    step again where a motion ends; within a piece joints are said to be as far on as they were led.
+    same in both simulators; physics decides what becomes of it. With `in_pieces` Gazebo is led in larger pieces, and
+    step by step again where a motion ends; within a piece joints are said to be as far on as they were led.
     """
 
     arrival_tolerance = 5e-4
@@ -425,7 +429,8 @@ class GazeboJoints:
         return {name: self._commanded(name) for name in self.ranges}
 
     def positions_at(self, stamp: int) -> dict[str, float]:
-        """Return the positions (m, rad) of the commanded joints at a time, in ns, of the last second, within their limits."""
+        """Return the positions (m, rad) of the commanded joints at a time, in ns, of the last
+        second, within their limits."""
         states = min(self._past, key=lambda past: abs(past.stamp - stamp))
         return {
             name: min(max(self._commanded(name, states), limit.lower), limit.upper)
@@ -502,8 +507,8 @@ class GazeboJoints:
         if before < ARRIVAL_PATIENCE <= self._rested:
             for name, gap in self.missing(self._planned.positions).items():
                 self._complain(
-                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from where it was led {ARRIVAL_PATIENCE:g} s "
-                    "ago: something is in its way, or its controller does not lead it"
+                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from where it was led "
+                    f"{ARRIVAL_PATIENCE:g} s ago: something is in its way, or its controller does not lead it"
                 )
 
     def _commanded(self, name: str, states: JointStates | None = None) -> float:

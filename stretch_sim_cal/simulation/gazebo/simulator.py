@@ -48,7 +48,8 @@ SAME_SURFACE = 0.1
 # m: a renderer's round shapes are up to 1.7 mm off.
 SAME_POINT = 0.005
 FEWEST_RETURNS = 100
-# Of a renderer's errors along the published directions, those along the texels' are a twentieth; of another renderer's not.
+# Of a renderer's errors along the published directions, those along the texels' are a twentieth;
+# of another renderer's not.
 BETTER = 0.5
 
 
@@ -117,8 +118,8 @@ class GazeboSimulator:
 
     @property
     def warnings(self) -> list[str]:
-        """What the lidars of this Gazebo do not show as the embedded simulator's do, and what Gazebo complained of while
-        it loaded world and robot (a mesh that is not there, and it goes on); one line each."""
+        """What the lidars of this Gazebo do not show as the embedded simulator's do, and what Gazebo complained of
+        while it loaded world and robot (a mesh that is not there, and it goes on); one line each."""
         return [f"Gazebo {self._generation}, {self.lidar} lidar: {LIDAR_NOTES[self.lidar]}", *self._complaints]
 
     @property
@@ -167,8 +168,8 @@ class GazeboSimulator:
         return states
 
     def _let_settle(self) -> None:
-        """Let the renderer rest, and so again after every step until both lidars have been rendered: the second lidar's first
-        cloud may come only with the first one's next."""
+        """Let the renderer rest, and so again after every step until both lidars have been rendered: the second lidar's
+        first cloud may come only with the first one's next."""
         if self.lidar == "gpu":
             lately, clouds = self._unsettled, list(self._clouds.values())
             self._unsettled = not all(one.rendered(self.period) for one in clouds)
@@ -190,8 +191,8 @@ class GazeboSimulator:
             self._world.rest()
         if raw == NOT_CAST:
             return None
-        # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave what is
-        # too near recognisable.
+        # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave
+        # what is too near recognisable.
         with self._world.spending("points of scans"):
             cloud = messages.packed_cloud(raw)
             self._described.joints.place(self.joints.positions_at(cloud.stamp))
@@ -281,8 +282,8 @@ class GazeboSimulator:
         self.joints = joints
 
     def _check_rays(self, device: str) -> None:
-        """Hold the newest cloud against where its rays should go, and a renderer's ranges against the embedded ray caster's; take
-        the points as Gazebo publishes them, with as much more noise, if they do not fit."""
+        """Hold the newest cloud against where its rays should go, and a renderer's ranges against the embedded ray
+        caster's; take the points as Gazebo publishes them, with as much more noise, if they do not fit."""
         rays, cloud = self._rays[device], messages.packed_cloud(self._clouds[device].newest_cloud)
         wrong = rays.misdirected(cloud)
         errors = {"published": np.inf, "sampled": np.inf}
@@ -298,8 +299,8 @@ class GazeboSimulator:
             cause = f"publishes {np.degrees(wrong):.3f} deg off the rays that it was given"
         elif self.lidar == "gpu" and not errors["sampled"] < BETTER * errors["published"]:
             cause = (
-                f"has ranges that do not fit the texels' directions (median {1e3 * errors['sampled']:.2f} mm off) better than "
-                f"the published ones ({1e3 * errors['published']:.2f} mm)"
+                f"has ranges that do not fit the texels' directions (median {1e3 * errors['sampled']:.2f} mm off) "
+                f"better than the published ones ({1e3 * errors['published']:.2f} mm)"
             )
         else:
             return
@@ -337,11 +338,12 @@ ITERATIONS = 4
 def measured(
     described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: messages.PackedCloud
 ) -> np.ndarray:
-    """Return the points of `POINT_DTYPE` that the unit of one side publishes of a cloud of Gazebo's, begun at `start` in s.
+    """Return the points of `POINT_DTYPE` that the unit of one side publishes of a cloud of
+    Gazebo's, begun at `start` in s.
 
     Where they lie is Gazebo's; how the surface there stands and reflects, which Gazebo does not tell, is known from
-    `described`, its joints where they were. What is not found there (an edge, a thing of Gazebo's own) is taken to face the
-    lidar, as a surface of the sensor's reflectivity.
+    `described`, its joints where they were. What is not found there (an edge, a thing of Gazebo's own) is taken to face
+    the lidar, as a surface of the sensor's reflectivity.
     """
     points = rays.points(cloud)
     distances, normals, reflectivities = described.along(side, rays.directions, rays.height)
@@ -355,9 +357,9 @@ def measured(
 def published(
     lidar: Lidar, tick: int, start: float, xyz: np.ndarray, normals: np.ndarray, reflectivities: np.ndarray | float
 ) -> np.ndarray:
-    """Return the points of `POINT_DTYPE` that a unit publishes of exact ones (N, 3), float32, in its own frame and in firing
-    order, those of misses not finite, on surfaces of those unit normals (N, 3; NaN: facing the lidar) and reflectivities (N,).
-    `start` is the time in s at which the scan begins."""
+    """Return the points of `POINT_DTYPE` that a unit publishes of exact ones (N, 3), float32, in its own frame and in
+    firing order, those of misses not finite, on surfaces of those unit normals (N, 3; NaN: facing the lidar) and
+    reflectivities (N,). `start` is the time in s at which the scan begins."""
     sensor, values, model = lidar.sensor, lidar.unit.values, lidar.model
     hit = np.isfinite(xyz).all(axis=1)
     points = np.where(hit[:, None], xyz, 1.0).astype(float)
@@ -374,8 +376,8 @@ def published(
         rotor = rotor - eccentric
         ways = points - turned(rotor, values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected)
     distances = np.linalg.norm(ways, axis=1)
-    # Of the ray that the unit sends out, from its turning optical centre: on the robot itself Gazebo's, from the axis, comes in
-    # by several degrees otherwise.
+    # Of the ray that the unit sends out, from its turning optical centre: on the robot itself Gazebo's, from the axis,
+    # comes in by several degrees otherwise.
     cosines = np.abs(np.einsum("ni,ni->n", normals, ways)) / distances
     cosines = np.where(np.isfinite(cosines), cosines, 1.0).astype(np.float32)
     nominal = directions(

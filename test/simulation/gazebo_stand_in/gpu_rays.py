@@ -1,4 +1,5 @@
-"""Which texel's range gz-rendering's Ogre2GpuRays gives a ray, ray by ray as its C++ has it (SampleCubemap, ConfigureCamera)."""
+"""Which texel's range gz-rendering's Ogre2GpuRays gives a ray, ray by ray as its C++ has it
+(SampleCubemap, ConfigureCamera)."""
 
 import math
 
