@@ -3,13 +3,14 @@ delays until a push is noticed.
 
 The scatter comes from simulated scans of lidars with errors of their own: one calibration, looks in rooms and standing
 places that it has not seen. From it, years of looks are drawn, for which nobody could simulate scans; places take turns
-as measured, and what is drawn scatters by the factor given at the head of each column. With --hours a day is simulated
-look by look, the clouds of every look, the arm raised where both lidars see it; at its end the right lidar is pushed by
-0.3 deg while the robot stands.
+as measured, and what is drawn scatters by the factor given at the head of each column. With --hours a day of each of
+--robots is simulated look by look, the clouds of every look; each robot has errors of its own, and drives from room to
+room with its arm in one of a few poses. At its end the right lidar is pushed by 0.3 deg while the robot stands.
 """
 
 import argparse
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.verification import found_anew
-from stretch_sim_cal.calibration.watch import ANGLE, LENGTH, MONTH, Look, Watch, own_vectors, vectors_of
+from stretch_sim_cal.calibration.watch import ANGLE, BASELINE_LOOKS, LENGTH, MONTH, Look, Watch, own_vectors, vectors_of
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.robot.description import parse_urdf
@@ -34,20 +35,40 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 PERIOD = 300.0  # s
 PER_PLACE = 12  # looks, on average
 MOST = 200  # looks until a push counts as missed
-ARM = {"lift_joint": 0.6, "arm_joint": 0.25}  # m; where both lidars see it, in the day that is simulated
+# m, rad; in the day that is simulated, a room after the other: as it drives, and at two kinds of work.
+ARM = (
+    {"lift_joint": 0.3, "arm_joint": 0.0, "wrist_yaw_joint": 3.0},
+    {"lift_joint": 0.6, "arm_joint": 0.25, "wrist_yaw_joint": 0.0},
+    {"lift_joint": 0.9, "arm_joint": 0.4, "wrist_yaw_joint": 0.8},
+)
 NOISE = 0.5  # of a look that is drawn, times what places scatter by
 ERRORS = {
     "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
     "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
 }
+PUSH = 0.3  # deg, about the right lidar's y
 
 
-PUSHED = {**ERRORS, "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.9, -0.2]}}
-
-
-def simulator(world: str, sensor: str, errors: dict = ERRORS) -> EmbeddedSimulator:
-    mapping = {"world": world, "sensor": sensor, "seed": 3, "unit_seed": 5, **errors}
+def simulator(world: str, sensor: str, errors: dict = ERRORS, number: int = 0) -> EmbeddedSimulator:
+    mapping = {"world": world, "sensor": sensor, "seed": 3 + number, "unit_seed": 5 + number, **errors}
     return EmbeddedSimulator(SimulationSetup.from_mapping(mapping, source="benchmark"))
+
+
+def errors_of(number: int) -> dict:
+    """Return the errors of the lidars of a robot."""
+    random = np.random.default_rng(number)
+    return {
+        f"lidar_{side}_error": {
+            "xyz": random.normal(0, 0.002, 3).tolist(),
+            "rpy_deg": random.normal(0, 0.4, 3).tolist(),
+        }
+        for side in SIDES
+    }
+
+
+def pushed(errors: dict) -> dict:
+    roll, pitch, yaw = errors["lidar_right_error"]["rpy_deg"]
+    return {**errors, "lidar_right_error": {**errors["lidar_right_error"], "rpy_deg": [roll, pitch + PUSH, yaw]}}
 
 
 def pairs(robot: EmbeddedSimulator, count: int, first: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -88,42 +109,54 @@ def drawn_room(random: np.random.Generator, folder: Path) -> str:
     return str(write_room(room, random, folder))
 
 
-def day(sensor: str, hours: float) -> int:
-    """Simulate a day and print what the watch says; return 1 for a false alarm, or a push that is
-    not noticed in ten looks."""
-    random, watch, looks, alarms = np.random.default_rng(2), Watch(PERIOD), round(hours * 3600 / PERIOD), 0
+def day(sensor: str, hours: float, number: int) -> int:
+    """Simulate a day of a robot and print what the watch says; return 1 for a false alarm, or a push that is not noticed
+    in ten looks."""
+    random, watch, looks, alarms = np.random.default_rng(number), Watch(PERIOD), round(hours * 3600 / PERIOD), 0
+    errors, seen = errors_of(number), Counter()
     with tempfile.TemporaryDirectory() as scratch:
-        file, left, footprint = calibrated(simulator("furnished_room", sensor), Path(scratch))
-
-        mounted = MountedRobot(parse_urdf(simulator("furnished_room", sensor).nominal_description))
+        robot = simulator("furnished_room", sensor, errors, number)
+        file, left, footprint = calibrated(robot, Path(scratch))
+        mounted = MountedRobot(parse_urdf(robot.nominal_description))
         poses = {"left": left, "right": left @ file.right_to_left}
 
-        def look(number: int, place: int, robot: EmbeddedSimulator) -> bool:
-            robot.joints.place(ARM)
-            seen = pairs(robot, 2, 100 + 2 * number)
+        def look(index: int, place: int, robot: EmbeddedSimulator) -> bool:
+            pose = place % len(ARM)
+            robot.joints.place(ARM[pose])
+            scans = pairs(robot, 2, 100 + 2 * index)
             clouds = {
-                side: np.concatenate([coordinates(pair[index]) for pair in seen]) for index, side in enumerate(SIDES)
+                side: np.concatenate([coordinates(pair[lidar]) for pair in scans]) for lidar, side in enumerate(SIDES)
             }
             own = own_vectors(mounted, robot.joints.joint_positions, poses, clouds)
-            vectors = vectors_of(found_anew(file, seen, left, footprint, robot.sensor))
-            watch.add(Look(PERIOD * number, place, vectors | own, "raised"))
+            seen.update((side, pose) for side in own)
+            vectors = vectors_of(found_anew(file, scans, left, footprint, robot.sensor))
+            watch.add(Look(PERIOD * index, place, vectors | own, str(pose)))
             return bool(watch.changed)
 
-        place = 0
-        for number in range(looks):
-            if number % PER_PLACE == 0:
-                place += 1
+        place = left_there = 0
+        for index in range(looks):
+            if not left_there:
+                place, left_there = place + 1, int(random.integers(1, 2 * PER_PLACE))
                 world = drawn_room(random, Path(scratch) / str(place))
-                robot = simulator(world, sensor)
-            alarms += look(number, place, robot)
-        print(f"{looks} looks in {hours:g} hours at {place} places: {alarms} with an alarm", flush=True)
+                robot = simulator(world, sensor, errors, number)
+            left_there -= 1
+            alarmed = look(index, place, robot)
+            if alarmed and not alarms:
+                print(f"  false alarm at look {index + 1}: {watch.changed[0].sentence()}")
+            alarms += alarmed
+        tested = {side: sum(max(0, seen[side, pose] - BASELINE_LOOKS) for pose in range(len(ARM))) for side in SIDES}
+        print(
+            f"robot {number}: {looks} looks in {hours:g} hours at {place} places: {alarms} with an alarm; own returns held "
+            f"against the looks before: left {tested['left']}, right {tested['right']}",
+            flush=True,
+        )
         for state in watch.states():
             print(f"  {state.sentence()}")
-        robot = simulator(world, sensor, PUSHED)
+        robot = simulator(world, sensor, pushed(errors), number)
         noticed_after = next((count for count in range(1, 11) if look(looks + count - 1, place, robot)), None)
-    print(f"right lidar pushed by 0.3 deg: noticed after {noticed_after or 'more than 10'} looks")
+    print(f"  right lidar pushed by {PUSH:g} deg: noticed after {noticed_after or 'more than 10'} looks")
     for state in watch.changed:
-        print(f"  {state.sentence()}; since look {state.since / PERIOD - looks + 1:.0f} after the push")
+        print(f"  {state.sentence()}; since look {state.since / PERIOD - looks + 1:.0f} after the push", flush=True)
     return int(bool(alarms) or noticed_after is None)
 
 
@@ -246,9 +279,12 @@ def main() -> int:
     parser.add_argument("--months", type=int, default=6, help="of looks every five minutes, day and night")
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--hours", type=float, help="simulate so many hours look by look in place of all that")
+    parser.add_argument("--robots", type=int, default=3, help="with --hours: how many; default: %(default)s")
+    parser.add_argument("--first-robot", type=int, default=0, help="with --hours: the number of the first")
     args = parser.parse_args()
     if args.hours:
-        return day(args.sensor, args.hours)
+        numbers = range(args.first_robot, args.first_robot + args.robots)
+        return max(day(args.sensor, args.hours, number) for number in numbers)
     found, factors = scatter(args.sensor, args.rooms), (1.0, 3.0)
     print(f"{'scatter times':<48}" + "".join(f"{factor:>18g}" for factor in factors))
     rates = [false_alarms(found, factor, args.months) for factor in factors]
