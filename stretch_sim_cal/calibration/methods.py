@@ -7,7 +7,7 @@ Another package adds a method without touching this one, in its own `setup.py`:
 An alignment method is a class that is called with `(initial_right_to_left, settings)`, a floor method one that is
 called with `(base_from_left, right_to_left, nominal_footprint_from_base, settings)`; both have `add(left, right)` and
 `solve()`. An alignment method with `new_place()`, called before the frames of the next one, takes several standing
-places.
+places; one with `another_place()` says what a further one would gain.
 """
 
 from collections.abc import Callable
@@ -43,6 +43,13 @@ ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP = (
 def alignment_method(name: str = DEFAULT_ALIGNMENT_METHOD) -> Callable:
     """Return the alignment method of this name. Raises `InputError` that lists the known names."""
     return _load(ALIGNMENT_GROUP, name)
+
+
+def gain_of_another_place(method: object, result: object) -> object | None:
+    """Return what a further standing place would gain (`AnotherPlace`) on the accepted result of an alignment method;
+    None if that is not known."""
+    told = getattr(method, "another_place", None)
+    return told() if told is not None and result.accepted else None
 
 
 def floor_method(name: str = DEFAULT_FLOOR_METHOD) -> Callable:

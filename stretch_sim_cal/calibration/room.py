@@ -273,19 +273,22 @@ def scale_of(blocks: Sequence[RoomBlock]) -> float:
 
 
 def room_block(
-    lidars: tuple[Lidar, Lidar], state: State, noise: Noise, slack: float, grids: int, floor: FloorTrust | None = None
-) -> RoomBlock:
+    lidars: tuple[Lidar, Lidar], state: State, noise: Noise, slack: float, grids: int,
+    floor: FloorTrust | None = None, exact: bool = False,
+) -> RoomBlock:  # fmt: skip
     """Return the patches of the room at a state.
 
     `slack` (m) is how far the two lidars' surfaces may still be apart, `grids` how many shifted grids of patches cover
-    them.
+    them. If the cells lie on their surfaces `exact`ly, none is left out, and the noise stays as it is given.
     """
     surface = in_base(lidars, state)
     patches, members = flat_patches(surface, noise, slack, grids, None if floor is None else state.floor)
     number = len(patches.centres)
     fits = fit_planes(members, noise.variances(surface, members), number)
-    noise = estimate_noise(surface, patches.normals, members, fits, noise)
     flat = (patches, members, fits)
+    if exact:
+        return _measured(lidars, state, surface, noise, grids, flat, members, slack, floor)
+    noise = estimate_noise(surface, patches.normals, members, fits, noise)
     clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
     still = still_cells(surface, patches.centres, patches.normals, members, noise)
     return _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor)

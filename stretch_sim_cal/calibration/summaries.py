@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,20 @@ from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, error, to_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
+if TYPE_CHECKING:
+    from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
 
-def alignment_numbers(result: AlignmentResult, first_guess: np.ndarray, base_from_left: np.ndarray) -> dict:
-    """Return an alignment as plain numbers and arrays by name: mm, deg, standard deviations, the frames they are in."""
+
+# The share by which a standard deviation has to become smaller for a further standing place to be proposed.
+WORTH = 0.1
+
+
+def alignment_numbers(
+    result: AlignmentResult, first_guess: np.ndarray, base_from_left: np.ndarray,
+    another_place: "AnotherPlace | None" = None,
+) -> dict:  # fmt: skip
+    """Return an alignment as plain numbers and arrays by name: mm, deg, standard deviations, the frames they are in;
+    and what `another_place` would gain, if that is known and worth the while."""
     xyz, rpy = to_xyz_rpy(result.right_to_left)
     base_xyz, base_rpy = to_xyz_rpy(base_from_left @ result.right_to_left)
     moved, turned = error(first_guess, result.right_to_left)
@@ -36,6 +47,18 @@ def alignment_numbers(result: AlignmentResult, first_guess: np.ndarray, base_fro
         "overlap": result.overlap,
         "directions": [asdict(direction) | {"observed": direction.observed} for direction in result.directions],
         "diagnostics": result.diagnostics,
+        "further_place": _further_place(another_place),
+    }
+
+
+def _further_place(place: "AnotherPlace | None") -> dict | None:
+    if place is None or place.gain.max() < WORTH:
+        return None
+    (position, angle), (position_after, angle_after) = place.before, place.after
+    return {
+        "turn_deg": np.degrees(place.turn),
+        "standard_deviation_mm": [1e3 * position, 1e3 * position_after],
+        "standard_deviation_deg": [np.degrees(angle), np.degrees(angle_after)],
     }
 
 
@@ -52,6 +75,18 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
         " first guess",
         f"  surfaces agree to {numbers['rmse_mm']:.2f} mm (rms), overlap {100 * result.overlap:.0f} %",
         *(f"  {_direction(direction)}" for direction in result.directions),
+        *_proposed_place(numbers["further_place"]),
+    ]
+
+
+def _proposed_place(place: dict | None) -> list[str]:
+    if place is None:
+        return []
+    (before, after), (angle_before, angle_after) = place["standard_deviation_mm"], place["standard_deviation_deg"]
+    return [
+        f"  a further standing place that would help most: the robot turned by {place['turn_deg']:.0f} deg (the standard "
+        f"deviation of lidar to lidar, {before:.2f} mm and {angle_before:.4f} deg on each axis, would be "
+        f"{100 * (1 - after / before):.0f} % and {100 * (1 - angle_after / angle_before):.0f} % smaller)"
     ]
 
 

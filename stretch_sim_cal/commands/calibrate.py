@@ -22,6 +22,7 @@ from stretch_sim_cal.calibration.methods import (
     FLOOR_METHODS_HELP,
     alignment_method,
     floor_method,
+    gain_of_another_place,
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose, with_floor, with_mounts
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
@@ -215,8 +216,8 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(recorded_sensor_lines(recordings[0], args)), file=sys.stderr)
         right_to_left, accepted = file.right_to_left, True
         if args.only != "floor":
-            result = _align(source, file, recordings[1:])
-            accepted = _conclude(result, "alignment", args, outcome, source)
+            result, another_place = _align(source, file, recordings[1:])
+            accepted = _conclude(result, "alignment", args, outcome, source, another_place)
             if accepted:
                 CalibrationFile.load_or_empty(args.out).with_alignment(result, robot_id).save(args.out)
                 if result.observations is not None:
@@ -240,7 +241,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _align(source: _Source, file: CalibrationFile, further: list):
-    """Return the alignment from a recording and from `further` ones, each of another standing place."""
+    """Return the alignment from a recording and from `further` ones, each of another standing place, and what one more
+    would gain."""
     from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
 
     limit = source.args.num_samples or DEFAULT_SAMPLES["alignment"]
@@ -258,7 +260,7 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
     if unchecked:
         print(unchecked, file=sys.stderr)
-    return result
+    return result, gain_of_another_place(method, result)
 
 
 def _find_floor(source: _Source, file: CalibrationFile):
@@ -271,10 +273,12 @@ def _find_floor(source: _Source, file: CalibrationFile):
     return method.solve()
 
 
-def _conclude(result, stage: str, args: argparse.Namespace, outcome: dict, source: _Source) -> bool:
-    """Print a stage's result; return whether it is accepted."""
+def _conclude(result, stage: str, args: argparse.Namespace, outcome: dict, source: _Source, another_place=None) -> bool:
+    """Print a stage's result, and what another standing place would gain; return whether it is accepted."""
     if stage == "alignment":
-        numbers = summaries.alignment_numbers(result, source.frames.right_to_left, source.frames.base_from_left)
+        numbers = summaries.alignment_numbers(
+            result, source.frames.right_to_left, source.frames.base_from_left, another_place
+        )
         lines = summaries.alignment_lines(result, numbers)
     else:
         numbers = summaries.floor_numbers(result, source.footprint_from_base)

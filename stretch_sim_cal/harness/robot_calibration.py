@@ -35,7 +35,7 @@ TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
 }  # fmt: skip
 PROPOSAL = "would help most"
-"""Part of the line in which the mounts' node says which further pose would help."""
+"""Part of the line in which a node says which further standing place, or pose of the arm, would help."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,7 @@ def lines_of(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def advice(session: Session) -> list[str]:
     """Return what would make the result surer, a line each, with what it would gain."""
-    mounts = session.stages.get("mounts", {})
-    return [f"lidars on the robot: {mounts['said']}"] if mounts.get("said") else []
+    return [f"{TITLES[stage]}: {state['said']}" for stage, state in session.stages.items() if state.get("said")]
 
 
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:

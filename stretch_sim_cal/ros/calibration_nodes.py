@@ -27,6 +27,7 @@ from stretch_sim_cal.calibration.methods import (
     alignment_method,
     floor_method,
     floor_method_names,
+    gain_of_another_place,
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor, with_mounts
 from stretch_sim_cal.calibration.mounts.robot import (
@@ -188,7 +189,7 @@ def align(context: NodeContext) -> int:
     result, unchecked = check.with_warning(method.solve(), frames.description, joints, files.file)
     if unchecked:
         context.log.info(unchecked)
-    numbers = alignment_numbers(result, first_guess, base_from_left)
+    numbers = alignment_numbers(result, first_guess, base_from_left, gain_of_another_place(method, result))
     code = files.finish(
         result, "alignment", alignment_lines(result, numbers), numbers,
         lambda file: file.with_alignment(result, default_robot_id()),

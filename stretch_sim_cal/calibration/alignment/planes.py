@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance
 from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_both
@@ -73,6 +74,7 @@ class PlaneAlignment:
         )
         self._intake = FrameIntake(self._settings)
         self._places: list[tuple[DirectionCells, DirectionCells]] = []
+        self._solved: tuple[tuple[Lidar, Lidar], JointEstimate, Solver] | None = None
         self.new_place()
 
     def new_place(self) -> None:
@@ -106,7 +108,8 @@ class PlaneAlignment:
         # common.
         unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), self._settings.units
         coarse = State((np.eye(4), guess), first_units(unknowns.models, known))
-        found = estimate_jointly(places, coarse, Solver(unknowns, Priors(coarse, FIXED, units_known=known is not None)))
+        solver = Solver(unknowns, Priors(coarse, FIXED, units_known=known is not None))
+        found = estimate_jointly(places, coarse, solver)
         state, fallback, whole = found.state, None, Views(*views[0])
         if whole.under(state.left_from_right).score < whole.under(guess).score - MUCH_WORSE:
             # Too few small surfaces fit: they must not lead away from the views as a whole.
@@ -119,10 +122,22 @@ class PlaneAlignment:
         result = judged(self.name, evidence, self._intake, self._settings)
         if fallback is not None:
             return result
+        self._solved = places[0], found, solver
         observations = Observations.of(
             found.equations.weighing(evidence.scale**-2), unknowns, found.blocks[0].state, state, evidence.covariance
         )
         return replace(result, observations=replace(observations, patches=seen[0].last.seen()))
+
+    def another_place(self) -> AnotherPlace | None:
+        """Return what a further standing place, the robot turned on the spot, would gain on what was solved; None if that
+        cannot be told."""
+        if self._solved is None or self._settings.base_from_left is None:
+            return None
+        lidars, found, solver = self._solved
+        by_chance = sum(block.information_by_chance() for block in found.blocks)
+        return after_turning(
+            lidars, found.blocks[0], found.equations, by_chance, solver, found.solution, self._settings.base_from_left
+        )
 
 
 @dataclass(frozen=True)

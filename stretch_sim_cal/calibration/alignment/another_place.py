@@ -1,0 +1,117 @@
+"""What a further standing place would gain: the lidars' standard deviation to each other, had the robot been turned on
+the spot and looked again, as far as the first look knows the room.
+
+The patches that both lidars saw are turned with the room about base_link's z axis, and every cell looks again, in the
+direction in which it looked: at the patch that is nearest there. Its returns lie on the patch, so they add information
+and change nothing. What is common to all places (the lidars' own errors under their priors) stays common: the patches
+are seen by other channels, at other ranges and incidences. For the parts of the room that
+come into view only then, their share of the first view counts once more.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import small_gicp
+
+from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE
+from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Solution, Solver
+from stretch_sim_cal.calibration.room import RoomBlock, room_block
+from stretch_sim_cal.calibration.surfaces import Lidar
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+
+TURN = np.radians(90.0)
+# A cell looks at a patch that was seen so near (rad) to its direction: channels of sparse lidars are as far apart.
+NEAR = np.radians(3.0)
+# How far beside its centre a patch is looked at, in its size; as cells are assigned to patches.
+REACH = 0.75
+
+
+@dataclass(frozen=True)
+class AnotherPlace:
+    """Standard deviations (2,) of lidar to lidar in m and rad, each the root mean square over the axes: `before`, and
+    `after` the robot was turned by `turn` (rad) and as many frames were taken again."""
+
+    before: np.ndarray
+    after: np.ndarray
+    turn: float = TURN
+
+    @property
+    def gain(self) -> np.ndarray:
+        """By which shares (2,) they would be smaller."""
+        return 1.0 - self.after / self.before
+
+
+def after_turning(
+    lidars: tuple[Lidar, Lidar],
+    block: RoomBlock,
+    equations: NormalEquations,
+    by_chance: np.ndarray,
+    solver: Solver,
+    solution: Solution,
+    base_from_left: np.ndarray,
+) -> AnotherPlace:
+    """Return what a turn on the spot would gain on a `solution` of `equations`, of which `by_chance` (6, 6) is noise;
+    `block` are the patches that its lidars see."""
+    rotation = from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, -TURN])
+    again = _looking_again(lidars, block, inverse(base_from_left) @ rotation @ base_from_left)
+    turned = room_block(again, block.state, block.noise, 0.0, block.grids, exact=True)
+    unseen = max(0.0, 1.0 - _cells(turned) / max(_cells(block), 1))
+    added = equations.weighing(unseen)
+    turned.add_to(added, solver.unknowns, again)
+    chance = by_chance + unseen * block.information_by_chance() + turned.information_by_chance()
+    both = deepcopy(solver).solve(equations.plus(added), block.state, chance)
+    return AnotherPlace(_deviations(solution.covariance), _deviations(both.covariance))
+
+
+def _cells(block: RoomBlock) -> int:
+    """Return how many cells the patches that count have."""
+    return int(np.count_nonzero(block.patch_weights[block.members.patch]))
+
+
+def _deviations(covariance: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.diag(covariance[RIGHT, RIGHT]).reshape(2, 3).mean(axis=1))
+
+
+def _looking_again(lidars: tuple[Lidar, Lidar], block: RoomBlock, turned: np.ndarray) -> tuple[Lidar, Lidar]:
+    """Return the lidars with what their cells would see of the patches that count, the room `turned` (4, 4) in the left
+    lidar's frame; cells that would see none of them are not usable."""
+    patches, state = block.flat[0], block.state
+    members = block.members.only(block.patch_weights[block.members.patch] > 0)
+    # What is of no patch hides what is behind it.
+    number = np.full(len(block.surface.points), -1)
+    number[members.cell] = members.patch
+    points, normals = apply(turned, block.surface.points), patches.normals @ turned[:3, :3].T
+    centres = apply(turned, patches.centres)
+    found, first = [], 0
+    for side, lidar in enumerate(lidars):
+        own = slice(first, first := first + len(lidar.surface.points))
+        origins, rays = block.surface.origins[own], block.surface.rays[own]
+        to_lidar = inverse(state.base_from_lidar[side])
+        seen = apply(to_lidar, points)
+        index = small_gicp.KdTree(seen / np.linalg.norm(seen, axis=1, keepdims=True))
+        nearest, squares = index.batch_knn_search(rays @ to_lidar[:3, :3].T, 1)
+        patch = np.where(squares[:, 0] < NEAR**2, number[nearest[:, 0].astype(np.int64)], -1)
+        normal, centre = normals[patch], centres[patch]
+        cosines = -np.einsum("ki,ki->k", normal, rays)
+        ahead = cosines > MIN_INCIDENCE_COSINE
+        ranges = np.einsum("ki,ki->k", normal, origins - centre) / np.where(ahead, cosines, 1.0)
+        hits = origins + ranges[:, None] * rays
+        inside = np.linalg.norm(hits - centre, axis=1) < REACH * patches.sizes[patch]
+        usable = lidar.surface.usable & (patch >= 0) & ahead & (ranges > 0) & inside
+        found.append(_seeing(lidar, usable, apply(to_lidar, hits), normal @ to_lidar[:3, :3].T, state.units[side]))
+    return tuple(found)
+
+
+def _seeing(lidar: Lidar, usable: np.ndarray, hits: np.ndarray, normals: np.ndarray, values: np.ndarray) -> Lidar:
+    """Return a lidar with errors of the parameters `values` whose `usable` cells (M,) see surfaces at `hits` (M, 3) with
+    `normals` (M, 3), in its frame."""
+    before = lidar.surface
+    hits = np.where(usable[:, None], hits, before.points)
+    surface = replace(
+        before, points=hits, normals=np.where(usable[:, None], normals, before.normals),
+        planarity=np.where(usable, 0.0, 1.0), usable=usable,
+    )  # fmt: skip
+    # Their returns are where the lidar's errors, taken out, bring them onto the surface.
+    published = 2.0 * hits - Lidar(surface, lidar.model).corrected(values).points
+    return Lidar(replace(surface, points=published), lidar.model)
