@@ -41,7 +41,7 @@ def main() -> int:
         for pair in pairs(robot, options.frames, 200):
             method.add(*pair)
         gained = 1.0 - deviations(method.solve().covariance) / before
-        shares = "".join(f"{'%.0f %%, %.0f %%' % tuple(100 * gain):>18}" for gain in (predicted, gained))
+        shares = "".join(f"{f'{100 * gain[0]:.0f} %, {100 * gain[1]:.0f} %':>18}" for gain in (predicted, gained))
         print(f"{world:<16}{1e3 * before[0]:>8.3f}{np.degrees(before[1]):>9.4f}{shares}", flush=True)
     return 0
 
