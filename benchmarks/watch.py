@@ -110,8 +110,8 @@ def drawn_room(random: np.random.Generator, folder: Path) -> str:
 
 
 def day(sensor: str, hours: float, number: int) -> int:
-    """Simulate a day of a robot and print what the watch says; return 1 for a false alarm, or a push that is not noticed
-    in ten looks."""
+    """Simulate a day of a robot and print what the watch says; return 1 for a false alarm, or a push that is
+    not noticed in ten looks."""
     random, watch, looks, alarms = np.random.default_rng(number), Watch(PERIOD), round(hours * 3600 / PERIOD), 0
     errors, seen = errors_of(number), Counter()
     with tempfile.TemporaryDirectory() as scratch:
@@ -146,8 +146,8 @@ def day(sensor: str, hours: float, number: int) -> int:
             alarms += alarmed
         tested = {side: sum(max(0, seen[side, pose] - BASELINE_LOOKS) for pose in range(len(ARM))) for side in SIDES}
         print(
-            f"robot {number}: {looks} looks in {hours:g} hours at {place} places: {alarms} with an alarm; own returns held "
-            f"against the looks before: left {tested['left']}, right {tested['right']}",
+            f"robot {number}: {looks} looks in {hours:g} hours at {place} places: {alarms} with an alarm; own returns "
+            f"held against the looks before: left {tested['left']}, right {tested['right']}",
             flush=True,
         )
         for state in watch.states():

@@ -84,8 +84,8 @@ def _proposed_place(place: dict | None) -> list[str]:
         return []
     (before, after), (angle_before, angle_after) = place["standard_deviation_mm"], place["standard_deviation_deg"]
     return [
-        f"  a further standing place that would help most: the robot turned by {place['turn_deg']:.0f} deg (the standard "
-        f"deviation of lidar to lidar, {before:.2f} mm and {angle_before:.4f} deg on each axis, would be "
+        f"  a further standing place that would help most: the robot turned by {place['turn_deg']:.0f} deg (the "
+        f"standard deviation of lidar to lidar, {before:.2f} mm and {angle_before:.4f} deg on each axis, would be "
         f"{100 * (1 - after / before):.0f} % and {100 * (1 - angle_after / angle_before):.0f} % smaller)"
     ]
 

@@ -104,8 +104,8 @@ def _looking_again(lidars: tuple[Lidar, Lidar], block: RoomBlock, turned: np.nda
 
 
 def _seeing(lidar: Lidar, usable: np.ndarray, hits: np.ndarray, normals: np.ndarray, values: np.ndarray) -> Lidar:
-    """Return a lidar with errors of the parameters `values` whose `usable` cells (M,) see surfaces at `hits` (M, 3) with
-    `normals` (M, 3), in its frame."""
+    """Return a lidar with errors of the parameters `values` whose `usable` cells (M,) see surfaces at `hits` (M, 3)
+    with `normals` (M, 3), in its frame."""
     before = lidar.surface
     hits = np.where(usable[:, None], hits, before.points)
     surface = replace(

@@ -129,8 +129,8 @@ class PlaneAlignment:
         return replace(result, observations=replace(observations, patches=seen[0].last.seen()))
 
     def another_place(self) -> AnotherPlace | None:
-        """Return what a further standing place, the robot turned on the spot, would gain on what was solved; None if that
-        cannot be told."""
+        """Return what a further standing place, the robot turned on the spot, would gain on what was solved;
+        None if that cannot be told."""
         if self._solved is None or self._settings.base_from_left is None:
             return None
         lidars, found, solver = self._solved
