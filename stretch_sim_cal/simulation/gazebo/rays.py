@@ -138,22 +138,30 @@ class CastRays:
     height: float = 0.0
     exact: bool = True
 
-    def points(self, cloud: PackedCloud) -> np.ndarray:
+    def points(self, cloud: PackedCloud, ranges: np.ndarray | None = None) -> np.ndarray:
         """Return the points (N, 3) float32 of these rays of a cloud, in the lidar's frame; those
-        of misses are not finite."""
-        return self._points(cloud) + np.array([0.0, 0.0, self.height], dtype=np.float32)
+        of misses are not finite. Their `ranges`, where known, are not computed again."""
+        if self.exact:
+            ranges = self.ranges(cloud) if ranges is None else ranges
+            with np.errstate(invalid="ignore"):
+                points = (self.sampled * ranges[:, None]).astype(np.float32)
+            points[np.isinf(ranges)] = np.inf
+        else:
+            points = self._given(cloud)
+        return points + np.array([0.0, 0.0, self.height], dtype=np.float32)
 
     def misdirected(self, cloud: PackedCloud) -> float:
         """Return the largest angle, in rad, between the returns of a cloud and the directions
         in which they should lie."""
-        given = self.as_published()._points(cloud).astype(float)
+        given = self._given(cloud).astype(float)
         hit = np.isfinite(given).all(axis=1) & given.any(axis=1)
         ways = given[hit] / np.linalg.norm(given[hit], axis=1, keepdims=True)
         return float(np.linalg.norm(ways - self.published[hit], axis=1).max(initial=0.0))
 
     def ranges(self, cloud: PackedCloud) -> np.ndarray:
         """Return how far (N,) in m the rays of a cloud go, inf for misses."""
-        return np.linalg.norm(self.as_published()._points(cloud).astype(float), axis=1)
+        given = self._given(cloud).astype(float)
+        return np.sqrt(np.einsum("ij,ij->i", given, given))
 
     @property
     def directions(self) -> np.ndarray:
@@ -164,17 +172,12 @@ class CastRays:
         """Return the same rays with the points that Gazebo publishes."""
         return replace(self, exact=False)
 
-    def _points(self, cloud: PackedCloud) -> np.ndarray:
+    def _given(self, cloud: PackedCloud) -> np.ndarray:
+        """Return the points (N, 3) float32 that Gazebo gives for these rays, infinite for misses."""
         x, y, z = (cloud.records[name].reshape(-1)[self.index] for name in "xyz")
         given = np.stack([x, y, z], axis=1).astype(np.float32)
         given[~np.isfinite(given).all(axis=1)] = np.inf
-        if not self.exact:
-            return given
-        with np.errstate(invalid="ignore", over="ignore"):
-            ranges = np.sqrt((given.astype(float) ** 2).sum(axis=1))
-            points = (self.sampled * ranges[:, None]).astype(np.float32)
-        points[~np.isfinite(ranges)] = np.inf
-        return points
+        return given
 
 
 def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray, height: float = 0.0) -> CastRays:

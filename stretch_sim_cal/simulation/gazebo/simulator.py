@@ -185,9 +185,8 @@ class GazeboSimulator:
             raise InputError(f"lidar '{lidar}': use one of {', '.join(SIDES)}")
         period = round(self.period * 1e9)
         raw = self._clouds[lidar].taken_at(self._first_scan[lidar] + tick * period - self._skipped)
-        if all(
-            clouds.newest is not None and clouds.newest + period > self._world.time for clouds in self._clouds.values()
-        ):
+        newest = [clouds.newest for clouds in self._clouds.values()]
+        if not self._window and None not in newest and min(newest) + period > self._world.time:  # nothing more is due
             self._world.rest()
         if raw == NOT_CAST:
             return None
@@ -345,10 +344,11 @@ def measured(
     `described`, its joints where they were. What is not found there (an edge, a thing of Gazebo's own) is taken to face
     the lidar, as a surface of the sensor's reflectivity.
     """
-    points = rays.points(cloud)
+    ranges = rays.ranges(cloud)
+    points = rays.points(cloud, ranges)
     distances, normals, reflectivities = described.along(side, rays.directions, rays.height)
     with np.errstate(invalid="ignore"):
-        same = np.abs(rays.ranges(cloud) - distances) < SAME_POINT
+        same = np.abs(ranges - distances) < SAME_POINT
     normals[~same] = np.nan
     reflectivities = np.where(same, reflectivities, described.sensor.reflectivity).astype(np.float32)
     return published(described.lidar(side), tick, start, points, normals, reflectivities)
@@ -372,7 +372,8 @@ def published(
     for _ in range(ITERATIONS):  # the rotor's azimuth, where the ray begins, and so the ray, depend on each other
         azimuths = np.arctan2(ways[:, 1], ways[:, 0]) - turn
         rotor = azimuths - offsets
-        eccentric = first @ [np.cos(rotor), np.sin(rotor)] + second @ [np.cos(2 * rotor), np.sin(2 * rotor)]
+        cosine, sine = np.cos(rotor), np.sin(rotor)
+        eccentric = first @ [cosine, sine] + second @ [cosine**2 - sine**2, 2 * cosine * sine]
         rotor = rotor - eccentric
         ways = points - turned(rotor, values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected)
     distances = np.linalg.norm(ways, axis=1)
