@@ -143,7 +143,10 @@ class DirectionCells:
             block[_LEFT_OUT] += np.bincount(cell[~repeats], minlength=self.grid.num_cells)
             cell, points, echo = cell[repeats], points[repeats], echo[repeats]
         x, y, z = np.ascontiguousarray(points.T, dtype=float)
-        seen, place = np.unique(cell, return_inverse=True)  # a tenth of the cells, often
+        occupied = np.zeros(self.grid.num_cells, dtype=bool)  # a tenth of the cells, often
+        occupied[cell] = True
+        seen = np.flatnonzero(occupied)
+        place = (np.cumsum(occupied) - 1).take(cell)
         sums = [np.bincount(place)]
         for weights in (x, y, z, x * x, x * y, x * z, y * y, y * z, z * z, echo):
             sums.append(np.bincount(place, weights=weights))
@@ -344,9 +347,10 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
     if missing or array.ndim != 1:
         raise InputError(f"{name} cloud: a structured array (N,) with fields x, y, z was expected, not {array.dtype}")
     # Misses, and second returns that repeat the first bit by bit, are no measurements of their own.
-    array = array[are_returns(coordinates(array))]
-    points = coordinates(array).astype(float)
-    return Cloud(points, *(np.asarray(array[field]) if field in names else None for field in ("ring", "intensity")))
+    points = coordinates(array)
+    kept = np.flatnonzero(are_returns(points))
+    of_returns = (array[field].take(kept) if field in names else None for field in ("ring", "intensity"))
+    return Cloud(points.take(kept, axis=0).astype(float), *of_returns)
 
 
 def given_clouds(method: object, *clouds: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -13,7 +13,7 @@ POINT_DTYPE = np.dtype(
 RETURN_COLUMNS = ("x", "y", "z", "ring", "intensity")
 """The columns of returns (N, 5)."""
 # Odd factors whose product with three coordinates hardly ever meets that of three others.
-FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.uint64)
+FACTORS = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], dtype=np.uint32)
 INFINITE = np.uint32(0x7F800000)  # the bits of an exponent that say infinite, or not a number
 
 
@@ -28,26 +28,27 @@ def coordinates(points: np.ndarray) -> np.ndarray:
 def are_returns(xyz: np.ndarray) -> np.ndarray:
     """Return which points (N, 3) float32 are returns: finite, not exactly at the origin, and no repetition, bit by bit,
     of an earlier point."""
-    bits = np.ascontiguousarray(xyz).view(np.uint32)
-    x, y, z = bits.T
+    x, y, z = bits = np.ascontiguousarray(np.ascontiguousarray(xyz).view(np.uint32).T)
     returns = ((x & INFINITE) != INFINITE) & ((y & INFINITE) != INFINITE) & ((z & INFINITE) != INFINITE)
     returns &= ((x | y | z) << np.uint32(1)) != 0  # without signs
-    rows = np.flatnonzero(returns)
-    bits = bits.take(rows, axis=0)
-    low = np.uint64(len(rows).bit_length())  # so many bits of a key are the row, the others those of its coordinates
-    keys = np.zeros(len(rows), dtype=np.uint64)
-    for column, factor in enumerate(FACTORS):
-        keys ^= (bits[:, column] + np.uint64(1)) * factor
-    keys >>= low
-    keys <<= low
-    keys |= np.arange(len(rows), dtype=np.uint64)
-    keys.sort()
-    order = (keys & ((np.uint64(1) << low) - np.uint64(1))).astype(np.intp)
-    keys >>= low
-    likely = np.flatnonzero(keys[1:] == keys[:-1])
-    earlier, later = order[likely], order[likely + 1]
-    same = (bits.take(earlier, axis=0) == bits.take(later, axis=0)).all(axis=1)
-    returns[rows[later[same]]] = False
+    left = np.flatnonzero(returns).astype(np.int32)
+    factors = FACTORS
+    while len(left):  # of the points in one slot of the table the first is kept; others are equal to it, or try again
+        size = min(len(left).bit_length() + 2, 32)
+        slot = np.zeros(len(left), dtype=np.uint32)
+        for values, factor in zip(bits, factors, strict=True):
+            slot ^= values.take(left) * factor
+        slot >>= np.uint32(32 - size)
+        table = np.empty(1 << size, dtype=np.int32)
+        table[slot[::-1]] = left[::-1]
+        first = table.take(slot)
+        later = np.flatnonzero(first != left)
+        left, first = left.take(later), first.take(later)
+        same = np.ones(len(left), dtype=bool)
+        for values in bits:
+            same &= values.take(left) == values.take(first)
+        returns[left[same]] = False
+        left, factors = left[~same], factors * FACTORS
     return returns
 
 

@@ -30,6 +30,8 @@ from stretch_sim_cal.sensor.unit import (
 from stretch_sim_cal.sensor.unit_file import Unit, unit_to_mapping
 
 PURPOSES = ("device", "spin", "scan", "beam", "mix", "unit", "second", "bloom")  # of random numbers
+# x, y and z are the first 12 bytes of a point; written together that is four times as fast as one by one.
+PLACES = np.dtype({"names": ["xyz"], "formats": ["V12"], "offsets": [0], "itemsize": POINT_DTYPE.itemsize})
 # Echoes of one pulse that are nearer to each other than this merge into one, somewhere between them.
 PULSE_LENGTH = 0.5
 
@@ -132,8 +134,10 @@ class Lidar:
         rng = self._generator("beam", rays.tick)
         offsets = rng.standard_normal(rays.directions.shape, dtype=np.float32)
         offsets *= np.float32(self.sensor.beam_divergence / 4)  # the full width is four standard deviations
-        within = rays.directions + offsets
-        return within / np.linalg.norm(within, axis=1, keepdims=True)
+        offsets += rays.directions
+        x, y, z = offsets.T
+        offsets /= np.sqrt(x * x + y * y + z * z)[:, None]
+        return offsets
 
     def beam_shares(self, tick: int) -> np.ndarray:
         """Return which share (N,) of each ray's light goes where its `beam_edge` does."""
@@ -159,18 +163,17 @@ class Lidar:
         returned = self._fill(points, rays, echoes, "scan")
         numbers = np.arange(count)
         if sensor.dual_return:
-            again, again_returned = points.copy(), returned.copy()
+            again, again_returned = points.view(np.uint8).copy().view(POINT_DTYPE), returned.copy()
             if second is not None and len(rows := np.flatnonzero(np.isfinite(second.distances))):
                 again_returned[rows] = self._fill(again, rays, second, "second", rows)
-            shape = (sensor.azimuth_steps, sensor.num_channels)
             points, returned, numbers = (
-                np.stack([one.reshape(shape), other.reshape(shape)], axis=1).ravel()
+                _alternating(one, other, sensor.azimuth_steps)
                 for one, other in ((points, again), (returned, again_returned), (numbers, numbers + count))
             )
         if sensor.zero_misses:
             return points, numbers
         rows = np.flatnonzero(returned)
-        return points[rows], numbers[rows]
+        return points.take(rows), numbers.take(rows)
 
     def _fill(
         self, points: np.ndarray, rays: Rays, echoes: Echoes, purpose: str, rows: np.ndarray | None = None
@@ -195,15 +198,15 @@ class Lidar:
             seen = lost >= np.exp(-intensities / np.float32(255 * sensor.drop_out_echo))
             returned[kept[~seen]] = False
             numbers, intensities, echoes = numbers[seen], intensities[seen], echoes.only(np.flatnonzero(seen))
+        places = points.view(PLACES)["xyz"]
         if rows is not None:
             points["intensity"][rows] = 0.0
-            points.view(np.uint8).reshape(-1, POINT_DTYPE.itemsize)[rows, :12] = 0
+            places[rows] = np.zeros((), PLACES["xyz"])
         ranges = self._ranges(rays.tick, echoes, intensities, numbers, noise[numbers])
         xyz = rays.nominal.take(numbers, axis=0) * ranges[:, None]
         if rays.centres is not None:
             xyz += rays.centres.take(numbers, axis=0)
-        # x, y and z are the first 12 bytes of a point; written together that is twice as fast as one by one.
-        points.view(np.uint8).reshape(-1, POINT_DTYPE.itemsize)[numbers, :12] = xyz.view(np.uint8).reshape(-1, 12)
+        places[numbers] = xyz.view(PLACES["xyz"]).ravel()
         points["intensity"][numbers] = intensities
         return returned
 
@@ -278,6 +281,15 @@ class Lidar:
         key = (PURPOSES.index(purpose), SIDES.index(self.device), tick)
         sequence = np.random.SeedSequence(self.seed if seed is None else seed, spawn_key=key)
         return np.random.Generator(np.random.SFC64(sequence))
+
+
+def _alternating(one: np.ndarray, other: np.ndarray, steps: int) -> np.ndarray:
+    """Return arrays (N,) of equal parts for each of so many steps as one (2 N,): a part of `one`, a part of `other`, and so
+    on. Copied as bytes, since entries of a structure are copied one by one."""
+    both = np.empty(2 * len(one), one.dtype)
+    parts = both.view(np.uint8).reshape(steps, 2, -1)
+    parts[:, 0], parts[:, 1] = (each.view(np.uint8).reshape(steps, -1) for each in (one, other))
+    return both
 
 
 def _turned(azimuths: np.ndarray, vectors: np.ndarray) -> np.ndarray:

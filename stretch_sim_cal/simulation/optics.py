@@ -101,6 +101,16 @@ class Hits:
     def _add(self, origin: np.ndarray, scene: Scene) -> None:
         """Take the hits of one more scene where they are nearer."""
         rays = scene.within_reach(origin, self._directions)
+        if rays is None and not len(self._ends):  # the first scene, most often a room around the lidar
+            found = scene.intersect(origin, self._directions, self.distances)
+            missed = np.flatnonzero(found["primID"] < 0)
+            self.distances, self._normals, self._triangles = (
+                found["tfar"],
+                found["Ng"],
+                found["primID"].astype(np.int64),
+            )
+            self.distances[missed], self._normals[missed] = np.inf, 0.0
+            return
         if rays is None:
             found = scene.intersect(origin, self._directions, self.distances)
         else:
