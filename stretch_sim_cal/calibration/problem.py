@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_factor, cho_solve, lapack
+from scipy.linalg import cho_solve, cholesky, lapack
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, height_slopes, incremented
@@ -242,6 +242,10 @@ class Priors:
     units_known: bool = False
 
 
+Parts = list[tuple[slice | np.ndarray, slice | np.ndarray]]
+"""Rows and columns of the blocks that a matrix which is nearly all zeros is made up of."""
+
+
 @dataclass(frozen=True)
 class WithoutUnits:
     """Normal equations `information` (k, k) and `gradient` (k,) over the `columns` (k,) of all unknowns but the lidars'
@@ -285,41 +289,42 @@ class Solver:
         is taken from the covariance.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
-        basis, prior, kinds, scalars = self._basis(fixed)
+        basis, parts, prior, kinds, scalars = self._basis(fixed)
+        in_basis = [(columns, rows) for rows, columns in parts]
         # How many times wider than the sensor file's the priors of the scalars are; 1 for most.
         widths, honest = np.ones(len(prior)), None
         if by_chance is not None:
             honest, _, _ = self._with_pose_priors(
                 _less_by_chance(equations.information, by_chance), equations.gradient, state
             )
-            honest = _congruent(basis.T, honest)
+            honest = _congruent(basis.T, honest, in_basis)
             # Directions that noise alone seems to hold stay as they were guessed.
             information[RIGHT, RIGHT] += by_chance
-        information, gradient = _congruent(basis.T, information), basis.T @ gradient
+        information, gradient = _congruent(basis.T, information, in_basis), basis.T @ gradient
         for _ in range(SPREAD_STEPS):
             scale = widths * self._spreads_by_column(len(prior), kinds)
             present = self._present(basis, scale, prior, state)
-            factor = cho_factor(_in_prior_units(information, scale, prior), lower=True, check_finite=False)
-            solution = cho_solve(factor, gradient * scale - prior * present)
+            root = _root(_in_prior_units(information, scale, prior))
+            solution = cho_solve((root, True), gradient * scale - prior * present)
             # A prior that the data exceeds by far must neither pull the estimate nor pretend to know it.
             times = np.abs(solution + present)[scalars]
             exceeded = times > BEYOND_PRIOR
             widths[scalars[exceeded]] *= times[exceeded]
             settled = not exceeded.any()
             if kinds:
-                settled &= self._learn(kinds, solution + present, _inverse(factor))
+                settled &= self._learn(kinds, solution + present, _inverse_diagonal(root))
             if settled:
                 break
         if honest is not None:
-            factor = cho_factor(_in_prior_units(honest, scale, prior), lower=True, check_finite=False)
-        covariance = _congruent(basis, _inverse(factor) * scale[:, None] * scale)
+            root = _root(_in_prior_units(honest, scale, prior))
+        covariance = _congruent(basis, _inverse(root) * scale[:, None] * scale, parts)
         return Solution(basis @ (scale * solution), covariance, self.spreads)
 
     def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
         """Return the normal equations with the lidars' errors eliminated under their priors, those of scalars that the
         state exceeds by far `widened` or not."""
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
-        basis, prior, _, scalars = self._basis(fixed)
+        basis, parts, prior, _, scalars = self._basis(fixed)
         scale = np.ones(len(prior))
         present = self._present(basis, scale, prior, state)
         times = np.abs(present[scalars])
@@ -327,9 +332,10 @@ class Solver:
             scale[scalars] = np.where(times > BEYOND_PRIOR, times, 1.0)
             present = self._present(basis, scale, prior, state)
         gradient = (basis.T @ gradient) * scale - prior * present
-        information = _in_prior_units(_congruent(basis.T, information), scale, prior)
+        in_basis = [(columns, rows) for rows, columns in parts]
+        information = _in_prior_units(_congruent(basis.T, information, in_basis), scale, prior)
         units = prior > 0
-        factor = cho_factor(information[np.ix_(units, units)], lower=True, check_finite=False)
+        factor = _root(information[np.ix_(units, units)]), True
         coupling = information[np.ix_(~units, units)]
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[units]]))
         return WithoutUnits(
@@ -340,7 +346,7 @@ class Solver:
 
     def exceeded(self, state: State) -> bool:
         """Return whether a scalar of a lidar's errors is far beyond its prior."""
-        basis, prior, _, scalars = self._basis(np.zeros(self.unknowns.size, bool))
+        basis, _, prior, _, scalars = self._basis(np.zeros(self.unknowns.size, bool))
         return bool(np.any(np.abs(self._present(basis, np.ones(len(prior)), prior, state)[scalars]) > BEYOND_PRIOR))
 
     def _spreads_by_column(self, size: int, kinds: dict) -> np.ndarray:
@@ -389,53 +395,65 @@ class Solver:
                 fixed[CURVATURE] = True
         return information, gradient, fixed
 
-    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict, np.ndarray]:
-        """Return the unknowns in units of their prior: the basis (n, k), the priors' precisions (k,), by (lidar, kind)
-        which of the k (slice) are channels' errors, before their spreads, and which of the k (s,) are scalars."""
+    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, list, np.ndarray, dict, np.ndarray]:
+        """Return the unknowns in units of their prior: the basis (n, k), its `Parts`, the priors' precisions (k,), by
+        (lidar, kind) which of the k (slice) are channels' errors, before their spreads, and which of the k (s,) are
+        scalars."""
         size, free = self.unknowns.size, ~fixed
         for unit in self.unknowns.units:
             free[unit] = False
         free = np.flatnonzero(free)
-        parts, prior, kinds, scalars = [np.eye(size)[:, free]], [np.zeros(len(free))], {}, []
+        blocks, parts, prior, kinds, scalars = (
+            [np.eye(size)[:, free]],
+            [(free, slice(0, len(free)))],
+            [np.zeros(len(free))],
+            {},
+            [],
+        )
         count = len(free)
         for side, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
             for kind, root in ({} if self.priors.units_known else roots).items():
                 block = np.zeros((size, root.shape[1]))
                 block[unit] = root
                 block = block[:, ~np.any(block[list(self._known)], axis=0)]
+                columns = slice(count, count + block.shape[1])
                 if kind == "scalars":
-                    scalars += range(count, count + block.shape[1])
+                    scalars += range(columns.start, columns.stop)
                 if not block.shape[1]:
                     continue
-                parts.append(block)
+                blocks.append(block)
+                rows = np.flatnonzero(block.any(axis=1))
+                parts.append((slice(rows[0], rows[-1] + 1), columns))
                 prior.append(np.ones(block.shape[1]))
                 if kind in self.spreads[side]:
-                    kinds[side, kind] = slice(count, count + block.shape[1])
-                count += block.shape[1]
-        return np.hstack(parts), np.concatenate(prior), kinds, np.array(scalars, dtype=int)
+                    kinds[side, kind] = columns
+                count = columns.stop
+        return np.hstack(blocks), parts, np.concatenate(prior), kinds, np.array(scalars, dtype=int)
 
     def _present(self, basis: np.ndarray, scale: np.ndarray, prior: np.ndarray, state: State) -> np.ndarray:
         """Return where the units' parameters of a state are in the scaled basis (k,): the most
         likely way to make them up."""
         present = np.zeros(len(prior))
-        for unit, values in zip(self.unknowns.units, state.units, strict=True):
-            if not np.any(values):
-                continue
-            own = np.flatnonzero(np.any(basis[unit], axis=0))
-            rows = np.flatnonzero(np.any(basis[unit], axis=1))
-            root = basis[unit][np.ix_(rows, own)] * scale[own]
-            # Of least norm (parts may overlap), and regular however small a spread is against the others.
-            gram = root @ root.T
-            size = np.sqrt(np.diag(gram))
-            gram = gram / size[:, None] / size + 1e-9 * np.eye(len(gram))
-            present[own] = root.T @ (cho_solve(cho_factor(gram), values[rows] / size) / size)
+        for unit, model, values in zip(self.unknowns.units, self.unknowns.models, state.units, strict=True):
+            # The scalars and each kind of the channels' errors have nothing in common.
+            for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS)):
+                block = basis[unit][part]
+                rows, own = np.flatnonzero(block.any(axis=1)), np.flatnonzero(block.any(axis=0))
+                if not len(rows) or not np.any(values[part]):
+                    continue
+                root = block[np.ix_(rows, own)] * scale[own]
+                # Of least norm (parts may overlap), and regular however small a spread is against the others.
+                gram = root @ root.T
+                size = np.sqrt(np.diag(gram))
+                gram = gram / size[:, None] / size + 1e-9 * np.eye(len(gram))
+                present[own] = root.T @ (cho_solve((_root(gram), True), values[part][rows] / size) / size)
         return present
 
-    def _learn(self, kinds: dict, z: np.ndarray, covariance: np.ndarray) -> bool:
+    def _learn(self, kinds: dict, z: np.ndarray, variances: np.ndarray) -> bool:
         """Take the spreads of the channels' errors from the data (expectation maximisation); True once they settle."""
         settled = True
         for (side, kind), own in kinds.items():
-            squares = z[own] ** 2 + np.diag(covariance)[own]
+            squares = z[own] ** 2 + variances[own]
             share = float(np.sqrt((squares.sum() + FIRM) / (len(squares) + FIRM)))
             before = self.spreads[side][kind]
             # A unit that differs more than the sensor file says counts as it is.
@@ -445,10 +463,14 @@ class Solver:
         return settled
 
 
-def _congruent(matrix: np.ndarray, symmetric: np.ndarray) -> np.ndarray:
-    """Return A S A^T for a matrix (m, k) that is nearly all zeros, as the basis is, and a symmetric one (k, k)."""
-    rows = sparse.csr_array(matrix)
-    return rows @ (rows @ symmetric).T
+def _congruent(matrix: np.ndarray, symmetric: np.ndarray, parts: Parts) -> np.ndarray:
+    """Return A S A^T for a matrix (m, k) with these parts and a symmetric one (k, k)."""
+    half, result = np.zeros(matrix.shape), np.zeros((len(matrix), len(matrix)))
+    for rows, columns in parts:
+        half[rows] += matrix[rows, columns] @ symmetric[columns]
+    for rows, columns in parts:
+        result[:, rows] += half[:, columns] @ matrix[rows, columns].T
+    return result
 
 
 def _in_prior_units(information: np.ndarray, scale: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -458,10 +480,23 @@ def _in_prior_units(information: np.ndarray, scale: np.ndarray, prior: np.ndarra
     return scaled
 
 
-def _inverse(factor) -> np.ndarray:
+def _root(matrix: np.ndarray) -> np.ndarray:
+    """Return the lower Cholesky factor (k, k) of a symmetric matrix, which is overwritten."""
+    return cholesky(matrix.T, lower=True, overwrite_a=True, check_finite=False)
+
+
+def _inverse(root: np.ndarray) -> np.ndarray:
     """Return the inverse of a matrix (k, k) from its lower Cholesky factor."""
-    lower, _ = lapack.dpotri(factor[0], lower=1)
-    return np.tril(lower) + np.tril(lower, -1).T
+    lower, _ = lapack.dpotri(root, lower=1)
+    inverse = lower + lower.T
+    inverse[np.diag_indices(len(inverse))] /= 2.0
+    return inverse
+
+
+def _inverse_diagonal(root: np.ndarray) -> np.ndarray:
+    """Return the diagonal (k,) of the inverse of a matrix from its lower Cholesky factor: a third of the whole one's work."""
+    inverse, _ = lapack.dtrtri(root, lower=1)
+    return np.einsum("ij,ij->j", inverse, inverse)
 
 
 def _less_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
