@@ -143,14 +143,8 @@ class DirectionCells:
             block[_LEFT_OUT] += np.bincount(cell[~repeats], minlength=self.grid.num_cells)
             cell, points, echo = cell[repeats], points[repeats], echo[repeats]
         x, y, z = np.ascontiguousarray(points.T, dtype=float)
-        occupied = np.zeros(self.grid.num_cells, dtype=bool)  # a tenth of the cells, often
-        occupied[cell] = True
-        seen = np.flatnonzero(occupied)
-        place = (np.cumsum(occupied) - 1).take(cell)
-        sums = [np.bincount(place)]
-        for weights in (x, y, z, x * x, x * y, x * z, y * y, y * z, z * z, echo):
-            sums.append(np.bincount(place, weights=weights))
-        block[:_LEFT_OUT, seen] += sums
+        for sums, weights in zip(block, (None, x, y, z, x * x, x * y, x * z, y * y, y * z, z * z, echo), strict=False):
+            sums += np.bincount(cell, weights, minlength=self.grid.num_cells)
 
     def _repeats(self, cell: np.ndarray, ranges: np.ndarray) -> np.ndarray:
         """Return which returns (N,) repeat the range of their cell; in a cell that was empty they are compared with one

@@ -494,7 +494,7 @@ def _inverse(root: np.ndarray) -> np.ndarray:
 
 
 def _inverse_diagonal(root: np.ndarray) -> np.ndarray:
-    """Return the diagonal (k,) of the inverse of a matrix from its lower Cholesky factor: a third of the whole one's work."""
+    """Return the diagonal (k,) of the inverse of a matrix from its lower Cholesky factor, with half of the work."""
     inverse, _ = lapack.dtrtri(root, lower=1)
     return np.einsum("ij,ij->j", inverse, inverse)
 

@@ -168,6 +168,8 @@ def in_base(lidars: tuple[Lidar, Lidar], state: State) -> Surface:
 
 def moved(surface: Surface, target_from_source: np.ndarray) -> Surface:
     """Return a surface in another frame, by its transform (4, 4)."""
+    if np.array_equal(target_from_source, np.eye(4)):
+        return surface
     rotation = target_from_source[:3, :3]
     both = np.kron(rotation, rotation).T  # R S R', for all matrices S in one product
     return replace(
@@ -199,7 +201,7 @@ def _neighbours(positions: np.ndarray, number: int) -> np.ndarray:
 
 def _normals(points: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return normals (M, 3) that face the lidar, and planarity (M,), from the nearest points around each."""
-    around = points[_neighbours(points, NORMAL_NEIGHBOURS)]
+    around = points.take(_neighbours(points, NORMAL_NEIGHBOURS), axis=0)
     centred = around - around.mean(axis=1, keepdims=True)
     variances, axes = np.linalg.eigh(centred.transpose(0, 2, 1) @ centred / NORMAL_NEIGHBOURS)
     normals = axes[:, :, 0]

@@ -284,8 +284,8 @@ class Lidar:
 
 
 def _alternating(one: np.ndarray, other: np.ndarray, steps: int) -> np.ndarray:
-    """Return arrays (N,) of equal parts for each of so many steps as one (2 N,): a part of `one`, a part of `other`, and so
-    on. Copied as bytes, since entries of a structure are copied one by one."""
+    """Return arrays (N,) of equal parts for each of so many steps as one (2 N,): a part of `one`, a part of `other`,
+    and so on. Copied as bytes, since entries of a structure are copied one by one."""
     both = np.empty(2 * len(one), one.dtype)
     parts = both.view(np.uint8).reshape(steps, 2, -1)
     parts[:, 0], parts[:, 1] = (each.view(np.uint8).reshape(steps, -1) for each in (one, other))
