@@ -168,6 +168,7 @@ class EmbeddedSimulator:
             for device, kind in zip(SIDES, self.sensors, strict=True)
         }
         self._static: dict[str, Scene] | None = None
+        self._people = [Scene({actor.name: actor.surface}) for actor in self.world.actors]
         self._moving: tuple[dict[str, float], Scene] | None = None
 
     @property
@@ -318,9 +319,10 @@ class EmbeddedSimulator:
         scenes = [self._static[lidar], self._moving_scene()]
         if self.world.actors and time is not None:
             root_from_world = inverse(self._world_from_root)
-            scenes.append(Scene({
-                actor.name: actor.surface.moved(root_from_world @ actor.pose(time)) for actor in self.world.actors
-            }))  # fmt: skip
+            scenes += [
+                scene.at(root_from_world @ actor.pose(time))
+                for actor, scene in zip(self.world.actors, self._people, strict=True)
+            ]
         return scenes
 
     def _moving_scene(self) -> Scene:

@@ -11,6 +11,7 @@ something nearer or farther leaves mixed pixels, or two echoes. Around a retro-r
 range as well.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,18 +20,21 @@ from embreex.mesh_construction import TriangleMesh
 from embreex.rtcore_scene import EmbreeScene
 from scipy.spatial import cKDTree
 
+from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation.lidar import PULSE_LENGTH, Echoes, Lidar, Rays
 
 
 class Scene:
-    """Surfaces that do not move against each other, ready for rays in their common frame."""
+    """Surfaces that do not move against each other, ready for rays in their common frame, or in one that they stand
+    in (`at`)."""
 
     def __init__(self, surfaces: Mapping[str, Surface]):
         self.names = list(surfaces)
         self.ends = np.cumsum([len(surface.faces) for surface in surfaces.values()], dtype=np.int64)
         self.num_triangles = int(self.ends[-1]) if len(self.ends) else 0
         self._embree = EmbreeScene()
+        self._pose: np.ndarray | None = None
         if self.num_triangles:
             triangles = np.concatenate([surface.triangles for surface in surfaces.values()]).astype(np.float32)
             # One mesh for all: Embree keeps the order of triangles, so their number tells the surface.
@@ -39,12 +43,24 @@ class Scene:
             self._centre = (corners.min(axis=0) + corners.max(axis=0)) / 2
             self._radius = float(np.linalg.norm(corners - self._centre, axis=1).max())
 
+    def at(self, pose: np.ndarray) -> "Scene":
+        """Return the same surfaces at a pose (4, 4) in another frame, for rays in that; nothing is set up anew."""
+        placed = copy.copy(self)
+        placed._pose, placed._centre = pose.astype(np.float32), apply(pose, self._centre[None])[0]
+        return placed
+
     def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray | None = None) -> dict:
         """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or
         (N, 3)."""
+        pose = self._pose
+        if pose is not None:
+            origin, directions = (np.asarray(origin) - pose[:3, 3]) @ pose[:3, :3], directions @ pose[:3, :3]
         origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), directions.shape)
         # Embree writes the distances that it finds into the limits.
-        return self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
+        found = self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
+        if pose is not None:
+            found["Ng"] = found["Ng"] @ pose[:3, :3].T
+        return found
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
         """Return the indices of the rays from `origin`, (3,) or (N, 3), that pass the sphere around the surfaces;
