@@ -278,10 +278,10 @@ class FrameIntake:
         self.num_frames += any(len(cloud) for cloud in clouds)
         return clouds
 
-    def warnings(self) -> list[Finding]:
-        """Return a finding for everything that was left out."""
+    def warnings(self, sides: tuple[str, ...] = SIDES) -> list[Finding]:
+        """Return a finding for everything that was left out of the lidars on these sides."""
         warnings = []
-        for side, name in enumerate(SIDES):
+        for side, name in enumerate(sides):
             if self.repeated[side]:
                 sentence = f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once"
                 warnings.append(Finding("repeated_clouds", sentence))

@@ -379,7 +379,7 @@ def mount_warnings(
 ) -> list[Finding]:  # fmt: skip
     """Return what a user should know before using the lidar extrinsics."""
     warnings = []
-    for side in SIDES:
+    for side in found:
         for direction in found[side]:
             if not direction.observed:
                 said = f"do not determine {direction.name} well: standard deviation {_said(direction)}"
@@ -419,7 +419,7 @@ def mount_refusals(
 ) -> list[Finding]:  # fmt: skip
     """Return why the lidar extrinsics must not be used."""
     refusals = []
-    for side in SIDES:
+    for side in found:
         if counts[side] < min_points:
             sentence = f"{side} lidar: only {counts[side]} returns from the robot, at least {min_points} are needed"
             refusals.append(Finding("few_returns", sentence))

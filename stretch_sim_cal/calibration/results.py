@@ -8,6 +8,9 @@ from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.geometry.planes import Plane
 
+ONE_LIDAR = "one_lidar"
+"""The method of an alignment of a robot that has one."""
+
 
 @dataclass(frozen=True)
 class AlignmentResult:
@@ -31,6 +34,11 @@ class AlignmentResult:
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
     observations: Observations | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_one_lidar(cls) -> "AlignmentResult":
+        """Return the alignment of a robot with one lidar: its right lidar is the left one, and sees nothing."""
+        return cls(np.eye(4), np.zeros((6, 6)), 0.0, 0, ONE_LIDAR, 1.0, [])
 
     @property
     def accepted(self) -> bool:

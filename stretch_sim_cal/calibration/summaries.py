@@ -181,7 +181,7 @@ def mount_lines(
 ) -> list[str]:
     """Return the result as lines for the terminal."""
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
-    for side in SIDES:
+    for side in result.directions:
         own = numbers[side]
         lines.append(
             f"  {side:<5} xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg, standard deviation "

@@ -114,7 +114,11 @@ def found_anew(
         return result if result.accepted else None
 
     settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units)
-    found.aligned = aligned = solved(alignment_method()(file.right_to_left, settings), "lidars")
+    if np.array_equal(file.right_to_left, np.eye(4)):
+        found.aligned = AlignmentResult.of_one_lidar()
+    else:
+        found.aligned = solved(alignment_method()(file.right_to_left, settings), "lidars")
+    aligned = found.aligned
     if aligned is None or file.floor_plane is None:
         return found
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.

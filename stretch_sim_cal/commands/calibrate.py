@@ -26,6 +26,7 @@ from stretch_sim_cal.calibration.methods import (
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose, with_floor, with_mounts
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
+from stretch_sim_cal.calibration.results import ONE_LIDAR, AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.fk import is_own
@@ -180,6 +181,8 @@ def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
     """Return the properties of sensor and driver in the first clouds of an open recording, a line each. Raises
     `InputError` if a topic is missing."""
     topics = {"left": args.left_topic, "right": args.right_topic}
+    if args.left_topic == args.right_topic:  # the robot has one lidar
+        del topics["right"]
     return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
 
 
@@ -245,6 +248,8 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     would gain."""
     from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
 
+    if source.profile.one_lidar:
+        return AlignmentResult.of_one_lidar(), None
     limit = source.args.num_samples or DEFAULT_SAMPLES["alignment"]
     settings = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=source.sensor)
     check = LeftMountCheck(source.sensor, source.profile)
@@ -275,7 +280,9 @@ def _find_floor(source: _Source, file: CalibrationFile):
 
 def _conclude(result, stage: str, args: argparse.Namespace, outcome: dict, source: _Source, another_place=None) -> bool:
     """Print a stage's result, and what another standing place would gain; return whether it is accepted."""
-    if stage == "alignment":
+    if result.method == ONE_LIDAR:
+        numbers, lines = {}, ["one lidar: there is nothing to align"]
+    elif stage == "alignment":
         numbers = summaries.alignment_numbers(
             result, source.frames.right_to_left, source.frames.base_from_left, another_place
         )

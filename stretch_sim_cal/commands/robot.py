@@ -21,7 +21,7 @@ from stretch_sim_cal.conventions.profile import ERROR, lint
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import yaml_text
-from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.sdf_as_urdf import LIDAR_SENSORS
@@ -162,9 +162,10 @@ def guess_profile(given, left: str | None = None, right: str | None = None, sens
     lidars = _lidars(given, model, left, right, guess)
     guess.data["lidars"] = {
         side: {"frame": link, "topic": f"/lidar_points_{side}", "unseen": _own_links(model, link)}
-        for side, link in zip(("left", "right"), lidars, strict=True)
+        for side, link in zip(SIDES, lidars, strict=False)
     }
-    guess.open.append("lidars: topic: is not in a description; /lidar_points_left and /lidar_points_right stand in")
+    topics = " and ".join(f"/lidar_points_{side}" for side in guess.data["lidars"])
+    guess.open.append(f"lidars: topic: is not in a description; {topics} stand{'s' * (len(lidars) == 1)} in")
     _joints(model, guess)
     return guess
 
@@ -178,8 +179,8 @@ def _convention(model, guess: Guess) -> str:
     return "none"
 
 
-def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> tuple[str, str]:
-    """Return the frames of both lidars, left (or front) first."""
+def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> tuple[str, ...]:
+    """Return the frames of both lidars, left (or front) first; of one, if there is nothing else that could be one."""
     if left is not None and right is not None:
         return model.checked_link(left), model.checked_link(right)
     by_sensor = [
@@ -195,6 +196,10 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
         if len(alike := [link for link in candidates if word in link.lower()]) == 2:
             candidates = alike
             break
+    if len(candidates) == 1 and right is None and left in (None, candidates[0]):
+        guess.found.append(f"lidars: one, {candidates[0]}")
+        guess.open.append("lidars: one was found; name the other one with --right LINK if there is one")
+        return (candidates[0],)
     chosen = [link for link in (left, right) if link is not None]
     candidates = [link for link in candidates if link not in chosen]
     if len(candidates) != 2 - len(chosen):

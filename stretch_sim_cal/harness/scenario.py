@@ -11,6 +11,7 @@ from stretch_sim_cal import files, validate
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 STAGES = ("alignment", "floor", "mounts", "body_shape")
@@ -152,4 +153,6 @@ def with_changes(
                 "xyz": [float(value) for value in 1e-3 * mount_errors[0] * directions[0]],
                 "rpy_deg": [float(value) for value in rotation.as_euler("xyz", degrees=True)],
             }
+    if "robot" in simulation and load_profile(simulation["robot"]).one_lidar:
+        del simulation["lidar_right_error"]
     return scenario_from_mapping(scenario.data | {"simulation": simulation}, Path(f"{scenario.name}.yaml"))

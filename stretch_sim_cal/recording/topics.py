@@ -109,9 +109,9 @@ def recorded_signatures(
 
     Raises `InputError` if a topic is missing.
     """
-    for side in SIDES:
-        recording.require(topics[side], CLOUD_TYPE)
-    side_of, observers = {topic: side for side, topic in topics.items()}, {side: Observer() for side in SIDES}
+    for topic in topics.values():
+        recording.require(topic, CLOUD_TYPE)
+    side_of, observers = {topic: side for side, topic in topics.items()}, {side: Observer() for side in topics}
     for topic, message in recording.messages(list(side_of)):
         observer = observers[side_of[topic]]
         if observer.num_scans < scans:
@@ -130,10 +130,9 @@ def recorded_signatures(
 def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
     """Return a line for each finding about sensor and driver in both lidars' points, with the remedy."""
     lines = []
-    for side in SIDES:
-        seen = found[side]
+    for side, seen in found.items():
         lines += [f"{side} lidar: {line}" for line in ([str(seen)] if isinstance(seen, InputError) else seen.lines)]
-    if all(isinstance(seen, Signature) for seen in found.values()):
+    if len(found) == len(SIDES) and all(isinstance(seen, Signature) for seen in found.values()):
         lines.append(sync_line(found["left"], found["right"])[1])
     return lines
 
@@ -144,7 +143,8 @@ class RecordedPairs:
 
     `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of
     others. `bound` (s) is how far apart the stamps of a pair may be, `limit` the most pairs to yield, `read` what makes
-    a cloud of a message. Raises `InputError` if a topic is missing, holds the other lidar's clouds, or no pair is found
+    a cloud of a message. If topics and frames are the same, the robot has one lidar, and the right clouds are empty.
+    Raises `InputError` if a topic is missing, holds the other lidar's clouds, or no pair is found
     at all. `messages` gives all pairs as messages with their stamps.
     """
 
@@ -158,7 +158,8 @@ class RecordedPairs:
             recording.require(topics[side], CLOUD_TYPE)
         self.path = recording.path
         self._recording, self._frames, self._warn = recording, frames, warn
-        self._side_of = {topic: side for side, topic in topics.items()}
+        self._side_of = {topic: side for side, topic in reversed(topics.items())}
+        self._one = len(self._side_of) == 1 and frames["left"] == frames["right"]
         self._bound, self._limit, self._read = bound, limit, read
         self.counts = PairingCounts()
         self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
@@ -166,8 +167,9 @@ class RecordedPairs:
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         given = 0
         for pair in self.messages():
-            left, right = self._read(pair.left), self._read(pair.right)
-            if len(left) and len(right):
+            left = self._read(pair.left)
+            right = left[:0] if self._one else self._read(pair.right)
+            if len(left) and (self._one or len(right)):
                 yield left, right
                 given += 1
             if given == self._limit:
@@ -190,7 +192,8 @@ class RecordedPairs:
             if complaint not in complaints:
                 complaints.add(complaint)
                 self._warn(complaint)
-            yield from pairing.add(self._side_of[topic], stamp_of(message), message)
+            for side in SIDES if self._one else (self._side_of[topic],):
+                yield from pairing.add(side, stamp_of(message), message)
 
     def _complaint(self, topic: str, frame: str) -> str:
         side = self._side_of[topic]

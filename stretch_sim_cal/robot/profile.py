@@ -129,7 +129,8 @@ Pose = dict[str, float]
 
 @dataclass(frozen=True)
 class RobotProfile:
-    """One robot. `lidars` by side; `joints` in the order of datasets; `shape_joints` (at most two of the planned ones)
+    """One robot. `lidars` by side, the same one twice if there is one (`one_lidar`); `joints` in the order of
+    datasets; `shape_joints` (at most two of the planned ones)
     are those that the body shape follows; `stow` and `home` are poses as steps that are gone through in their order.
     `sensor` is the name of the lidars' sensor, or "LEFT,RIGHT".
 
@@ -165,6 +166,16 @@ class RobotProfile:
     stop: str
     values_file: bool
     lidar_geometry: str = GEOMETRIES[0]
+
+    @property
+    def one_lidar(self) -> bool:
+        """Whether there is one lidar, the left one: the right one is then at the same place, and sees nothing."""
+        return self.lidars["left"] is self.lidars["right"]
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides that a lidar is on."""
+        return SIDES[:1] if self.one_lidar else SIDES
 
     @property
     def lidar_frames(self) -> tuple[str, ...]:
@@ -473,7 +484,7 @@ def _sensors(profile: Section, path: Path) -> str:
     names = []
     lidars = profile.get("lidars")
     for side in SIDES:
-        lidar = lidars.get(side) if isinstance(lidars, Mapping) else None
+        lidar = lidars.get(side, lidars.get("left")) if isinstance(lidars, Mapping) else None
         own = lidar.get("sensor") if isinstance(lidar, Mapping) else None
         where = profile.at("sensor") if own is None else f"{profile.at('lidars')}: {side}: sensor"
         name = validate.text(own, where) if own is not None else profile.text("sensor", "jt128")
@@ -528,11 +539,10 @@ def _found(source: Section, key: str, packages: Mapping[str, Path], path: Path) 
 
 def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
     lidars = Section(value, set(SIDES), where)
-    missing = [side for side in SIDES if side not in lidars.data]
-    if missing:
-        raise InputError(f"{where}: {missing[0]}: is missing; a profile has a left and a right lidar")
+    if "left" not in lidars.data:
+        raise InputError(f"{where}: left: is missing; a profile has a left and a right lidar, or one, as left")
     found = {}
-    for side in SIDES:
+    for side in lidars.data:
         lidar = Section(lidars.get(side), LIDAR_KEYS, lidars.at(side))
         frame = lidar.text("frame")
         housing = None
@@ -556,6 +566,9 @@ def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
             tuple(validate.text(link, lidar.at("unseen")) for link in unseen),
             housing,
         )
+    if "right" not in found:
+        return {"left": found["left"], "right": found["left"]}
+    found = {side: found[side] for side in SIDES}
     for key in ("frame", "topic"):
         if getattr(found["left"], key) == getattr(found["right"], key):
             raise InputError(f"{where}: {key}: is '{getattr(found['left'], key)}' for both lidars")

@@ -97,6 +97,8 @@ class Placement:
                 (pair.right, pair.right_message, self.footprint_from_right),
             )
         ):
+            if message is None:  # the robot has one lidar
+                continue
             records = np.zeros(len(points), DISPLAY_DTYPE)
             records["x"], records["y"], records["z"] = apply(footprint_from_lidar, points[:, :3]).T
             records["intensity"] = points[:, 4] if points.shape[1] > 4 else _intensity(message)

@@ -38,6 +38,7 @@ from stretch_sim_cal.calibration.mounts.robot import (
     solve_dataset,
 )
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.summaries import (
     alignment_lines,
@@ -166,6 +167,12 @@ def align(context: NodeContext) -> int:
     method_class = alignment_method(either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD)
     if options.rollback:
         return files.roll_back()
+    if profile_called(options.robot).one_lidar:
+        result = AlignmentResult.of_one_lidar()
+        return files.finish(
+            result, "alignment", ["one lidar: there is nothing to align"], {},
+            lambda file: file.with_alignment(result, default_robot_id()),
+        )  # fmt: skip
     sensor = sensor_called(options.sensor)
     watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
     clouds = CloudPairs(context, options, watchdog)

@@ -32,7 +32,8 @@ VERIFY = NodeCommand(
 
 @dataclass(frozen=True)
 class CloudPair:
-    """Two clouds taken at about the same time; `stamp` (ns) is the left one's."""
+    """Two clouds taken at about the same time; `stamp` (ns) is the left one's. Of a robot with one lidar the right one
+    has no message and no returns."""
 
     left_message: Any
     right_message: Any
@@ -47,7 +48,7 @@ class CloudPair:
     @cached_property
     def right(self) -> np.ndarray:
         """The right lidar's returns, as `left`."""
-        return returns_from_message(self.right_message)
+        return self.left[:0] if self.right_message is None else returns_from_message(self.right_message)
 
 
 class CloudPairs:
@@ -70,11 +71,14 @@ class CloudPairs:
         self._complained: set[str] = set()
         self.empty = dict.fromkeys(SIDES, 0)
         self.topics = {"left": options.left_lidar_topic, "right": options.right_lidar_topic}
+        self._sides = SIDES
         if self.topics["left"] == self.topics["right"]:
-            raise InputError(f"left_lidar_topic and right_lidar_topic are both {self.topics['left']}")
-        context.log.info(f"listening to {self.topics['left']} and {self.topics['right']}", once=True)
+            if self._frames["left"] != self._frames["right"]:
+                raise InputError(f"left_lidar_topic and right_lidar_topic are both {self.topics['left']}")
+            self._sides = SIDES[:1]  # the robot has one lidar
+        context.log.info(f"listening to {' and '.join(self.topics[side] for side in self._sides)}", once=True)
         self._subscriptions = []
-        for side in SIDES:
+        for side in self._sides:
             subscription = MatchedSubscription(
                 context, PointCloud2, self.topics[side], lambda message, side=side: self._take(side, message), depth
             )
@@ -125,14 +129,15 @@ class CloudPairs:
             if all(self._pairing.counts.received.values()):
                 self._watchdog.watch(self._no_pairs, self._why_no_pairs)
         self._check_frame(side, message.header.frame_id)
-        for pair in self._pairing.add(side, stamp_of(message), message):
-            self._offer(pair)
+        for each in SIDES if self._sides != SIDES else (side,):
+            for pair in self._pairing.add(each, stamp_of(message), message):
+                self._offer(pair)
 
     def _offer(self, pair: Pair) -> None:
-        clouds = CloudPair(pair.left, pair.right, pair.stamp)
-        counts = {"left": len(clouds.left), "right": len(clouds.right)}
+        clouds = CloudPair(pair.left, pair.right if self._sides == SIDES else None, pair.stamp)
+        counts = {side: len(getattr(clouds, side)) for side in self._sides}
         if not all(counts.values()):
-            for side in SIDES:
+            for side in self._sides:
                 self.empty[side] += not counts[side]
             return
         if self._watchdog:

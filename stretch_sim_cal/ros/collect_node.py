@@ -61,10 +61,14 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     frames = FrameListener(context)
     poses = calibrated_poses(options, frames, watchdog)
     if poses.observations is None and not only_raw:
+        unknown = (
+            "no observations of the present alignment lie beside the calibration file (align and collect with the same)"
+        )
+        if profile.one_lidar:
+            unknown = "one lidar does not tell its own errors"
         context.log.warning(
-            "no observations of the present alignment lie beside the calibration file, so the lidars' own errors stay "
-            "in the points, and the body shape may leave centimetres of the robot out; align "
-            "and collect with the same file"
+            f"{unknown}, so the lidars' own errors stay in the points, and the body shape may leave centimetres of the "
+            "robot out"
         )
     description = robot_description(context, frames, watchdog)
     frames.close()  # those that matter do not move, and those that do would keep this node busy

@@ -178,7 +178,8 @@ class _Looking:
         sensors = dict(zip(SIDES, by_side(sensor_called(self._options.sensor)), strict=True))
         for pair in pairs:
             for side, message in zip(SIDES, (pair.left_message, pair.right_message), strict=True):
-                observers[side].add(scan_from_message(message), 1e-9 * pair.stamp)
+                if message is not None:  # the robot may have one lidar
+                    observers[side].add(scan_from_message(message), 1e-9 * pair.stamp)
         found = {}
         for side, observer in observers.items():
             try:

@@ -156,8 +156,8 @@ class LidarDrivers:
         self._frames = {side: lidar.frame for side, lidar in profile.lidars.items()}
         self._faults = faults
         self._drivers = [
-            _Driver(side, publishers.create(PointCloud2, lidar.topic, self.DEPTH))
-            for side, lidar in profile.lidars.items()
+            _Driver(side, publishers.create(PointCloud2, profile.lidars[side].topic, self.DEPTH))
+            for side in profile.sides
         ]
 
     @property

@@ -246,8 +246,8 @@ def _look(executor: Any) -> bool:
 
 
 def _sentence(robot: Any, factor: float) -> str:
-    clouds = robot.lidars.published
-    return f"real-time factor {factor:.2f}; {clouds['left']} left and {clouds['right']} right clouds published"
+    clouds = " and ".join(f"{count} {side}" for side, count in robot.lidars.published.items())
+    return f"real-time factor {factor:.2f}; {clouds} clouds published"
 
 
 def _simulation(options: Any, setup: SimulationSetup, stack: contextlib.ExitStack) -> Any:

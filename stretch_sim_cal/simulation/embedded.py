@@ -108,7 +108,8 @@ def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
         return {}
     surfaces, transforms = link_surfaces(model), link_transforms(model, {})
     found = {}
-    for (side, lidar), frame in zip(profile.lidars.items(), profile.lidar_links(model), strict=True):
+    for side, frame in zip(profile.sides, profile.lidar_links(model), strict=False):
+        lidar = profile.lidars[side]
         own = [
             surfaces[link].moved(inverse(transforms[frame]) @ transforms[link])
             for link in lidar.unseen
@@ -199,7 +200,8 @@ class EmbeddedSimulator:
         (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions and
         surroundings give equal scans, whatever was scanned before.
         """
-        return self._measured(lidar, tick)[0]
+        scan = self._measured(lidar, tick)[0]
+        return scan if lidar in self.profile.sides else scan[:0]
 
     def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return a scan's returns (M,), an index (M,) of what each one lies on, and the names that these are into.

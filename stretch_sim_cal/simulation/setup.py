@@ -166,12 +166,17 @@ class SimulationSetup:
         geometry = None
         if "lidar_geometry" in setup:
             geometry = lidar_geometry(setup.get("lidar_geometry"), Path(source), setup.at("lidar_geometry"))
+        left_error, right_error = (setup.get(f"lidar_{side}_error") for side in SIDES)
+        if robot is not None and robot.profile.one_lidar:
+            if right_error not in (None, left_error):
+                raise InputError(f"{setup.at('lidar_right_error')}: {robot.profile.name} has one lidar, the left one")
+            right_error = left_error
         return cls(
             world=_file(setup.get("world", cls.world), source, setup.at("world")),
             sensor=_sensor(setup.get("sensor", default_sensor), source, setup.at("sensor")),
             seed=setup.integer("seed", 0, MAX_SEED, default=cls.seed),
-            lidar_left_error=_pose_error(setup.get("lidar_left_error"), setup.at("lidar_left_error")),
-            lidar_right_error=_pose_error(setup.get("lidar_right_error"), setup.at("lidar_right_error")),
+            lidar_left_error=_pose_error(left_error, setup.at("lidar_left_error")),
+            lidar_right_error=_pose_error(right_error, setup.at("lidar_right_error")),
             base_error=_base_error(setup.get("base_error"), setup.at("base_error")),
             payload=_payload(setup.get("payload"), setup.at("payload")),
             joint_errors={

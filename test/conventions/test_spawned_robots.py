@@ -8,23 +8,28 @@ import numpy as np
 import pytest
 import yaml
 from random_robots import scrambled
+from scipy.stats import chi2
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.fit_body_shape import main as fit
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
-from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.geometry.transforms import error, inverse, log
 from stretch_sim_cal.harness.scenario import load_scenario, scenario_from_mapping, with_changes
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
+from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import sensor_called
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description
@@ -100,6 +105,68 @@ def test_lidars_of_different_kinds_are_calibrated_each_by_its_own_table(tmp_path
     check(errors(simulator, *calibrated(simulator, scenario.simulation.sensor, 4, rings=True)), scenario.tolerances)
     with pytest.raises(InputError, match="channels are .* from the elevations of sensor"):  # the other way round
         calibrated(simulator, "os0_32_sparse,xt32_sparse", 1, rings=True)
+
+
+@pytest.fixture(scope="module")
+def one_lidar(tmp_path_factory):
+    """The simulator of the manipulator with its left lidar alone."""
+    profile = yaml.safe_load((files.share_directory() / "config" / "robots" / "two_lidar_manipulator.yaml").read_text())
+    profile["description"] = {"file": str(files.share_directory() / "models" / "two_lidar_manipulator.urdf.xacro")}
+    del profile["lidars"]["right"]
+    path = tmp_path_factory.mktemp("one") / "one.yaml"
+    path.write_text(yaml.safe_dump(profile))
+    scenario = with_changes(load_scenario("two_lidar_manipulator"), None, None, "os0_32_sparse", str(path))
+    return EmbeddedSimulator(scenario.simulation)
+
+
+def returns(simulator: EmbeddedSimulator, count: int) -> np.ndarray:
+    """Return the left lidar's returns (N, 5) of so many scans."""
+    scans = np.concatenate([simulator.scan("left", tick) for tick in range(count)])
+    scans = scans[are_returns(coordinates(scans))]
+    return np.column_stack([scans[name] for name in RETURN_COLUMNS]).astype(float)
+
+
+def within(off: np.ndarray, covariance: np.ndarray) -> bool:
+    return off @ np.linalg.solve(covariance, off) < chi2.ppf(0.999, len(off))
+
+
+def test_one_lidar_gives_the_floor_and_its_own_place_as_exactly_as_is_said(one_lidar):
+    simulator, alignment = one_lidar, AlignmentResult.of_one_lidar()
+    profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
+    nominal, true = simulator.base_from_lidar("left", nominal=True), simulator.base_from_lidar("left")
+    assert len(simulator.scan("right", 0)) == 0 and simulator.ground_truth()[
+        "lidar_left_from_lidar_right"
+    ] == pytest.approx(np.eye(4))
+    kind = sensor_called("os0_32_sparse")
+    footprint = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+    method = floor_method("support")(
+        nominal, np.eye(4), footprint, FloorSettings(sensor=kind, observations=alignment.known)
+    )
+    for tick in range(4):
+        scan = simulator.scan("left", tick)
+        method.add(scan, scan[:0])
+    floor = method.solve()
+    assert floor.accepted and not any("one lidar" in str(said) or "right" in str(said) for said in floor.warnings)
+    up, seen = np.array([0.0, 0.0, 1.0]), simulator.floor_in_base.moved(nominal @ inverse(true))
+    there, found = seen.facing(up), floor.plane.facing(up)
+    off = np.append(there.offset - found.offset, np.cross(found.normal, there.normal)[:2])
+    assert within(off, floor.covariance) and abs(off[0]) < 1e-3
+
+    robot, settings = MountedRobot(model, profile), mount_settings(sensor=kind, profile=profile)
+    samples = []
+    for pan, lift in ((-1.5, -1.2), (0.0, -0.6), (1.5, -1.2)):
+        pose = profile.stowed | {"shoulder_pan_joint": pan, "shoulder_lift_joint": lift, "elbow_joint": 1.6}
+        simulator.joints.place(pose)
+        clouds, offsets = returns(simulator, 3), tuple(profile.offset_joints)
+        samples.append(robot.sample(f"pan {pan}", profile.joint_positions(model, pose), clouds, clouds[:0], offsets))
+    mounts = calibrate_mounts(robot.surfaces, samples, robot.nominal, alignment.known, settings)
+    assert mounts.accepted and list(mounts.directions) == ["left"]
+    assert within(log(true @ inverse(mounts.base_from_lidar["left"])), mounts.covariance_of("left"))
+    assert max(mounts.spread_of("left")) < 3e-3
+    np.testing.assert_allclose(mounts.base_from_lidar["right"], mounts.base_from_lidar["left"], atol=1e-9)
+    silent = MountedRobot(model, named_robot("two_lidar_manipulator"))  # a right lidar that is there and says nothing
+    with pytest.raises(InputError, match="holds no right cloud"):
+        calibrate_mounts(silent.surfaces, samples, silent.nominal, alignment.known, settings)
 
 
 def stretch_scenario(**robot) -> dict:

@@ -1,9 +1,14 @@
 """Pairs are those of nearest stamps, whatever order and faults the streams have."""
 
+from types import SimpleNamespace
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.pairing import MILLISECOND, StampPairing
+from stretch_sim_cal.recording.topics import RecordedPairs
 
 PERIOD = 100
 
@@ -84,3 +89,31 @@ def test_any_stream_gives_rising_pairs_within_the_bound_each_item_once(items, bo
     counts = pairing.counts
     accounted = 2 * counts.pairs + sum(counts.unpaired.values()) + counts.duplicates + counts.out_of_order
     assert accounted <= len(items)
+
+
+class OneLidar:
+    """A recording of three clouds on one topic."""
+
+    path = "bag"
+
+    def require(self, topic, kind):
+        assert topic == "/lidar"
+
+    def count(self, topic):
+        return 3
+
+    def messages(self, topics):
+        for second in range(3):
+            stamp = SimpleNamespace(sec=second, nanosec=0)
+            yield topics[0], SimpleNamespace(header=SimpleNamespace(stamp=stamp, frame_id="lidar_link"), number=second)
+
+
+def test_a_recording_of_one_lidar_has_pairs_without_a_right_cloud():
+    topics, frames = dict.fromkeys(SIDES, "/lidar"), dict.fromkeys(SIDES, "lidar_link")
+    said = []
+    pairs = RecordedPairs(
+        OneLidar(), topics, frames, 0.05, 10, said.append, lambda message: np.full((4, 5), message.number)
+    )
+    found = list(pairs)
+    assert [left[0, 0] for left, _ in found] == [0, 1, 2] and all(right.shape == (0, 5) for _, right in found)
+    assert pairs.total == 3 and not said

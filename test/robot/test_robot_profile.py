@@ -11,11 +11,13 @@ from stretch_sim_cal import files
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile, profile_from_mapping, stretch_profile
 from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+from stretch_sim_cal.simulation.setup import PoseError
 
 PROFILES = files.share_directory() / "config" / "robots"
 AMR = yaml.safe_load((PROFILES / "two_lidar_amr.yaml").read_text()) | {
@@ -94,7 +96,7 @@ BAD = {
                       "base_frame: the description has no link 'base_lnk'; did you mean base_link"),
     "unknown lidar": (with_(lidars={"left": {"frame": "lidar_left_link"}, "right": {"frame": "laser"}}),
                       "lidars: right: frame"),
-    "one lidar": (with_(lidars={"left": {"frame": "lidar_left_link"}}), "lidars: right: is missing"),
+    "no left lidar": (with_(lidars={"right": {"frame": "lidar_left_link"}}), "lidars: left: is missing"),
     "one frame twice": (
         with_(lidars={side: {"frame": "lidar_left_link"} for side in ("left", "right")}),
         "lidars: frame: is 'lidar_left_link' for both lidars",
@@ -189,3 +191,16 @@ def test_init_asks_for_the_lidars_if_they_are_not_two(tmp_path, capsys):
     assert "0 links could be lidars" in capsys.readouterr().err
     assert main([*arguments, "--left", "eye_left_link", "--right", "eye_right_link"]) == 0
     assert load_profile(tmp_path / "robot.yaml").lidar_frames == ("eye_left_link", "eye_right_link")
+
+
+def test_init_makes_a_profile_of_one_lidar_of_a_description_that_has_no_other(tmp_path, capsys):
+    text = Path(AMR["description"]["file"]).read_text()
+    right = next(line for line in text.splitlines() if '<xacro:lidar side="right"' in line)
+    (tmp_path / "robot.urdf.xacro").write_text(text.replace(right, ""))
+    assert main(["robot", "init", str(tmp_path / "robot.urdf.xacro"), "--sensor", "os0_32"]) == 0
+    told = capsys.readouterr().out
+    assert "lidars: one, lidar_left_link" in told and "open: lidars: one was found" in told
+    profile = load_profile(tmp_path / "robot.yaml")
+    assert profile.one_lidar and profile.sides == ("left",)
+    scenario = with_changes(load_scenario("empty_hall"), 3, (5.0, 1.0), None, str(tmp_path / "robot.yaml"))
+    assert scenario.simulation.lidar_right_error == scenario.simulation.lidar_left_error != PoseError()

@@ -119,6 +119,16 @@ def test_points_that_are_not_finite_and_clouds_without_points_are_left_out(ros):
     assert "empty: 1 left" in pairs.summary()
 
 
+def test_a_robot_with_one_lidar_is_heard_without_a_right_one(ros):
+    one = options(right_lidar_topic=LEFT, right_lidar_frame="lidar_left_link")
+    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, one)
+    for pair in collect(ros.context, pairs, 3, lidars.publish):
+        assert np.array_equal(pair.left[:, :3], POINTS) and pair.right.shape == (0, 5)
+    assert pairs.counts.pairs >= 3 and not any(pairs.empty.values())
+    with pytest.raises(InputError, match="are both"):  # two lidars that share a topic
+        CloudPairs(ros.context, options(right_lidar_topic=LEFT))
+
+
 def test_a_consumer_slower_than_the_lidars_still_gets_whole_pairs(ros):
     lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options(), depth=3)
     hear(ros.context, pairs, lidars)

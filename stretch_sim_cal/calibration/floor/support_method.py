@@ -51,7 +51,7 @@ from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, height_slopes, incremented
-from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_side
 
 FIXED = np.zeros((6, 6))
@@ -93,6 +93,8 @@ class SupportFloor:
             right_to_left,
             np.diag(np.repeat([self.settings.typical_std_translation, self.settings.typical_std_rotation], 3) ** 2),
         )
+        # A robot with one lidar has the right one where the left one is, and no clouds of it.
+        self._sides = SIDES[:1] if np.array_equal(right_to_left, np.eye(4)) else SIDES
         self._intake = FrameIntake(self.settings)
         self._seen = tuple(map(DirectionCells, by_side(self.settings.sensor)))
 
@@ -217,7 +219,7 @@ class SupportFloor:
         covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
         level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
         support = support_of(found, level_share)
-        findings = Findings(self._intake.warnings())
+        findings = Findings(self._intake.warnings(self._sides))
         check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
             findings.refuse(
@@ -226,7 +228,8 @@ class SupportFloor:
                 "check the description's base_footprint",
             )  # fmt: skip
         check_shape(findings, fit, self.settings)
-        check_disagreement(findings, both, self.settings)
+        if self._sides == SIDES:
+            check_disagreement(findings, both, self.settings)
         check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames, self.settings)
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
@@ -287,7 +290,7 @@ class SupportFloor:
             num_frames=self._intake.num_frames,
             num_inliers=0,
             method=self.name,
-            warnings=self._intake.warnings(),
+            warnings=self._intake.warnings(self._sides),
             refusals=[reason],
         )
 

@@ -280,13 +280,22 @@ def calibrate_mounts(
     return _Mounts(surfaces, list(samples), dict(nominal), alignment, settings).solve()
 
 
+def sides_of(nominal: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Return the sides that a lidar is on: of a robot with one, the right lidar is described where the left one is, is
+    tied to it by the alignment, and sees nothing."""
+    return SIDES[:1] if np.array_equal(nominal["left"], nominal["right"]) else SIDES
+
+
 def _check(surfaces, samples, nominal, settings) -> None:
     if not samples:
         raise InputError("mounts: there are no samples; at least one arm pose is needed")
+    if set(nominal) != set(SIDES):
+        raise InputError(f"mounts: nominal poses of {' and '.join(SIDES)} are needed")
     for sample in samples:
         for side in SIDES:
             cloud = getattr(sample, side)
-            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not len(cloud):
+            unseeing = side not in sides_of(nominal)
+            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not (len(cloud) or unseeing):
                 raise InputError(
                     f"mounts: {sample.name}: holds no {side} cloud in its lidar's own frame; collect it again"
                 )
@@ -296,8 +305,6 @@ def _check(surfaces, samples, nominal, settings) -> None:
         unmoved = [joint for joint in settings.joint_offsets if joint not in sample.joint_motions]
         if unmoved:
             raise InputError(f"mounts: {sample.name}: what {unmoved[0]} moves is not known")
-    if set(nominal) != set(SIDES):
-        raise InputError(f"mounts: nominal poses of {' and '.join(SIDES)} are needed")
 
 
 def cloud_readers(sensors: Sensors, samples: Sequence[MountSample]) -> dict[str, CloudReader]:
@@ -452,6 +459,7 @@ class _Mounts:
         counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
         along = np.concatenate([left[key] / matches[key].incidence for key in matches])
         observed = directions_of(poses, errors.covariance, settings)
+        observed = {side: observed[side] for side in sides_of(self.nominal)}
         joints = joint_offsets(robot, self.offsets, errors.covariance, settings)
         numbers = scalar_numbers(self.state, of_scalars)
         drawn = residuals_of(

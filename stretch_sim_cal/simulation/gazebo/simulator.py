@@ -81,6 +81,10 @@ class GazeboSimulator:
         # What is true is computed in one place for both simulators.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor
+        if setup.profile.one_lidar:
+            raise InputError(
+                f"{setup.profile.name} has one lidar; in Gazebo two are needed, use the embedded simulator"
+            )
         if len({id(kind) for kind in self._described.sensors}) > 1:
             raise InputError(f"sensor: {self.setup.sensor}: in Gazebo both lidars have to be of one kind")
         _check_rate(self.sensor)
