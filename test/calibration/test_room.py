@@ -111,9 +111,6 @@ def test_at_the_truth_gaps_are_as_large_as_their_variances_say(room):
     assert np.mean(gaps.values[kept] ** 2 / gaps.variances[kept]) == pytest.approx(1.0, abs=0.35)
     assert room.block.rmse == pytest.approx(np.sqrt(np.mean(gaps.values[kept] ** 2)))
     assert room.block.num_used == kept.sum() / GRIDS > 30
-    squares = np.sum(gaps.values[kept] ** 2 / gaps.variances[kept]) / GRIDS
-    expected = max(1.0, np.sqrt(2 * squares / (2 * room.block.num_used - 6)))
-    assert scale_of([room.block] * 2) == pytest.approx(expected)
 
 
 def test_the_gaps_of_a_moved_lidar_follow_their_jacobian(room):
@@ -126,6 +123,9 @@ def test_the_gaps_of_a_moved_lidar_follow_their_jacobian(room):
     np.testing.assert_allclose(found[:3], step[RIGHT][:3], atol=5e-4)
     np.testing.assert_allclose(found[3:], step[RIGHT][3:], atol=2e-4)
     assert moved.scale > room.block.scale and moved.rmse > room.block.rmse
+    squares = np.sum((moved.weights > 0) * moved.gaps.values**2 / moved.gaps.variances) / GRIDS
+    assert moved.scale == pytest.approx(np.sqrt(squares / (moved.num_used - 6))) and moved.scale > 1.02
+    assert scale_of([moved] * 2) == pytest.approx(np.sqrt(2 * squares / (2 * moved.num_used - 6)))
 
 
 def test_both_lidars_see_one_floor_and_a_lifted_one_another(room):
