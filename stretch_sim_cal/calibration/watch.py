@@ -38,6 +38,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
+from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
@@ -151,7 +152,7 @@ OWN_GATE = 0.03  # m along the ray: further off it is not of the model
 OWN_INCIDENCE = 0.3  # cosine; more grazing, the range says little
 OWN_PRIOR = (0.02, math.radians(2.0))  # m, rad: what lies between the stored pose and what a look may show
 OWN_NOISE = 1e-3  # m; no lidar's returns scatter by less about a model
-OWN_STEPS, OWN_TUKEY, OWN_ENOUGH = 5, 4.7, 100
+OWN_STEPS, OWN_ENOUGH = 5, 100
 
 
 def own_twist(
@@ -168,9 +169,8 @@ def own_twist(
     twist = np.zeros(6)
     for _ in range(OWN_STEPS):
         residual = matches.distances + jacobian @ twist
-        noise = max(1.4826 * float(np.median(np.abs(residual))), OWN_NOISE)
-        share = residual / (OWN_TUKEY * noise)
-        weights = np.where(np.abs(share) < 1.0, (1.0 - share**2) ** 2, 0.0) / noise**2
+        noise = max(robust_deviation(residual), OWN_NOISE)
+        weights = tukey_weights(residual / (TUKEY * noise)) / noise**2
         information = (jacobian * weights[:, None]).T @ jacobian + prior
         twist = twist - np.linalg.solve(information, (jacobian * weights[:, None]).T @ residual + prior @ twist)
     return twist, np.linalg.inv(information)

@@ -1,4 +1,5 @@
-"""Whether the room is clear around everything that the arm is going to sweep over. Free of ROS.
+"""Whether the room is clear around everything that the arm is going to sweep over, and what of a scan lies around the
+robot. Free of ROS.
 
 Points near the robot as it stands now are taken to be the robot, or something attached to it. Any other point that
 comes closer than the clearance to the robot's model on its planned paths is an obstacle. Obstacles that the lidars do
@@ -13,6 +14,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.body.returns import spread_points
 from stretch_sim_cal.collection.plan import Pose, samples_between
+from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.kinematics import link_transforms
@@ -27,6 +29,9 @@ FLOOR_WITHIN = 0.08
 SPACING = 0.03
 # So many points are no noise.
 ENOUGH = 5
+# Of a capture: heights (m) down to which points are kept, and up to which they are thinned as floor, well below where
+# an outline begins to count (0.06 m).
+BELOW_FLOOR, THINNED_AS_FLOOR = 0.5, 0.04
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,23 @@ def _moving_links(model: RobotModel, profile: RobotProfile) -> set[str]:
     """Return the links that any joint of the arm moves."""
     driven = set(profile.joint_positions(model, dict.fromkeys(profile.commands.values(), 0.0)))
     return {link for link in model.order if any(joint.name in driven for joint in model.chain(link))}
+
+
+def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:
+    """Return what of a lidar's returns (N, 3 or 5) lies around the robot, in the lidar's frame still, thinned.
+
+    Points are kept or left out, never moved: one in every cube of edge `cell`, of the floor, which is most of what is
+    seen and none of the outline, one in every cube of edge `floor_cell`.
+    """
+    seen = apply(footprint_from_lidar, points[:, :3])
+    near = np.hypot(seen[:, 0], seen[:, 1]) <= settings.crop_radius
+    near &= (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)
+    points, height = points[near], seen[near, 2]
+    floor = np.abs(height) < THINNED_AS_FLOOR
+    kept = [_one_per_cell(points[floor], settings.floor_cell), _one_per_cell(points[~floor], settings.cell)]
+    return np.concatenate(kept)
+
+
+def _one_per_cell(points: np.ndarray, cell: float) -> np.ndarray:
+    _, first = np.unique(voxel_keys(points[:, :3], cell), return_index=True)
+    return points[np.sort(first)]

@@ -43,7 +43,7 @@ def link_transforms(
     for link in model.order[1:]:
         if link in needed:
             joint = model.parent_joints[link]
-            frames[link] = frames[joint.parent] @ joint_transform(joint, _position(model, joint, values))
+            frames[link] = frames[joint.parent] @ joint_transform(joint, position_of(model, joint, values))
     return {link: np.broadcast_to(frames[link], (*shape, 4, 4)) for link in wanted}
 
 
@@ -154,7 +154,8 @@ def _leader(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -
     return joint.name, multiplier, offset
 
 
-def _position(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+def position_of(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return a joint's position by those that are given, or of the joint that it mimics; None if neither is given."""
     leader, multiplier, offset = _leader(model, joint, values)
     value = values.get(leader)
     if (multiplier, offset) == (1.0, 0.0):

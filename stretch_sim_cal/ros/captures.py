@@ -10,9 +10,9 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
 from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile
@@ -20,9 +20,6 @@ from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 
-BELOW_FLOOR = 0.5
-# Heights (m) up to which a point is floor, well below where an outline begins to count (0.06 m).
-FLOOR_WITHIN = 0.04
 # Pairs scanned before the arm stood still, one after the other, that are no mere latency any more.
 STALE_PAIRS = 30
 MOVING_MODES = ("position", "navigation")
@@ -122,26 +119,6 @@ class Captures:
         while self._state.profile.planned and self._state.stamp < self._settled_at:
             self._context.spin_once(timeout=0.05)
             self._watchdog.tick()
-
-
-def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:
-    """Return what of a lidar's returns (N, 3 or 5) lies around the robot, in the lidar's frame still, thinned.
-
-    Points are kept or left out, never moved: one in every cube of edge `cell`, of the floor, which is most of what is
-    seen and none of the outline, one in every cube of edge `floor_cell`.
-    """
-    seen = apply(footprint_from_lidar, points[:, :3])
-    near = np.hypot(seen[:, 0], seen[:, 1]) <= settings.crop_radius
-    near &= (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)
-    points, height = points[near], seen[near, 2]
-    floor = np.abs(height) < FLOOR_WITHIN
-    kept = [_one_per_cell(points[floor], settings.floor_cell), _one_per_cell(points[~floor], settings.cell)]
-    return np.concatenate(kept)
-
-
-def _one_per_cell(points: np.ndarray, cell: float) -> np.ndarray:
-    _, first = np.unique(voxel_keys(points[:, :3], cell), return_index=True)
-    return points[np.sort(first)]
 
 
 def calibrated_poses(options: Any, frames: FrameListener, watchdog: Any) -> CalibratedPoses:

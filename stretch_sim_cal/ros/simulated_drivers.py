@@ -17,8 +17,7 @@ from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import joint_transform
-from stretch_sim_cal.robot.model import Joint
+from stretch_sim_cal.robot.kinematics import joint_transform, position_of
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
 from stretch_sim_cal.ros.subscription import type_name
@@ -119,18 +118,12 @@ class RobotState:
             self._joint_states.publish(joint_state_message(positions, velocities, stamp), stamp)
         if self._moving.is_due:
             moving = [joint for joint in self._model.joints.values() if joint.variables == 1]
-            transforms = {(joint.parent, joint.child): self._parent_from_child(joint, positions) for joint in moving}
+            values = {name: np.asarray(value) for name, value in positions.items()}
+            transforms = {
+                (joint.parent, joint.child): joint_transform(joint, position_of(self._model, joint, values))
+                for joint in moving
+            }
             self._moving.publish(transforms_message(transforms, stamp), stamp)
-
-    def _parent_from_child(self, joint: Joint, positions: Mapping[str, float]) -> np.ndarray:
-        position = np.asarray(self._position(joint, positions))
-        return joint_transform(joint, position)
-
-    def _position(self, joint: Joint, positions: Mapping[str, float]) -> float:
-        if joint.mimic is None:
-            return positions.get(joint.name, 0.0)
-        followed = self._position(self._model.joints[joint.mimic.joint], positions)
-        return joint.mimic.multiplier * followed + joint.mimic.offset
 
 
 @dataclass

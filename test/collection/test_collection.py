@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from stretch_sim_cal.collection.clearance import Sweep
+from stretch_sim_cal.collection.clearance import Sweep, cropped
 from stretch_sim_cal.collection.plan import plan_collection, samples_between
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import InputError, Refused
@@ -15,7 +15,6 @@ from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros.captures import cropped
 
 SPEEDS = (0.1, 0.15, 0.8, 0.8, 0.8)
 MARGIN = 0.01

@@ -97,6 +97,7 @@ def test_killed_after_every_stage_and_continued_it_ends_with_the_robot_calibrate
     ended = calibrate(graph, *QUICK, "--json")
     assert ended.code == 0, ended.err
     assert "done: lidar to lidar, floor, lidars on the robot, body shape" in ended.err
+    assert "lidar to lidar: a further standing place that would help most: the robot turned by 90 deg" in ended.err
     outcome = json.loads(ended.out)
     assert outcome["accepted"] and str(graph.calibration_file) in outcome["files"] and Path(outcome["page"]).is_file()
     assert {row[0] for row in outcome["table"]} >= {"lidar to lidar", "floor", "left lidar on the robot", "body shape"}
