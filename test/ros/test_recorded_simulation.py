@@ -64,3 +64,46 @@ def test_joint_states_are_stored_without_the_unused_bytes_that_rmw_leaves(bag):
     message = deserialize_message(bytes(stored[0]), JointState)
     assert list(states[0].position) == list(message.position)
     assert len(stored[0]) < len(serialize_message(message))
+
+
+def test_an_mcap_recording_is_what_mcap_doctor_asks_for(bag):
+    """The checks of `mcap doctor` (a Go program), with the Python reader: records and checksums, chunks that hold the
+    times that their indexes say, log times in order, statistics, and every message by its own schema."""
+    files = list(bag.glob("*.mcap"))
+    if not files:
+        pytest.skip("not of this storage")
+    reader, stream = (pytest.importorskip(f"mcap.{name}") for name in ("reader", "stream_reader"))
+    records = pytest.importorskip("mcap.records")
+    decoder = pytest.importorskip("mcap_ros2.decoder").DecoderFactory()
+    with open(files[0], "rb") as file:
+        every = list(stream.StreamReader(file, validate_crcs=True, emit_chunks=True).records)
+        file.seek(0)
+        strict = reader.make_reader(file, decoder_factories=[decoder], validate_crcs=True)
+        summary = strict.get_summary()
+        decoded = [(channel.topic, message.log_time) for _, channel, message, _ in strict.iter_decoded_messages()]
+    assert isinstance(every[0], records.Header) and isinstance(every[-1], records.Footer)
+    chunks = [record for record in every if isinstance(record, records.Chunk)]
+    indexes = sorted(summary.chunk_indexes, key=lambda index: index.chunk_start_offset)
+    assert len(chunks) == len(indexes) == summary.statistics.chunk_count
+    latest = {}
+    counts = dict.fromkeys(summary.channels, 0)
+    for chunk, index in zip(chunks, indexes, strict=True):
+        held = [record for record in stream.breakup_chunk(chunk, True) if isinstance(record, records.Message)]
+        times = [message.log_time for message in held]
+        assert (min(times), max(times)) == (chunk.message_start_time, chunk.message_end_time)
+        assert (index.message_start_time, index.message_end_time) == (min(times), max(times))
+        for message in held:
+            assert message.log_time >= latest.get(message.channel_id, 0)
+            latest[message.channel_id] = message.log_time
+            counts[message.channel_id] += 1
+    assert counts == dict(summary.statistics.channel_message_counts) and all(counts.values())
+    assert len(decoded) == summary.statistics.message_count == sum(counts.values())
+    assert {schema.encoding for schema in summary.schemas.values()} == {"ros2msg"}
+    assert {channel.message_encoding for channel in summary.channels.values()} == {"cdr"}
+    topics = {channel.topic: summary.schemas[channel.schema_id].name for channel in summary.channels.values()}
+    assert topics == {
+        "/lidar_points_left": "sensor_msgs/msg/PointCloud2", "/lidar_points_right": "sensor_msgs/msg/PointCloud2",
+        "/joint_states": "sensor_msgs/msg/JointState", "/robot_description": "std_msgs/msg/String",
+        "/tf": "tf2_msgs/msg/TFMessage", "/tf_static": "tf2_msgs/msg/TFMessage",
+        "/is_homed": "std_msgs/msg/Bool", "/is_runstopped": "std_msgs/msg/Bool", "/mode": "std_msgs/msg/String",
+    }  # fmt: skip
