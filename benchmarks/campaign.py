@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import dask
 import numpy as np
 from dask.distributed import Client, LocalCluster
 
@@ -65,9 +66,12 @@ def main() -> int:
         )
     if args.sleepers:
         campaign = Campaign.from_mapping(smoke, "benchmark")
-        with LocalCluster(
-            n_workers=args.sleepers, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
-        ) as cluster:
+        with (
+            dask.config.set(engine.WITHOUT_MONITORS),
+            LocalCluster(
+                n_workers=args.sleepers, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
+            ) as cluster,
+        ):
             with Client(cluster) as client:
                 began = time.process_time()
                 wall, _ = timed(campaign, args.sleeping_cases, client, slept)

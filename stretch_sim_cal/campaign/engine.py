@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ LOOK_AT_WORKERS = 5.0
 # So many workers may die under one case until the case is taken for the cause.
 ALLOWED_DEATHS = 3
 SCHEDULER_SILENT = "10s"
+# Dask's workers sample their own calls a hundred times a second, and their load twice.
+WITHOUT_MONITORS = {
+    "distributed.worker.profile.enabled": False, "distributed.admin.system-monitor.interval": "5s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+}  # fmt: skip
 MOST_TOLD = 4000  # characters of what a process that crashed said last
 
 
@@ -244,7 +250,7 @@ def read_table(folder: Path) -> pa.Table:
 @contextmanager
 def cluster(address: str | None, workers: int, memory_limit: float) -> Iterator[Client]:
     """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each."""
-    with dask.config.set({
+    with dask.config.set(WITHOUT_MONITORS | {
         "distributed.scheduler.allowed-failures": ALLOWED_DEATHS,
         "distributed.comm.timeouts.connect": SCHEDULER_SILENT,
         "distributed.worker.memory.target": False, "distributed.worker.memory.spill": False,
@@ -276,12 +282,11 @@ def run(
     """
     done, this_run = results.indices(), uuid.uuid4().hex  # an earlier run's cases may still be with the scheduler
     missing = iter([index for index in range(count) if index not in done])
+    case = partial(work, campaign)  # one object, so that it is serialized once
 
     def submit(number: int) -> list[Future]:
         chosen = [index for _, index in zip(range(number), missing, strict=False)]
-        return client.map(
-            lambda index: work(campaign, index), chosen, pure=False, key=[f"case-{i}-{this_run}" for i in chosen]
-        )
+        return client.map(case, chosen, pure=False, key=[f"case-{i}-{this_run}" for i in chosen])
 
     def record_of(future: Future, index: int) -> dict[str, Any]:
         if future.status == "finished":
