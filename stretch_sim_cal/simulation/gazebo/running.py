@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -474,14 +475,13 @@ class GazeboJoints:
             self.catch_up()
         else:
             led = self._planned.joint_positions
-            self._states = JointStates(
-                self._states.stamp,
-                {
-                    name: position + led.get(name, 0.0) - before.get(name, 0.0)
-                    for name, position in self._states.positions.items()
-                },
-                self._planned.joint_velocities,
-            )
+            on = {
+                name: position + led.get(name, 0.0) - before.get(name, 0.0)
+                for name, position in self._states.positions.items()
+            }
+            self._states = replace(self._states, positions=on)
+        if self.in_pieces and self.moving:  # in Gazebo a piece's motion has passed by its end
+            self._states = replace(self._states, velocities=self._planned.joint_velocities)
         self._notice_stragglers(duration)
 
     def catch_up(self) -> None:
