@@ -558,7 +558,7 @@ def _ending(code: int) -> str:
 
 
 PR_SET_PDEATHSIG = 1
-SIGNAL_PATIENCE = 8.0  # s between the signals
+SIGNAL_PATIENCE = 3.0  # s between the signals: all of them within the time that whoever ends a simulator gives it
 POLL = 0.1
 NEEDED, NOT_NEEDED = b"1", b"0"
 # s. A Gazebo that is not needed runs and stands still in turns; it says once a second that it
