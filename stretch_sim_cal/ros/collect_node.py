@@ -110,7 +110,8 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
             for pose in plan.way_back:
                 motion.move(pose)
     if not arguments.dry_run:
-        say(f"{len(writer.samples)} samples in {directory}; next: fit_body_shape_model {directory}")
+        to_do = "" if only_raw else f"; next: fit_body_shape_model {directory}"
+        say(f"{len(writer.samples)} samples in {directory}{to_do}")
     if arguments.json:
         _print_json(plan, settings, directory, writer, arguments.dry_run, profile)
     return 0
