@@ -93,7 +93,7 @@ def misplaced(surface: LinkSurface, twist: np.ndarray) -> LinkSurface:
     return LinkSurface.of(vertices, surface.faces)
 
 
-def misbuilt(
+def joints_off(
     robot: MountedRobot, random: np.random.Generator, distance: float, angle: float, by: str
 ) -> dict[str, PoseError]:
     """Return errors of the joints that hold links."""
@@ -134,7 +134,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     robot = MountedRobot(load_model(nominal_description()))
     setup = SimulationSetup(
         seed=seed, lidar_left_error=pose_errors[0], lidar_right_error=pose_errors[1],
-        joint_errors=misbuilt(robot, random, 1e-3 * args.origins_mm, np.radians(args.origins_deg), args.by),
+        joint_errors=joints_off(robot, random, 1e-3 * args.origins_mm, np.radians(args.origins_deg), args.by),
         lidar_geometry=args.lidar_geometry,
     )  # fmt: skip
     simulator = EmbeddedSimulator(setup, sensor)

@@ -5,6 +5,9 @@ from typing import Any
 
 from stretch_sim_cal.errors import InputError
 
+BETWEEN = ","
+"""Between what is said of the left and of the right lidar, where one value says both."""
+
 
 def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:
     """Return `value` (None stands for an empty mapping). Raises `InputError` unless it is a mapping of known keys."""

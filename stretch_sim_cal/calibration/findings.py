@@ -113,7 +113,7 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors) -> list[Findin
 
 def _uncorrected(numbers: Mapping[str, float]) -> list[Finding]:
     """Return which corrections the drivers leave out: one finding for both lidars if they are the same."""
-    by_side = {
+    left_out = {
         side: " and ".join(
             correction
             for scalar, correction in UNCORRECTED.items()
@@ -121,9 +121,9 @@ def _uncorrected(numbers: Mapping[str, float]) -> list[Finding]:
         )
         for side in SIDES
     }
-    drivers = {f"the {side} lidar's driver does": corrections for side, corrections in by_side.items()}
-    if by_side["left"] == by_side["right"]:
-        drivers = {"the drivers of both lidars do": by_side["left"]}
+    drivers = {f"the {side} lidar's driver does": corrections for side, corrections in left_out.items()}
+    if left_out["left"] == left_out["right"]:
+        drivers = {"the drivers of both lidars do": left_out["left"]}
     remedy = (
         "turn the correction on and calibrate again: the calibration holds only for clouds corrected by the same amount"
     )

@@ -36,7 +36,7 @@ from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, nominal_description
+from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
 from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
@@ -266,7 +266,7 @@ def _joints_off(
     if not any((distance, angle, shift, turn)):
         return found
     profile = setup.profile
-    model = parse_urdf(nominal_description()) if setup.robot is None else setup.robot.model
+    model = parse_urdf(setup.nominal_description)
     if distance or angle:
         robot = MountedRobot(model, profile)
         bearing = {joint.child for link in profile.lidar_links(model) for joint in model.chain(link)}

@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.methods import (
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared, read_yaml
 from stretch_sim_cal.robot.profile import load_profile
-from stretch_sim_cal.sensor.sensor import BETWEEN, DEFAULT_SENSOR, load_sensor
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
 
 class Input(NamedTuple):
@@ -205,7 +205,7 @@ class Campaign:
             except InputError as error:
                 raise InputError(f"{source}: methods: {stage}: {error}") from error
         sensor = validate.text(data.get("sensor", kind), f"{source}: sensor")
-        if BETWEEN in sensor:
+        if validate.BETWEEN in sensor:
             raise InputError(f"{source}: sensor: is '{sensor}'; a campaign's lidars are of one kind: name it")
         load_sensor(sensor)
         known = {name for name in QUANTITIES if name.partition(".")[0] in stages}

@@ -35,16 +35,13 @@ MOST_SHAPE_JOINTS = 2
 
 KEYS = {
     "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars",
-    "joints",
-    "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints", "topics",
-    "values_file", "lidar_geometry",
+    "joints", "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints",
+    "topics", "values_file", "lidar_geometry",
 }  # fmt: skip
 GEOMETRIES = ("collision", "visual")
 """Which of a description's shapes lidars may see; or those of another one."""
 DESCRIPTION_KEYS = {"file", "vendor", "arguments", "packages", "tool"}
 LIDAR_KEYS = {"frame", "older_frame", "topic", "unseen", "housing", "sensor"}
-BETWEEN = ","
-"""Between the names of the left and of the right lidar's sensor, if they differ (`sensor/sensor.py`)."""
 HOUSING_KEYS = {"link", "radius", "heights", "collar_radius", "collar_heights"}
 JOINT_KEYS = {"command", "parts", "tie", "linear", "planned", "limits", "speed", "step"}
 TOPIC_KEYS = {"trajectory", "stop"}
@@ -488,10 +485,10 @@ def _sensors(profile: Section, path: Path) -> str:
         own = lidar.get("sensor") if isinstance(lidar, Mapping) else None
         where = profile.at("sensor") if own is None else f"{profile.at('lidars')}: {side}: sensor"
         name = validate.text(own, where) if own is not None else profile.text("sensor", "jt128")
-        if BETWEEN in name:
+        if validate.BETWEEN in name:
             raise InputError(f"{where}: is '{name}'; name the sensor of each under lidars: left: and right: sensor:")
         names.append(_beside(name, path))
-    return names[0] if names[0] == names[1] else BETWEEN.join(names)
+    return names[0] if names[0] == names[1] else validate.BETWEEN.join(names)
 
 
 def _description(value: Any, path: Path) -> DescriptionSource:

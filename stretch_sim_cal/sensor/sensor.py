@@ -184,14 +184,12 @@ class Sensor:
 
 Sensors = Sensor | tuple[Sensor | None, Sensor | None] | None
 """The kind of both lidars, or those of the left and of the right one; None: a spinning lidar of unknown make."""
-BETWEEN = ","
-"""Between the names of the left and of the right lidar's sensor, if they differ."""
 
 
 def sensor_called(name: str | Path) -> Sensors:
     """Return the sensors of a command's option: a name, or "LEFT,RIGHT" for lidars of different kinds; None for
     "unknown", a spinning lidar of which nothing is known. Raises `InputError` for a name or path that is none."""
-    left, _, right = (each.strip() for each in str(name).partition(BETWEEN))
+    left, _, right = (each.strip() for each in str(name).partition(validate.BETWEEN))
     if not right or right == left:
         return None if left == UNKNOWN else load_sensor(left)
     return tuple(None if each == UNKNOWN else load_sensor(each) for each in (left, right))

@@ -20,7 +20,6 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_side
@@ -148,7 +147,7 @@ class EmbeddedSimulator:
         self.sensor = self.sensors[0]
         self.world: World = load_world(setup.world)
         self.profile = setup.profile
-        self.nominal_description = nominal_description() if setup.robot is None else setup.robot.text
+        self.nominal_description = setup.nominal_description
         self.true_description = setup.true_description()
         model = parse_urdf(self.true_description)
         self.joints = Joints(model, self.profile)

@@ -15,8 +15,8 @@ from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.sensor.sensor import (
-    BETWEEN,
     DEFAULT_SENSOR,
     Sensor,
     by_side,
@@ -92,6 +92,11 @@ class SimulationSetup:
         """The robot's profile, its lidars seeing what the simulated ones see."""
         profile = stretch_profile() if self.robot is None else self.robot.profile
         return dataclasses.replace(profile, lidar_geometry=self.lidar_geometry) if self.lidar_geometry else profile
+
+    @property
+    def nominal_description(self) -> str:
+        """The URDF text of the robot without errors."""
+        return nominal_description() if self.robot is None else self.robot.text
 
     def true_description(self, simulator: str = "embedded", **arguments: object) -> str:
         """Return the URDF text of the robot with all errors of this setup; see `simulated_description`."""
@@ -227,9 +232,11 @@ def _file(value: Any, source: str, where: str) -> str | Path:
 
 
 def _sensor(value: Any, source: str, where: str) -> str | Path:
-    if BETWEEN not in str(value):
+    if validate.BETWEEN not in str(value):
         return _file(value, source, where)
-    return BETWEEN.join(str(_file(name.strip(), source, where)) for name in str(value).split(BETWEEN, 1))
+    return validate.BETWEEN.join(
+        str(_file(name.strip(), source, where)) for name in str(value).split(validate.BETWEEN, 1)
+    )
 
 
 def _pose(section: Section) -> PoseError:

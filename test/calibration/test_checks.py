@@ -1,4 +1,4 @@
-"""Checks of calibration files: limits of what is told of one, and the change from one file to the next in sigmas."""
+"""Checks of calibration files: limits of what a file may say, and the change from one file to the next in sigmas."""
 
 import datetime
 from dataclasses import replace

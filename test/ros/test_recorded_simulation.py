@@ -66,16 +66,17 @@ def test_joint_states_are_stored_without_the_unused_bytes_that_rmw_leaves(bag):
     assert len(stored[0]) < len(serialize_message(message))
 
 
+@pytest.mark.parametrize("bag", ["mcap"], indirect=True)
 def test_an_mcap_recording_is_what_mcap_doctor_asks_for(bag):
     """The checks of `mcap doctor` (a Go program), with the Python reader: records and checksums, chunks that hold the
     times that their indexes say, log times in order, statistics, and every message by its own schema."""
-    files = list(bag.glob("*.mcap"))
-    if not files:
-        pytest.skip("not of this storage")
-    reader, stream = (pytest.importorskip(f"mcap.{name}") for name in ("reader", "stream_reader"))
-    records = pytest.importorskip("mcap.records")
-    decoder = pytest.importorskip("mcap_ros2.decoder").DecoderFactory()
-    with open(files[0], "rb") as file:
+    (path,) = bag.glob("*.mcap")
+    reader, stream, records, of_ros = (
+        pytest.importorskip(name, reason="the extra 'test' is not installed")
+        for name in ("mcap.reader", "mcap.stream_reader", "mcap.records", "mcap_ros2.decoder")
+    )
+    decoder = of_ros.DecoderFactory()
+    with open(path, "rb") as file:
         every = list(stream.StreamReader(file, validate_crcs=True, emit_chunks=True).records)
         file.seek(0)
         strict = reader.make_reader(file, decoder_factories=[decoder], validate_crcs=True)

@@ -13,7 +13,7 @@ from stretch_sim_cal.simulation.true_robot import simulated_description
 OFF = PoseError((0.0, 0.001, 0.003), (0.0, 0.005, 0.0))
 
 
-def test_the_true_robot_is_misbuilt_and_the_described_one_is_not():
+def test_the_true_robot_has_the_errors_and_the_described_one_has_not():
     simulator = EmbeddedSimulator(SimulationSetup(joint_errors={"lift_joint": OFF}))
     true, described = (parse_urdf(text) for text in (simulator.true_description, simulator.nominal_description))
     for joints in ({"lift_joint": 0.2}, {"lift_joint": 1.0}):

@@ -173,8 +173,8 @@ class CloudReader:
     """
 
     def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray], noise: float | None = None):
-        """`clouds` are all that returns will be asked of; `noise` (m) is that which noise is told in multiples of, by
-        default the sensor's own."""
+        """`clouds` are all that returns will be asked of; `noise` (m) is the unit in which their noise is given,
+        by default the sensor's own."""
         self._grid = None
         self._relative_noise = None if sensor is None else sensor.relative_noise
         self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
