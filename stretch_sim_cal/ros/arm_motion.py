@@ -99,8 +99,7 @@ class ArmMotion:
         self._action = FollowJointTrajectory
         self._client = ActionClient(context.node, FollowJointTrajectory, profile.trajectory)
         self._stop = context.node.create_client(Trigger, profile.stop)
-        self._sent: Any = None
-        self._handle: Any = None
+        self._sent: Any = None  # the answer, to come, to the goal that is under way
 
     def wait_for_driver(self) -> None:
         """Wait for the action's server. Raises `RunFailure` if there is none."""
@@ -109,12 +108,17 @@ class ArmMotion:
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
-        """A context out of which no exception, nor Ctrl-C, leads while the arm still moves."""
-        try:
-            yield
-        except BaseException:
-            self.stop()
-            raise
+        """A context out of which no exception, nor signal, leads while the arm still moves. Moves belong in it.
+
+        Signals are held, from before a goal is sent until the driver has confirmed that the arm stopped: none can
+        fall between a goal and the note that it was sent, nor, a second one, end the stopping.
+        """
+        with self._context.signals_held():
+            try:
+                yield
+            except BaseException:
+                self.stop()
+                raise
 
     def move(self, target: Pose) -> None:
         """Move to `target` and return when /joint_states says that the arm is there.
@@ -127,20 +131,20 @@ class ArmMotion:
             return
         self._sent = self._client.send_goal_async(goal)
         self._wait(self._sent.done, f"the driver did not answer a goal for {self._profile.trajectory}", wall=ANSWER)
-        self._handle = self._sent.result()
-        if not self._handle.accepted:
-            self._handle = self._sent = None
+        handle = self._sent.result()
+        if not handle.accepted:
+            self._sent = None
             raise Refused(
                 f"the driver rejected the move to {describe(target, self._profile)}; its own "
                 "output says why (mode, runstop?)"
             )
-        result = self._handle.get_result_async()
+        result = handle.get_result_async()
         self._wait(
             result.done,
             f"the driver did not finish the move to {describe(target, self._profile)}",
             ros=2.0 * needed + PATIENCE,
         )
-        self._handle = self._sent = None
+        self._sent = None
         outcome = result.result().result
         if outcome.error_code != self._action.Result.SUCCESSFUL:
             raise RunFailure(
@@ -156,20 +160,26 @@ class ArmMotion:
         """
         if self._sent is None:
             return
-        deadline = time.monotonic() + STOPPING
-        self._spin_until(self._sent.done, deadline)
-        handle = self._handle or (self._sent.result() if self._sent.done() else None)
-        stopped = False
-        if handle is not None and handle.accepted:
-            canceled, ended = handle.cancel_goal_async(), handle.get_result_async()
-            stopped = self._spin_until(lambda: canceled.done() and ended.done(), deadline)
+        stopped = self._cancel(time.monotonic() + STOPPING)
         if not stopped and self._stop.service_is_ready():
-            called = self._stop.call_async(self._stop.srv_type.Request())
-            stopped = self._spin_until(called.done, time.monotonic() + STOPPING)
-        self._sent = self._handle = None
+            called, deadline = self._stop.call_async(self._stop.srv_type.Request()), time.monotonic() + STOPPING
+            stopped = self._spin_until(called.done, deadline)
+            if not self._sent.done():  # a goal that has not been answered may reach the driver after that call
+                stopped = self._cancel(deadline)
+        self._sent = None
         self._context.log.warning(
             "the arm was stopped" if stopped else "the driver did not confirm that the arm stopped"
         )
+
+    def _cancel(self, deadline: float) -> bool:
+        """Cancel the goal under way, as soon as it is answered; return whether the driver says that it is over."""
+        if not self._spin_until(self._sent.done, deadline):
+            return False
+        handle = self._sent.result()
+        if not handle.accepted:
+            return True
+        canceled, ended = handle.cancel_goal_async(), handle.get_result_async()
+        return self._spin_until(lambda: canceled.done() and ended.done(), deadline)
 
     def _goal(self, target: Pose) -> tuple[Any, float]:
         """Return the goal for the joints that have to move (None for none), and the seconds it needs."""

@@ -17,8 +17,9 @@ class FrameListener:
     """
 
     TF_TOPICS = ("/tf_static", "/tf")
-    # Frames come from several publishers: one that is missing gets this many seconds after the first has been heard.
-    GRACE = 3.0
+    # Frames come from several publishers: one that is missing gets this many seconds after the first has been heard. On
+    # a busy machine (ten runnable threads a core) more than 3 s were seen until the next one was found.
+    GRACE = 10.0
 
     def __init__(self, context, ignore: Callable[[str, str, np.ndarray], bool] | None = None):
         from std_msgs.msg import String

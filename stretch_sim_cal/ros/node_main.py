@@ -2,12 +2,13 @@
 
 What a node takes is written once, as `Option`s: command line, ROS parameters and help come from the same list.
 
-A node that ends by itself exits 130 on Ctrl-C (SIGINT) and 143 on SIGTERM; one that runs until it is told to stop
-(`endless`) exits 0 on both, since that is its normal end. Imports of rclpy wait until the arguments are known to be
-good, so `--help` and typing errors answer at once.
+A node that ends by itself exits 130 on Ctrl-C (SIGINT), 143 on SIGTERM and 129 on SIGHUP (its terminal is gone); one
+that runs until it is told to stop (`endless`) exits 0 on all of them, since that is its normal end. Imports of rclpy
+wait until the arguments are known to be good, so `--help` and typing errors answer at once.
 """
 
 import argparse
+import contextlib
 import difflib
 import itertools
 import math
@@ -15,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,9 @@ from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.watchdog import Watchdog
 
-TERMINATED = 143
+SIGNALLED = 128
+"""Beyond this an exit code names the signal that ended the process."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
 """Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970."""
 STEP = 0.1
@@ -138,6 +141,33 @@ class _Ended(KeyboardInterrupt):
         self.number = number
 
 
+def handle_ending(handler: Callable) -> dict[int, Any]:
+    """Set the handler of the signals that end a node, and return the former ones by signal."""
+    # Also of an ignored SIGINT: a shell leaves a program that it starts in the background with it. An ignored SIGHUP
+    # stays so: somebody (nohup) wants the node to outlive its terminal.
+    numbers = [number for number in ENDING if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
+    return {number: signal.signal(number, handler) for number in numbers}
+
+
+@dataclass
+class _Signals:
+    """The signals that end the node: each is raised where it comes or, while they are `held`, by `check` only."""
+
+    received: list[int] = field(default_factory=list)
+    held: bool = False
+
+    def take(self, number: int, _frame: Any = None) -> None:
+        """Take a signal (its handler)."""
+        self.received.append(number)
+        if not self.held:
+            self.check()
+
+    def check(self) -> None:
+        """Raise the first signal that has come."""
+        if self.received:
+            raise _Ended(self.received[0])
+
+
 @dataclass
 class NodeContext:
     """A running node with its options (`options.num_samples`), and the loop that lets its callbacks run."""
@@ -146,7 +176,7 @@ class NodeContext:
     executor: Any
     options: SimpleNamespace
     arguments: argparse.Namespace
-    _signals: list[int] = field(default_factory=list)
+    _signals: _Signals = field(default_factory=_Signals)
 
     @property
     def log(self):
@@ -164,15 +194,26 @@ class NodeContext:
 
     def spin_once(self, timeout: float = STEP) -> None:
         """Run at most one callback, waiting up to `timeout` s of wall time for it. An error in it is raised here."""
-        if self._signals:
-            # Raised here once more: Python drops an exception that a signal raises inside a destructor.
-            raise _Ended(self._signals[0])
+        self._signals.check()  # once more: Python drops an exception that a signal raises inside a destructor
         try:
             self.executor.spin_once(timeout_sec=timeout)
-        except RuntimeError as error:
-            if self._signals:  # raised while rclpy's bindings converted an argument, which makes this of it
-                raise _Ended(self._signals[0]) from error
+        except RuntimeError:
+            self._signals.check()  # raised while rclpy's bindings converted an argument, which makes this of it
             raise
+
+    @contextlib.contextmanager
+    def signals_held(self) -> Iterator[None]:
+        """A context in which a signal is raised by `spin_once`, or at its end, and nowhere else.
+
+        A signal that is raised anywhere may fall between a request and the note that it was sent, and inside
+        `spin_once` it may lose an answer, or leave the executor deaf for good.
+        """
+        self._signals.held = True
+        try:
+            yield
+        finally:
+            self._signals.held = False
+        self._signals.check()
 
     def spin(self) -> None:
         """Run callbacks until a signal ends the node."""
@@ -242,29 +283,24 @@ def _check_then_run(description: NodeCommand, action, parsed: argparse.Namespace
     for option in description.options:
         if getattr(parsed, option.name) is not None:
             option.value(getattr(parsed, option.name))
-    signals: list[int] = []
-
-    def end(number, _frame):
-        signals.append(number)
-        raise _Ended(number)
-
-    # Set explicitly: a shell that starts a program in the background leaves it with SIGINT ignored.
-    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = _Signals()
+    previous = handle_ending(signals.take)
     try:
         return _run_in_ros(description, action, parsed, for_ros, signals) or 0
     except _Ended as ended:
         if description.endless:
             return 0
-        if ended.number == signal.SIGTERM:
+        if ended.number == signal.SIGINT:
+            raise
+        with contextlib.suppress(OSError):  # a terminal that is gone
             print("terminated", file=sys.stderr, flush=True)
-            return TERMINATED
-        raise
+        return SIGNALLED + ended.number
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], signals: list[int]) -> int | None:
+def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], signals: _Signals) -> int | None:
     try:
         import rclpy
         from rclpy.executors import SingleThreadedExecutor
@@ -286,7 +322,7 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         return action(NodeContext(node, executor, options, parsed, signals))
     finally:
         # What is left takes no time: a second signal must not tear it.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
         if node is not None:
             node.destroy_node()

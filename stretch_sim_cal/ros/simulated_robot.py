@@ -78,12 +78,14 @@ class TrajectoryServer:
         self._refusal = refusal
         self._now = 0.0
         self._active: _Active | None = None
+        self._begun: dict[bytes, Future] = {}
         self._server = ActionServer(
             node,
             FollowJointTrajectory,
             joints.profile.trajectory,
             execute_callback=self._execute,
             goal_callback=self._consider,
+            handle_accepted_callback=self._accept,
             cancel_callback=lambda handle: CancelResponse.ACCEPT,
         )
 
@@ -137,8 +139,15 @@ class TrajectoryServer:
             return GoalResponse.REJECT
         return GoalResponse.ACCEPT
 
+    def _accept(self, handle: ServerGoalHandle) -> None:
+        """Begin at once: a stop that is called between a goal's acceptance and its execution has to stop it."""
+        handle.execute()
+        self._begun[bytes(handle.goal_id.uuid)] = self._begin(
+            read_waypoints(handle.request.trajectory, self._joints.ranges), handle
+        )
+
     async def _execute(self, handle: ServerGoalHandle) -> FollowJointTrajectory.Result:
-        return await self._begin(read_waypoints(handle.request.trajectory, self._joints.ranges), handle)
+        return await self._begun.pop(bytes(handle.goal_id.uuid))
 
     def _begin(self, waypoints: Sequence[Waypoint], handle: ServerGoalHandle | None) -> Future:
         if self._active is not None:

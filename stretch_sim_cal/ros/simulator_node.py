@@ -18,7 +18,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.node_commands import STORAGES
-from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.node_main import NodeContext, handle_ending
 from stretch_sim_cal.sensor.sensor import Driver
 from stretch_sim_cal.simulation.faults import Faults
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -148,12 +148,9 @@ def write_truth(path: str | Path, truth: Mapping[str, Any], true_description: st
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Yield a list that SIGINT and SIGTERM are put into: a step, or a recording, is finished and not torn."""
+    """Yield a list that the signals that end a node are put into: a step, or a recording, is finished and not torn."""
     received: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _frame: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    handlers = handle_ending(lambda number, _frame: received.append(number))
     try:
         yield received
     finally:

@@ -23,6 +23,9 @@ HERE = Path(__file__).resolve().parent
 PACKAGE_ROOT = HERE.parent.parent
 PATIENCE = 60.0
 """How long (s) to wait for what comes by itself, however busy the machine is."""
+SILENCE = 20
+"""The time-out (s) of a node that shall hear some topics and miss another: on a busy machine it takes seconds until it
+has found those that are there."""
 
 
 @dataclass
@@ -75,12 +78,7 @@ class Graph:
 
     def run(self, program: str, *arguments: str, timeout: float = 5 * PATIENCE) -> Ended:
         """Run a node to its end."""
-        process = self.start(program, *arguments)
-        try:
-            out, err = process.communicate(timeout=timeout)
-        finally:
-            stop(process)
-        return Ended(process.returncode, out, err)
+        return end_of(self.start(program, *arguments), timeout)
 
     def call(self, program: str, *arguments: str) -> Ended:
         """Run a node to its end in this process, which needs no seconds to start as one of its own does."""
@@ -177,6 +175,15 @@ def wait_for_line(process: subprocess.Popen, text: str, stream: str = "stdout") 
         if text in line:
             return line
     raise AssertionError(f"ended without '{text}': {process.stderr.read()}")
+
+
+def end_of(process: subprocess.Popen, timeout: float = 5 * PATIENCE) -> Ended:
+    """Wait until a process ends by itself."""
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        stop(process)
+    return Ended(process.returncode, out, err)
 
 
 def stop(process: subprocess.Popen, number: int = signal.SIGINT) -> int:

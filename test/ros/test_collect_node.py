@@ -3,13 +3,17 @@
 import contextlib
 import json
 import signal
+from unittest import mock
 
 import numpy as np
 import pytest
 import trimesh
 from fake_drivers import publish_frames
-from node_process import PATIENCE, Graph, stop, wait_for_line
+from node_process import SILENCE, Graph, end_of, stop, wait_for_line
+from rclpy.action import ActionClient
+from rclpy.action.client import ClientGoalHandle
 from robot_client import robot_client
+from rosgraph_msgs.msg import Clock
 from scipy.spatial import cKDTree
 from sensor_msgs.msg import JointState
 from std_srvs.srv import SetBool, Trigger
@@ -19,14 +23,24 @@ from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
-from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
+from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.ros import simulator_node
+from stretch_sim_cal.ros import simulated_robot, simulator_node, watchdog
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
 SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
+FIRST = {
+    "lift_joint": 0.5, "arm_joint": 0.0, "wrist_yaw_joint": 1.7, "wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0,
+}  # fmt: skip
+SLOW = ("--speed-factor", "0.05", "--yes")
+
+
+def slowly():
+    """A context in which joints move in a simulator of this process as slowly as they are told to: time that passes 20
+    times faster is no reason for a test of what happens on their way to come too late."""
+    return mock.patch.object(simulated_robot, "BOUND_MOVING", 1.0)
 
 
 class Cell:
@@ -49,16 +63,34 @@ class Cell:
             "ros_collect_body_shape_data", "--speed-factor", "10", *arguments, *GRID, *SIMULATED_TIME
         )
 
-    def start(self, *arguments):
-        """Start a slow collection as a process: what is done to it happens before its next sample, on any machine."""
-        return self.graph.start(
-            "ros_collect_body_shape_data", "--speed-factor", "0.2", *arguments, *GRID, *SIMULATED_TIME
-        )
+    @contextlib.contextmanager
+    def collecting(self, *arguments):
+        """Run a collection as a process, from its first sample, at the pose in which the arm is, on: the next move
+        takes half a minute, so that what is done to the process happens on its way, on any machine."""
+        self.client.result(self.client.send(list(FIRST), list(FIRST.values())))
+        with slowly():
+            process = self.graph.start("ros_collect_body_shape_data", *SLOW, *arguments, *GRID, *SIMULATED_TIME)
+            try:
+                wait_for_line(process, "sample 1 of 4")
+                yield process
+            finally:
+                stop(process)
 
     def positions(self):
         """Return the joints' positions now."""
         message = self.client.take(JointState, "/joint_states", 3)[-1]
         return dict(zip(message.name, message.position, strict=False))
+
+    def assert_at_rest(self):
+        """Assert that no joint moves, though simulated time passes."""
+        before, clock = self.positions(), self.time()
+        self.client.spin_until(lambda: self.time() > clock + 0.5)
+        assert self.positions() == before
+
+    def time(self):
+        """Return the simulated time (s)."""
+        now = self.client.take(Clock, "/clock")[0].clock
+        return now.sec + 1e-9 * now.nanosec
 
     def folder(self, name):
         return self.graph.folder / name
@@ -117,20 +149,48 @@ def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
 
 def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell):
     folder = cell.folder("interrupted")
-    process = cell.start(str(folder), "--yes")
-    wait_for_line(process, "sample 2 of 4")
-    assert stop(process, signal.SIGINT) == 130
+    with cell.collecting(str(folder)) as process:
+        assert stop(process, signal.SIGINT) == 130
+        cell.assert_at_rest()
     assert "Traceback" not in process.stderr.read()
-    before = cell.positions()
-    cell.client.spin_for(0.3)
-    assert cell.positions() == before
-    taken = len(read_dataset(folder).samples)
-    assert 2 <= taken < 4
+    assert len(read_dataset(folder).samples) == 1
     ended = cell.collect(str(folder), "--yes")
     assert ended.code == 0, ended.err
-    assert f"{taken} samples are in" in ended.out
-    assert f"{4 - taken} poses to capture" in ended.out
+    assert "1 samples are in" in ended.out
+    assert "3 poses to capture" in ended.out
     assert len(read_dataset(folder).samples) == 4
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        ["send_goal_async"],  # the goal is sent, and nobody knows yet
+        ["take_data"],  # its answer has come, and is not yet kept
+        ["get_result_async"],
+        ["send_goal_async", "cancel_goal_async"],  # a second signal, while the arm is being stopped
+    ],
+)
+def test_a_signal_at_any_moment_of_a_move_stops_the_arm(cell, monkeypatch, moments):
+    left = list(moments)
+
+    def signalling(name, original):
+        def call(*given, **named):
+            result = original(*given, **named)
+            if left and left[0] == name and (name != "take_data" or "goal" in result):
+                left.pop(0)
+                signal.raise_signal(signal.SIGINT)
+            return result
+
+        return call
+
+    with monkeypatch.context() as patched, slowly():
+        for name in moments:
+            owner = ActionClient if hasattr(ActionClient, name) else ClientGoalHandle
+            patched.setattr(owner, name, signalling(name, getattr(owner, name)))
+        ended = cell.collect(str(cell.folder("_".join(moments))), *SLOW)
+    assert (ended.code, left) == (130, []), ended.err
+    assert "the arm was stopped" in ended.err
+    cell.assert_at_rest()
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(cell):
@@ -172,15 +232,15 @@ def test_a_robot_that_may_not_move_is_not_moved(cell):
 
 
 def test_a_runstop_on_the_way_ends_the_collection(cell):
-    process = cell.start(str(cell.folder("runstop")), "--yes")
-    wait_for_line(process, "sample 1 of 4")
-    cell.client.call(SetBool, "/runstop", data=True)
-    try:
-        _, errors = process.communicate(timeout=PATIENCE)
-    finally:
-        cell.client.call(SetBool, "/runstop", data=False)
-    assert process.returncode in (1, 3)
-    assert "runstop" in errors
+    with cell.collecting(str(cell.folder("runstop"))) as process:
+        cell.client.call(SetBool, "/runstop", data=True)
+        try:
+            ended = end_of(process)
+            cell.assert_at_rest()
+        finally:
+            cell.client.call(SetBool, "/runstop", data=False)
+    assert ended.code in (1, 3)
+    assert "runstop" in ended.err
 
 
 def test_poses_are_checked_before_anything_moves(cell):
@@ -207,7 +267,7 @@ def test_calibration_homing_and_arrival_are_asked_for(graph):
 def test_a_silent_lidar_is_named(graph):
     with faulty(graph, "--fault", "silent_right", "--real-time-factor", "1") as (cell, _):
         cell.broadcast()
-        ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", "5")
+        ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", str(SILENCE))
         assert ended.code == 3
         assert "/lidar_points_right" in ended.error
 
@@ -219,34 +279,37 @@ def test_the_arm_stops_for_somebody_who_comes_near(graph, monkeypatch):
     )
     with faulty(graph) as (cell, _):
         cell.broadcast()
-        collecting = cell.start(str(cell.folder("data")), "--yes", "--watch-room")
-        wait_for_line(collecting, "sample 1 of 4")
-        body = trimesh.creation.box([0.3, 0.4, 1.7], trimesh.transformations.translation_matrix([0.9, -0.6, 0.85]))
-        simulations[0].add_surface("visitor", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
-        _, errors = collecting.communicate(timeout=PATIENCE)
-        assert collecting.returncode == 1, errors
-        assert "the arm was stopped: something that was not there has come near, at x 0." in errors
-        assert len(read_dataset(cell.folder("data")).samples) >= 1
-        before = cell.positions()
-        assert cell.positions() == before
+        with cell.collecting(str(cell.folder("data")), "--watch-room") as process:
+            body = trimesh.creation.box([0.3, 0.4, 1.7], trimesh.transformations.translation_matrix([0.9, -0.6, 0.85]))
+            simulations[0].add_surface("visitor", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
+            ended = end_of(process)
+            cell.assert_at_rest()
+        assert ended.code == 1, ended.err
+        assert "the arm was stopped: something that was not there has come near, at x 0." in ended.error
+        assert len(read_dataset(cell.folder("data")).samples) == 1
 
 
-def process(graph, *arguments):
-    return graph.running(
-        "stretch_simulator", *arguments, "--truth", str(graph.folder / "truth.json"), ready="simulator ready"
-    )
+def as_a_process(graph, *arguments):
+    truth = str(graph.folder / "truth.json")
+    return graph.running("stretch_simulator", *arguments, "--truth", truth, ready="simulator ready")
 
 
-def test_a_driver_that_dies_ends_it(graph):
-    with faulty(graph, simulator=process) as (cell, simulator):
+def test_a_driver_that_dies_ends_it(graph, monkeypatch):
+    monkeypatch.setattr(watchdog, "STANDSTILL", 1.0)
+    write_sample = DatasetWriter.write_sample
+    with faulty(graph, "--real-time-factor", "1", simulator=as_a_process) as (cell, simulator):
+
+        def last_sample(writer, *given):
+            write_sample(writer, *given)
+            simulator.kill()
+
+        monkeypatch.setattr(DatasetWriter, "write_sample", last_sample)
         cell.broadcast()
-        collecting = cell.start(str(cell.folder("data")), "--yes", "--timeout", "5")
-        wait_for_line(collecting, "sample 1 of 4")
-        simulator.kill()
-        _, errors = collecting.communicate(timeout=PATIENCE)
-        assert collecting.returncode == 3, errors
-        assert "Traceback" not in errors
-        assert len(read_dataset(cell.folder("data")).samples) >= 1
+        ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", str(SILENCE))
+        assert ended.code == 3, ended.err
+        assert "no messages on /joint_states" in ended.error
+        assert "the driver did not confirm that the arm stopped" in ended.err
+        assert len(read_dataset(cell.folder("data")).samples) == 1
 
 
 WORLD = """<sdf version="1.9"><world name="cluttered">

@@ -52,7 +52,7 @@ def test_a_signal_while_the_bindings_convert_an_argument_ends_the_node(signals, 
     pending = list(signals)
 
     def spin_once(timeout_sec):
-        context._signals.extend(pending)
+        context._signals.received.extend(pending)
         raise RuntimeError("Unable to convert call argument '0' to Python object")
 
     context = NodeContext(None, SimpleNamespace(spin_once=spin_once), SimpleNamespace(), None)

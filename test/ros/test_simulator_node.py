@@ -1,12 +1,15 @@
 """The simulator, as a process and in a thread: it looks like the robot's drivers, moves like them, and
 keeps the truth to itself."""
 
+import functools
 import json
 import signal
 
 import numpy as np
 import pytest
-from node_process import Graph, stop, wait_for_line
+from control_msgs.action import FollowJointTrajectory
+from node_process import PATIENCE, Graph, stop, wait_for_line
+from rclpy.action import ActionClient, ActionServer
 from robot_client import robot_client
 from rosbags.highlevel import AnyReader
 from rosgraph_msgs.msg import Clock
@@ -14,6 +17,7 @@ from sensor_msgs.msg import JointState, PointCloud2
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 from tf2_msgs.msg import TFMessage
+from trajectory_msgs.msg import JointTrajectoryPoint
 
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.harness.processes import own_domain
@@ -26,8 +30,12 @@ from stretch_sim_cal.recording.clouds import (
     points_from_message,
 )
 from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message, tree_of_description
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.simulated_robot import TrajectoryServer
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
 SENSOR = "jt128_sparse"
@@ -238,6 +246,32 @@ def test_services_move_the_robot(client):
     handle = client.send(["lift_joint"], [1.0], velocities=[0.02])
     assert client.call(Trigger, "/stop_the_robot").success
     assert client.result(handle)[0] == ABORTED
+
+
+def test_a_stop_between_a_goals_acceptance_and_its_execution_stops_it(ros, monkeypatch):
+    joints = Joints(parse_urdf(nominal_description()))
+    trajectories = TrajectoryServer(ros.context.node, joints, lambda: None)
+    accepted = []
+    monkeypatch.setattr(ActionServer, "notify_execute", lambda *given, run=ActionServer.notify_execute: accepted.append(
+        functools.partial(run, *given)
+    ))  # fmt: skip
+    client = ActionClient(ros.drivers, FollowJointTrajectory, "/follow_joint_trajectory")
+    assert ros.context.spin_until(client.server_is_ready, timeout=PATIENCE)
+    goal = FollowJointTrajectory.Goal()
+    goal.trajectory.joint_names, goal.trajectory.points = ["lift_joint"], [JointTrajectoryPoint(positions=[0.5])]
+
+    def asked():  # a request that comes before the server knows the client is lost
+        client.send_goal_async(goal)
+        return ros.context.spin_until(lambda: accepted, timeout=1.0)
+
+    assert ros.context.spin_until(asked, timeout=PATIENCE)
+    trajectories.abort("stopped")
+    while accepted:
+        accepted.pop()()
+    ros.context.spin_until(lambda: False, timeout=0.2)
+    joints.step(0.1)
+    trajectories.step(0.1)
+    assert not joints.moving and joints.positions["lift_joint"] == 0.0
 
 
 # What follows needs simulators of its own.
