@@ -99,10 +99,13 @@ class CloudPairs:
         return self._pairing.counts
 
     def take(self, count: int, label: str) -> Iterator[CloudPair]:
-        """Yield `count` pairs as they arrive, showing progress. Raises `RunFailure` (watchdog) if none come."""
+        """Yield `count` pairs as they arrive, showing progress, and stop listening: more would be sent, and simulated,
+        for nobody while these are worked on. Raises `RunFailure` (watchdog) if none come."""
         with Progress(label, count) as progress:
             while progress.count < count:
                 self._context.spin_until(self._has_pair)
+                if progress.count == count - 1:
+                    self.close()
                 yield self._pairs.popleft()
                 progress.advance()
 

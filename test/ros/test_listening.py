@@ -61,6 +61,11 @@ class Lidars:
         """The last left cloud's, in ns."""
         return (1000 + self._tick * 100) * 1_000_000
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens to either lidar."""
+        return any(publisher.get_subscription_count() for publisher in self._publishers.values())
+
     def publish(self, offset: float = 10.0, left: dict | None = None, right: dict | None = None) -> None:
         self._tick += 1
         self._publishers["left"].publish(cloud("left", 1e-6 * self.stamp, **(left or {})))
@@ -137,6 +142,21 @@ def test_a_consumer_slower_than_the_lidars_still_gets_whole_pairs(ros):
     found = collect(ros.context, pairs, 3, lambda: None)
     assert len(found) == 3
     assert all(pair.right_message.header.stamp.nanosec - pair.stamp % 10**9 == 10_000_000 for pair in found)
+
+
+def test_no_clouds_are_sent_any_more_while_the_last_pair_is_worked_on(ros):
+    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options())
+    hear(ros.context, pairs, lidars)
+    for _ in range(3):
+        lidars.publish()
+    taken, heard = 0, []
+    for taken, _pair in enumerate(pairs.take(2, "taking"), start=1):
+        deadline = time.monotonic() + PATIENCE * (taken == 2)
+        while (wanted := lidars.heard) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        heard.append(wanted)
+    assert taken == 2
+    assert heard == [True, False]
 
 
 def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):

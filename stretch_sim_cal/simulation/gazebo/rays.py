@@ -6,8 +6,9 @@ nearest one, with that one's own direction, so uneven channels and azimuth offse
 The CPU lidar casts along the directions that it publishes. `gpu_lidar` does not: gz-rendering's Ogre2GpuRays renders
 the six faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into.
 That range is exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The
-texels are the same in gz-rendering 8 (Harmonic), 9 (Ionic), 10 (Jetty) and the main branch of June 2026: if one of
-these ever differs, it is `face_texels` or `texel_directions` that gets a table by generation.
+texels are Harmonic's (gz-rendering 8) and, by their sources (docs/gazebo.md), those of 9 (Ionic), 10 (Jetty) and the
+main branch of June 2026: if one of these ever differs, it is `face_texels` or `texel_directions` that gets a table by
+generation.
 """
 
 from dataclasses import dataclass, replace

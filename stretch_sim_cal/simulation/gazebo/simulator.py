@@ -365,33 +365,36 @@ def published(
     firing order, those of misses not finite, on surfaces of those unit normals (N, 3; NaN: facing the lidar) and
     reflectivities (N,). `start` is the time in s at which the scan begins."""
     sensor, values, model = lidar.sensor, lidar.unit.values, lidar.model
-    hit = np.isfinite(xyz).all(axis=1)
-    points = np.where(hit[:, None], xyz, 1.0).astype(float)
+    points = np.ascontiguousarray(xyz.T, dtype=float)  # by coordinate: (3, N) is three times as fast here
+    hit = np.isfinite(points).all(axis=0)
+    points[:, ~hit] = 1.0
     channels = np.tile(np.arange(sensor.num_channels), len(xyz) // sensor.num_channels)
     corrected = sensor.optical_centre * sensor.driver.distance_correction
     turn = values[model.of_kind("channel_azimuth")] + values[FIRING_SHARE] * sensor.firing_azimuths
     turn, offsets = turn[channels], sensor.azimuth_offsets[channels]
     first, second = values[HARMONICS].reshape(2, 2)
-    ways = points
+    x, y, z = values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected
+    ways, eccentric = points, 0.0
     for _ in range(ITERATIONS):  # the rotor's azimuth, where the ray begins, and so the ray, depend on each other
-        azimuths = np.arctan2(ways[:, 1], ways[:, 0]) - turn
-        rotor = azimuths - offsets
+        rotor = np.arctan2(ways[1], ways[0]) - turn - offsets - eccentric
         cosine, sine = np.cos(rotor), np.sin(rotor)
         eccentric = first @ [cosine, sine] + second @ [cosine**2 - sine**2, 2 * cosine * sine]
-        rotor = rotor - eccentric
-        ways = points - turned(rotor, values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected)
-    distances = np.linalg.norm(ways, axis=1)
+        ways = np.array([
+            points[0] - cosine * x + sine * y, points[1] - sine * x - cosine * y, points[2] - z,
+        ])  # fmt: skip
+    distances = np.sqrt(np.einsum("in,in->n", ways, ways))
     # Of the ray that the unit sends out, from its turning optical centre: on the robot itself Gazebo's, from the axis,
     # comes in by several degrees otherwise.
-    cosines = np.abs(np.einsum("ni,ni->n", normals, ways)) / distances
+    cosines = np.abs(np.einsum("ni,in->n", normals, ways)) / distances
     cosines = np.where(np.isfinite(cosines), cosines, 1.0).astype(np.float32)
     nominal = directions(
-        np.arcsin(np.clip(ways[:, 2] / distances, -1.0, 1.0)) - values[model.of_kind("channel_elevation")][channels],
-        np.arctan2(ways[:, 1], ways[:, 0]) - turn - eccentric,
+        np.arcsin(np.clip(ways[2] / distances, -1.0, 1.0)) - values[model.of_kind("channel_elevation")][channels],
+        np.arctan2(ways[1], ways[0]) - turn - eccentric,
     ).astype(np.float32)
     centres = turned(rotor, corrected).astype(np.float32) if corrected.any() else None
     # What is too near for Gazebo's own origin blocks the ray without a return, wherever the unit's begins.
-    near = np.linalg.norm(points - [0.0, 0.0, ray_height(sensor)], axis=1) < sensor.range_min
+    points[2] -= ray_height(sensor)
+    near = np.einsum("in,in->n", points, points) < sensor.range_min**2
     distances = np.where(hit & ~near, distances, np.inf).astype(np.float32)
     result, _ = lidar.measure(Rays(tick, None, nominal, nominal, centres), Echoes(distances, cosines, reflectivities))
     result["timestamp"] += start - lidar.start_time(tick)
