@@ -12,8 +12,8 @@ export PYTHONUNBUFFERED := 1
 # Or every process that is started compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Those that need no argument; benchmarks/effects_sweep.py takes one and a half hours more, real_data.py needs --data.
-BENCHMARKS := alignment floor mounts body_shape sensor scan startup zones information watch
+# Those that need no argument; benchmarks/effects.py takes one and a half hours more, real_data.py needs --data.
+BENCHMARKS := alignment floor mounts body_shape sensor costs information watch
 
 # Tests of ROS's launch_testing, each run by its own runner; Gazebo's only where it is installed.
 LAUNCH_SRC ?=

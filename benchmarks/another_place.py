@@ -8,7 +8,7 @@ import argparse
 import sys
 
 import numpy as np
-from watch import ERRORS, pairs
+from watch import ERRORS
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
@@ -33,12 +33,12 @@ def main() -> int:
         robot = EmbeddedSimulator(SimulationSetup.from_mapping(mapping, source="benchmark"))
         left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
         method = PlaneAlignment(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
-        for pair in pairs(robot, options.frames):
+        for pair in robot.recorded_pairs(options.frames):
             method.add(*pair)
         before, predicted = deviations(method.solve().covariance), method.another_place().gain
         robot.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, np.pi / 2]))
         method.new_place()
-        for pair in pairs(robot, options.frames, 200):
+        for pair in robot.recorded_pairs(options.frames, 200):
             method.add(*pair)
         gained = 1.0 - deviations(method.solve().covariance) / before
         shares = "".join(f"{f'{100 * gain[0]:.0f} %, {100 * gain[1]:.0f} %':>18}" for gain in (predicted, gained))

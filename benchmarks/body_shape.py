@@ -3,13 +3,12 @@
     python benchmarks/body_shape.py                       # a few random grids of arm, yaw and lift
     python benchmarks/body_shape.py --seeds 10 --sensor jt128_sparse
     python benchmarks/body_shape.py --grid demo           # the demo's: yaws 80 deg apart, over the whole range
-    python benchmarks/body_shape.py --effects [WORDS]     # lidars that err as real ones do (effects.py)
 
 Records datasets of the simulated Stretch 4 (mounts slightly off, 1 cm range noise, true calibration), fits a tapered
 capsule to each, and holds both fits against the true outline: protrusion at the samples' poses and at random poses
-between, and the area over that of the smallest capsule around the true outlines of a grid point. With effects the
-mounts are up to 5 mm and 1 deg off per axis; the calibration is the true one all the same, so that what is
-measured comes from the returns.
+between, and the area over that of the smallest capsule around the true outlines of a grid point. Under errors of real
+lidars (effects.py) the mounts are up to 5 mm and 1 deg off per axis; the calibration is the true one all the same, so
+that what is measured comes from the returns.
 """
 
 import argparse
@@ -21,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import effects
+import comparing
 import numpy as np
 
 from stretch_sim_cal import command
@@ -39,7 +38,6 @@ from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
-ALIGNMENT_FRAMES = 20
 BETWEEN = 60  # random poses between the grid points
 
 
@@ -67,15 +65,15 @@ def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
     return found
 
 
-def compare_under(effect: effects.Effect, seed: int) -> dict:
+def compare_under(effect: comparing.Effect, seed: int) -> dict:
     """Return protrusion and area of both fits to what lidars with an effect see of the robot; their errors are taken
     out as far as an alignment of the same lidars in a furnished room knows them."""
-    room = effects.Recording(effect, seed)
+    room = comparing.Recording(effect, seed)
     left, right = (room.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
     settings = AlignmentSettings(base_from_left=left, sensor=room.sensor)
     alignment = alignment_method()(inverse(left) @ right, settings)
-    aligned, _ = effects.solved({"ours": alignment}, room.pairs(ALIGNMENT_FRAMES))["ours"]
-    simulator = effects.Recording(effect, seed, world="empty_hall").simulator
+    aligned, _ = comparing.solved({"ours": alignment}, room.pairs(comparing.ALIGNMENT_FRAMES))["ours"]
+    simulator = comparing.Recording(effect, seed, world="empty_hall").simulator
     found = figures(simulator, "random", np.random.default_rng(seed), aligned.observations)
     errors = {
         name: {"protrusion_mm": found[f"{name}_mm"], "area_ratio": found[f"{name}_ratio"]}
@@ -87,8 +85,9 @@ def compare_under(effect: effects.Effect, seed: int) -> dict:
     }  # fmt: skip
 
 
-EFFECTS_LABELS = {"protrusion_mm": "sticks out, mm", "area_ratio": "area ratio"}
-EFFECTS_TABLE = effects.Comparison("body_shape_effects", compare_under, EFFECTS_LABELS)
+EFFECTS_TABLE = comparing.Comparison(
+    "body_shape_effects", compare_under, {"protrusion_mm": "sticks out, mm", "area_ratio": "area ratio"}
+)
 
 
 def figures(
@@ -151,13 +150,7 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--sensor", default=DEFAULT_SENSOR)
     parser.add_argument("--grid", choices=["random", "demo"], default="random")
-    parser.add_argument("--out", type=Path, default=Path("out/benchmarks"), help="for the table of --effects")
-    effects.add_options(parser)
     args = parser.parse_args()
-    if args.effects is not None:
-        seeds = range(args.first_seed, args.first_seed + args.seeds)
-        effects.run_effects([EFFECTS_TABLE], effects.chosen(args.effects, args.sparse), seeds, args.out)
-        return 0
     results = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         r = trial(seed, args.sensor, args.grid)

@@ -11,7 +11,7 @@ the calibration, which trusts no wall to be flat over more; in the second every 
 """
 
 import numpy as np
-from effects import Recording
+from comparing import Recording
 from scipy import sparse
 
 from stretch_sim_cal.calibration.patches import FINE_RANGE, MAX_LEVEL, PATCH_SIZE

@@ -51,7 +51,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, from_xyz_
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.unit import (
     CENTRE,
     CENTRE_SHARE,
@@ -265,8 +265,7 @@ class Problem:
     def _returns(self, side: str, first: int) -> np.ndarray:
         """Return the returns (N, 5) of one lidar in a pose: x, y, z, ring, intensity."""
         scans = np.concatenate([self.simulator.scan(side, first + tick) for tick in range(POSE_FRAMES)])
-        scans = scans[are_returns(coordinates(scans))]
-        return np.column_stack([coordinates(scans), scans["ring"], scans["intensity"]]).astype(float)
+        return return_columns(returns_of(scans))
 
 
 def floor_moved_by(normal: np.ndarray) -> np.ndarray:

@@ -5,37 +5,37 @@
     python benchmarks/mounts.py --seeds 10 --origins-mm 1 --origins-deg 0.1   # every joint origin off
     python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
     python benchmarks/mounts.py --seeds 10 --lidar-geometry visual        # lidars see other shapes than the model has
-    python benchmarks/mounts.py --effects [WORDS] [--poses 4]             # lidars that err as real ones do (effects.py)
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
 node runs, and prints one line per seed and a summary. NEES: squared error in units of the covariance, 6 on average
 if that is right. `optimum_rms`: what an estimate has if the errors of the links of that trial are known;
-`said`: the standard deviations of the results, all axes together. With effects the calibration is given what an
-alignment of 20 pairs observed, and the larger of both lidars' errors counts.
+`said`: the standard deviations of the results, all axes together. Under errors of real lidars (effects.py) the
+calibration is given what an alignment of 20 pairs observed, and the larger of both lidars' errors counts.
 """
 
 import argparse
 import dataclasses
-import functools
 import json
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-import effects
 import numpy as np
+from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, aligned
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, as_right_to_left, spread
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, as_right_to_left, spread
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_rotation_translation, inverse, log, to_xyz_rpy
+from stretch_sim_cal.calibration.problem import LEFT, RIGHT
+from stretch_sim_cal.geometry.transforms import SIDES, error, exp, inverse, log
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.sensor.points import return_columns
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
@@ -69,20 +69,12 @@ class Trial:
     deviations: list[tuple[float, float]]
 
 
-def random_error(random: np.random.Generator, distance: float, angle: float) -> np.ndarray:
-    """Return a pose error (4, 4) of that length (m) and angle (rad) in random directions."""
-    directions = random.normal(size=(2, 3))
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    rotation = exp(np.concatenate([np.zeros(3), angle * directions[1]]))[:3, :3]
-    return from_rotation_translation(rotation, distance * directions[0])
-
-
 def random_twist(random: np.random.Generator, distance: float, angle: float, by: str) -> np.ndarray:
     """Return a twist (6,): `distance` (m) and `angle` (rad) are one sigma per axis, or by
     `length` what it has in all."""
     if by == "axis":
         return random.normal(size=6) * np.repeat([distance, angle], 3)
-    return log(random_error(random, distance, angle))
+    return log(PoseError.drawn(random, distance, angle).matrix)
 
 
 def misplaced(surface: LinkSurface, twist: np.ndarray) -> LinkSurface:
@@ -121,15 +113,14 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
     rest = np.arange(MOUNTS, unknowns.size)
     information[rest, rest] += true**-2 - 1.0 / model_variances(unknowns.size, settings)[MOUNTS:]
     covariance = np.linalg.inv(information)
-    return np.ravel([spread(covariance[own, own], result.base_from_lidar[side]) for side in SIDES
-                     for own in [unknowns.of_side(side)]])  # fmt: skip
+    poses = zip((LEFT, RIGHT), result.base_from_lidar.values(), strict=True)
+    return np.ravel([spread(covariance[own, own], base_from_lidar) for own, base_from_lidar in poses])
 
 
 def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     """Simulate and calibrate one seed."""
     random = np.random.default_rng(seed)
-    errors = [random_error(random, 1e-3 * args.start_mm, np.radians(args.start_deg)) for _ in SIDES]
-    pose_errors = [PoseError(*(tuple(map(float, part)) for part in to_xyz_rpy(matrix))) for matrix in errors]
+    pose_errors = [PoseError.drawn(random, 1e-3 * args.start_mm, np.radians(args.start_deg)) for _ in SIDES]
     sensor = dataclasses.replace(load_sensor(args.sensor), range_noise=args.noise)
     robot = MountedRobot(load_model(nominal_description()))
     setup = SimulationSetup(
@@ -142,20 +133,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
         link: misplaced(surface, random_twist(random, 1e-3 * args.model_mm, np.radians(args.model_deg), args.by))
         for link, surface in robot.surfaces.items()
     }
-    samples = []
-    for index, pose in enumerate(POSES[: args.poses]):
-        simulator.joints.place(pose | {"lift_joint": pose["lift_joint"] + 1e-3 * args.lift_offset_mm})
-        pairs = list(simulator.point_pairs(args.frames, first_tick=args.frames * index))
-        left, right = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
-        samples.append(
-            robot.sample(
-                f"pose {index}",
-                stretch_profile().joint_positions(robot.model, pose),
-                left,
-                right,
-                tuple(stretch_profile().offset_joints),
-            )
-        )
+    samples = samples_of(robot, simulator, simulator.point_pairs, args.poses, args.frames, 0, args.lift_offset_mm)
     truth = {side: simulator.base_from_lidar(side) for side in SIDES}
     known = None
     if args.with_alignment:
@@ -166,65 +144,61 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     began = time.process_time()
     result = calibrate_mounts(surfaces, samples, robot.nominal, known, settings)
     seconds = time.process_time() - began
-    found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
-    twists = [log(truth[side] @ inverse(result.base_from_lidar[side])) for side in SIDES]
-    nees = [float(xi @ np.linalg.solve(result.covariance_of(side), xi)) for side, xi in zip(SIDES, twists, strict=True)]
+    translation, rotation, nees = errors_of(truth, result)
     return Trial(
-        seed, tuple(1e3 * distance for distance, _ in found), tuple(float(np.degrees(angle)) for _, angle in found),
-        tuple(nees), seconds, result.accepted, {offset.joint: offset.value for offset in result.joint_offsets},
-        optimum(result, robot, settings, args), [result.spread_of(side) for side in SIDES],
+        seed, translation, rotation, nees, seconds, result.accepted,
+        {offset.joint: offset.value for offset in result.joint_offsets}, optimum(result, robot, settings, args),
+        [result.spread_of(side) for side in SIDES],
     )  # fmt: skip
 
 
-def compare_under(
-    effect: effects.Effect, seed: int, poses: int = 8, frames: int = 2, uncertainty: tuple[float, float] = MODEL_ERRORS
-) -> dict:
-    """Return the errors on one recording of lidars with an effect: an alignment, then the
-    mounts with what it observed."""
-    recording, aligned = effects.Recording(effect, seed), effects.aligned(effect, seed)["ours"][0]
-    simulator, sensor = recording.simulator, recording.sensor
-    robot = MountedRobot(load_model(nominal_description()))
+def samples_of(
+    robot: MountedRobot, simulator: EmbeddedSimulator, pairs: Callable, poses: int, frames: int, first: int = 0,
+    lift_offset_mm: float = 0.0,
+) -> list[MountSample]:  # fmt: skip
+    """Return so many arm poses with the clouds of `frames` pairs each; `pairs` yields them by count and first tick."""
     samples = []
     for index, pose in enumerate(POSES[:poses]):
-        simulator.joints.place(pose)
-        pairs = list(recording.pairs(frames, effects.ALIGNMENT_FRAMES + frames * index))
-        clouds = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
-        columns = (
-            np.column_stack([cloud[name] for name in ("x", "y", "z", "ring", "intensity")]).astype(float)
-            for cloud in clouds
-        )  # fmt: skip
-        samples.append(
-            robot.sample(
-                f"pose {index}",
-                stretch_profile().joint_positions(robot.model, pose),
-                *columns,
-                tuple(stretch_profile().offset_joints),
-            )
-        )
-    settings = mount_settings(sensor.range_noise, *uncertainty, sensor=sensor)
-    began = time.process_time()
-    result = calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
-    seconds = time.process_time() - began
-    truth = {side: simulator.base_from_lidar(side) for side in SIDES}
+        simulator.joints.place(pose | {"lift_joint": pose["lift_joint"] + 1e-3 * lift_offset_mm})
+        seen = [np.concatenate(clouds) for clouds in zip(*pairs(frames, first + frames * index), strict=True)]
+        columns = [cloud if cloud.dtype.names is None else return_columns(cloud) for cloud in seen]
+        positions = stretch_profile().joint_positions(robot.model, pose)
+        samples.append(robot.sample(f"pose {index}", positions, *columns, tuple(stretch_profile().offset_joints)))
+    return samples
+
+
+def errors_of(truth: Mapping[str, np.ndarray], result: MountsResult) -> tuple[tuple[float, ...], ...]:
+    """Return the errors in mm and in deg, and the NEES, of the left and the right lidar."""
     found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
     twists = {side: log(truth[side] @ inverse(result.base_from_lidar[side])) for side in SIDES}
-    nees = [float(twist @ np.linalg.solve(result.covariance_of(side), twist)) / 6 for side, twist in twists.items()]
+    nees = (float(twist @ np.linalg.solve(result.covariance_of(side), twist)) for side, twist in twists.items())
+    return tuple(1e3 * distance for distance, _ in found), tuple(float(np.degrees(a)) for _, a in found), tuple(nees)
+
+
+def compare_under(effect: Effect, seed: int) -> dict:
+    """Return the errors on one recording of lidars with an effect: an alignment, then the mounts, from eight poses of
+    two pairs, with what it observed."""
+    recording, alignment = Recording(effect, seed), aligned(effect, seed)["ours"][0]
+    simulator, sensor = recording.simulator, recording.sensor
+    robot = MountedRobot(load_model(nominal_description()))
+    samples = samples_of(robot, simulator, recording.pairs, len(POSES), 2, ALIGNMENT_FRAMES)
+    settings = mount_settings(sensor.range_noise, *MODEL_ERRORS, sensor=sensor)
+    began = time.process_time()
+    result = calibrate_mounts(robot.surfaces, samples, robot.nominal, alignment.known, settings)
+    seconds = time.process_time() - began
+    translation, rotation, nees = errors_of({side: simulator.base_from_lidar(side) for side in SIDES}, result)
+    errors = {"translation_mm": max(translation), "rotation_deg": max(rotation), "cpu_s": seconds}
     return {
-        "errors": {
-            "ours": {
-                "translation_mm": 1e3 * max(distance for distance, _ in found),
-                "rotation_deg": float(np.degrees(max(angle for _, angle in found))),
-                "cpu_s": seconds,
-            }
-        },
-        "nees": {"ours": float(np.mean(nees))},
+        "errors": {"ours": errors},
+        "nees": {"ours": float(np.mean(nees)) / 6},
         "standard_deviations": [result.spread_of(side) for side in SIDES],
-        "refusals": {"ours": aligned.refusals + result.refusals},
+        "refusals": {"ours": alignment.refusals + result.refusals},
     }
 
 
-EFFECTS_LABELS = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
-EFFECTS_TABLE = effects.Comparison("mounts_effects", compare_under, EFFECTS_LABELS)
+EFFECTS_TABLE = Comparison(
+    "mounts_effects", compare_under, {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
+)
 
 
 def summary(trials: list[Trial]) -> dict[str, float]:
@@ -269,18 +243,9 @@ def main() -> int:
         "--by", choices=("axis", "length"), default="axis",
         help="whether that is one sigma of each axis, or what every link is off by in all (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument(
-        "--uncertainty-mm",
-        type=float,
-        default=MODEL_ERRORS[0],
-        help="what the calibration is told of that (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--uncertainty-deg",
-        type=float,
-        default=MODEL_ERRORS[1],
-        help="what the calibration is told of that (default: %(default)s)",
-    )
+    for unit, size in zip(("mm", "deg"), MODEL_ERRORS, strict=True):
+        parser.add_argument(f"--uncertainty-{unit}", type=float, default=size,
+                            help="what the calibration is told of that (default: %(default)s)")  # fmt: skip
     parser.add_argument("--lidar-geometry", help="what the lidars see: visual, or a URDF (default: what the model has)")
     parser.add_argument("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
     parser.add_argument(
@@ -290,16 +255,7 @@ def main() -> int:
         "--with-alignment", action="store_true", help="give the calibration an alignment of usual quality"
     )
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("out/benchmarks"), help="for the table of --effects")
-    effects.add_options(parser)
     args = parser.parse_args()
-    if args.effects is not None:
-        seeds = range(args.first_seed, args.first_seed + args.seeds)
-        uncertainty = args.uncertainty_mm, args.uncertainty_deg
-        compare = functools.partial(compare_under, poses=args.poses, frames=args.frames, uncertainty=uncertainty)
-        table = dataclasses.replace(EFFECTS_TABLE, compare=compare)
-        effects.run_effects([table], effects.chosen(args.effects, args.sparse), seeds, args.out)
-        return 0
     trials = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         trials.append(trial := run_trial(seed, args))

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from comparing import mount_errors
 from tqdm import tqdm
 
 from stretch_sim_cal import command
@@ -26,7 +27,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, lo
 from stretch_sim_cal.sensor.signature import Observer
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+from stretch_sim_cal.simulation.setup import SimulationSetup
 
 WITHIN = 3.0
 WANTED = 0.95
@@ -47,11 +48,8 @@ def main() -> int:
     drawn, twins, alignments = [], [], []
     for seed in tqdm(seeds, unit="pair of units", disable=not sys.stderr.isatty()):
         random = np.random.default_rng(seed)
-        errors = [
-            PoseError(tuple(random.uniform(-0.005, 0.005, 3)), tuple(np.radians(random.uniform(-1, 1, 3))))
-            for _ in range(2)
-        ]
-        simulator = EmbeddedSimulator(SimulationSetup("furnished_room", args.sensor, seed, *errors))
+        setup = SimulationSetup("furnished_room", args.sensor, seed, *mount_errors(random))
+        simulator = EmbeddedSimulator(setup)
         start = time.process_time()
         result = identified(simulator, args.turns, args.frames)
         seconds = time.process_time() - start

@@ -28,7 +28,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
@@ -71,26 +71,19 @@ def pushed(errors: dict) -> dict:
     return {**errors, "lidar_right_error": {**errors["lidar_right_error"], "rpy_deg": [roll, pitch + PUSH, yaw]}}
 
 
-def pairs(robot: EmbeddedSimulator, count: int, first: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [
-        tuple(scan[are_returns(coordinates(scan))] for scan in (robot.scan(side, tick) for side in SIDES))
-        for tick in range(first, first + count)
-    ]
-
-
 def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile, np.ndarray, np.ndarray]:
     """Return the calibration of a robot, where its left lidar is described, and footprint_from_base."""
     left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
     profile = stretch_profile()
     footprint = link_transform(parse_urdf(robot.nominal_description), {}, profile.base_frame, profile.footprint_frame)
     method = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
-    for pair in pairs(robot, 20):
+    for pair in robot.recorded_pairs(20):
         method.add(*pair)
     aligned = method.solve()
     found = floor_method()(
         left, aligned.right_to_left, footprint, FloorSettings(sensor=robot.sensor, observations=aligned.known)
     )
-    for pair in pairs(robot, 10, 20):
+    for pair in robot.recorded_pairs(10, 20):
         found.add(*pair)
     floor = found.solve()
     path = folder / "calibration.yaml"
@@ -123,7 +116,7 @@ def day(sensor: str, hours: float, number: int) -> int:
         def look(index: int, place: int, robot: EmbeddedSimulator) -> bool:
             pose = place % len(ARM)
             robot.joints.place(ARM[pose])
-            scans = pairs(robot, 2, 100 + 2 * index)
+            scans = list(robot.recorded_pairs(2, 100 + 2 * index))
             clouds = {
                 side: np.concatenate([coordinates(pair[lidar]) for pair in scans]) for lidar, side in enumerate(SIDES)
             }
@@ -168,7 +161,7 @@ def scatter(sensor: str, rooms: int) -> dict[str, np.ndarray]:
         refused = 0
         for number in range(rooms):
             robot = simulator(drawn_room(random, Path(scratch) / str(number)), sensor)
-            found = found_anew(file, pairs(robot, 2, 100), left, footprint, robot.sensor)
+            found = found_anew(file, robot.recorded_pairs(2, 100), left, footprint, robot.sensor)
             refused += bool(found.open_questions)
             for name, (residual, covariance) in vectors_of(found).items():
                 seen.setdefault(name, []).append(residual)

@@ -1,6 +1,7 @@
 """What benchmarks read and print: recordings of real rigs (.pcd in its three formats, MCAP), and bad ones named; tables
 of lidars' effects, which go on where they were cut."""
 
+import json
 import struct
 import sys
 from pathlib import Path
@@ -236,7 +237,7 @@ def test_a_folder_without_recordings_is_named(benchmark, tmp_path):
 
 
 def test_tables_of_effects_go_on_where_they_were_cut(benchmark, tmp_path):
-    effects = benchmark("effects")
+    effects, comparing = benchmark("effects"), benchmark("comparing")
     compared = []
 
     def compare(effect, seed):
@@ -248,18 +249,26 @@ def test_tables_of_effects_go_on_where_they_were_cut(benchmark, tmp_path):
             "bounds": [{"height_mm": 0.5}, {"height_mm": 0.25}],
         }  # fmt: skip
 
-    table = effects.Comparison("floor", compare, {"height_mm": "height, mm"})
+    table = comparing.Comparison("floor", compare, {"height_mm": "height, mm"})
     chosen = effects.chosen(["none", "scale"], sparse=True)
     assert {effect.simulated for effect in chosen} == {"jt128_sparse_real"}
-    effects.run_effects([table], chosen, range(1, 2), tmp_path)
-    effects.run_effects([table], chosen, range(1, 3), tmp_path, resume=True)
+    comparing.run([table], chosen, range(1, 2), tmp_path)
+    comparing.run([table], chosen, range(1, 3), tmp_path, resume=True)
     assert compared == [(effect.name, seed) for seed in (1, 2) for effect in chosen]
     lines = (tmp_path / "floor.md").read_text().splitlines()
     assert lines[0].startswith("Seeds 1 to 2") and lines[-1] == "- none; ours: too few patches"
     none = next(line for line in lines if line.startswith("| none"))
-    assert none == "| none | 0.38 / 0.50 | 2.00 / 2.00 | 0.50 / 1.00 | 1.50 | 40.00 | 1 of 2 | 0 of 2 |"
+    assert none == "| none | 0.375 / 0.500 | 2.000 / 2.000 | 0.50 / 1.00 | 1.50 | 40.00 | 1 of 2 | 0 of 2 |"
 
 
 def test_an_effect_that_does_not_exist_is_named(benchmark):
     with pytest.raises(InputError, match="--effects colour: no such effect; there are: none; late at"):
         benchmark("effects").chosen(["colour"])
+
+
+def test_a_trial_of_the_mounts_gives_errors_and_the_least_that_is_possible(benchmark, monkeypatch, capsys):
+    words = "--seeds 1 --sensor jt128_sparse --frames 1 --poses 3 --origins-mm 1 --by length --json"
+    monkeypatch.setattr(sys, "argv", ["mounts.py", *words.split()])
+    assert benchmark("mounts").main() == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accepted"] == 1.0 and 0.0 < found["optimum_rms_mm"] < 5.0 and found["median_mm"] < 5.0

@@ -348,9 +348,11 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
 
 
 def given_clouds(method: object, *clouds: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return clouds (N, 3 or more columns) as a method's `add` takes them: with ring and intensity if it has
-    `takes_fields`, else points (N, 3)."""
-    return clouds if getattr(method, "takes_fields", False) else tuple(cloud[:, :3] for cloud in clouds)
+    """Return clouds (N, 3 or more columns, or structured) as a method's `add` takes them: with ring and intensity if it
+    has `takes_fields`, else points (N, 3)."""
+    if getattr(method, "takes_fields", False):
+        return clouds
+    return tuple(cloud[:, :3] if cloud.dtype.names is None else coordinates(cloud) for cloud in clouds)
 
 
 def checked_points(cloud: np.ndarray, name: str) -> np.ndarray:

@@ -32,7 +32,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, exp
-from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.points import coordinates, returns_of
 from stretch_sim_cal.sensor.sensor import NoiseGrowth, Sensor
 from stretch_sim_cal.sensor.signature import Signature, without_optical_centre
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, LEAST_COSINE, SCALARS, ErrorModel, weak_echo
@@ -87,7 +87,7 @@ class Standing:
     def _as_measured(self, scan: np.ndarray, side: int) -> np.ndarray:
         """Return a scan's returns without the driver's correction."""
         signature = self.signatures[side]
-        scan = scan[are_returns(coordinates(scan))]
+        scan = returns_of(scan)
         if signature.distance_correction:
             points = without_optical_centre(coordinates(scan).astype(float), scan["ring"], signature.sensor)
             scan = scan.copy()

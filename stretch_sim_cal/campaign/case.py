@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult
@@ -37,7 +38,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rp
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
-from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
+from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -111,12 +112,7 @@ class SimulatedCase:
             pose = {profile.commands[joint]: value for joint, value in zip(grids, values, strict=True)}
             joints.place(pose)
             clouds = zip(*self.pairs("mounts"), strict=True)
-            columns = (
-                np.concatenate([np.column_stack([scan[name] for name in RETURN_COLUMNS]) for scan in scans]).astype(
-                    float
-                )
-                for scans in clouds
-            )
+            columns = (return_columns(np.concatenate(scans)) for scans in clouds)
             positions = profile.joint_positions(model, pose)
             samples.append(robot.sample(f"pose {number}", positions, *columns, tuple(profile.offset_joints)))
         joints.place({name: value for name, value in profile.stowed.items() if name in joints.ranges})
@@ -130,7 +126,7 @@ class SimulatedCase:
                 self.simulator.move_base(from_xyz_rpy((1e-3 * self.numbers["recording.moved_mm"], 0, 0), (0, 0, 0)))
             scans = (self.simulator.scan(device, self._tick) for device in SIDES)
             self._tick += 1
-            yield tuple(scan.take(np.flatnonzero(are_returns(coordinates(scan)))) for scan in scans)
+            yield tuple(map(returns_of, scans))
 
     def rewind(self) -> None:
         """Begin anew with the first pair of scans."""
@@ -207,7 +203,7 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
 
 def _add(method, pairs):
     for pair in pairs:
-        method.add(*(pair if getattr(method, "takes_fields", False) else map(coordinates, pair)))
+        method.add(*given_clouds(method, *pair))
     return method
 
 

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.profile import load_profile
-from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, pose_mapping
 
 STAGES = ("alignment", "floor", "mounts", "body_shape")
 EXPECTATIONS = ("pass", "refused")
@@ -145,14 +144,9 @@ def with_changes(
         simulation["sensor"] = sensor
     if mount_errors is not None:
         random = np.random.default_rng(simulation["seed"])
-        for lidar in ("lidar_left_error", "lidar_right_error"):
-            directions = random.normal(size=(2, 3))
-            directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-            rotation = Rotation.from_rotvec(np.radians(mount_errors[1]) * directions[1])
-            simulation[lidar] = {
-                "xyz": [float(value) for value in 1e-3 * mount_errors[0] * directions[0]],
-                "rpy_deg": [float(value) for value in rotation.as_euler("xyz", degrees=True)],
-            }
+        for side in SIDES:
+            error = PoseError.drawn(random, 1e-3 * mount_errors[0], float(np.radians(mount_errors[1])))
+            simulation[f"lidar_{side}_error"] = pose_mapping(error)
     if "robot" in simulation and load_profile(simulation["robot"]).one_lidar:
         del simulation["lidar_right_error"]
     return scenario_from_mapping(scenario.data | {"simulation": simulation}, Path(f"{scenario.name}.yaml"))

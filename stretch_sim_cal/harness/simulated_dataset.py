@@ -18,7 +18,7 @@ from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
+from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
@@ -99,8 +99,7 @@ class BodyDatasetRecorder:
         seen, raw = [], []
         for side, left_from_lidar in enumerate((np.eye(4), left_from_right)):
             scans = np.concatenate([self._simulator.scan(SIDES[side], tick) for tick in ticks])
-            scans = scans[are_returns(coordinates(scans))]
-            cloud = np.column_stack([scans[name] for name in RETURN_COLUMNS]).astype(float)
+            cloud = return_columns(returns_of(scans))
             own = cloud[:, :3] if self._observations is None else self._observations.corrected(side, cloud)
             placed = apply(footprint_from_left @ left_from_lidar, own)
             near = (

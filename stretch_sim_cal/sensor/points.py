@@ -52,6 +52,16 @@ def are_returns(xyz: np.ndarray) -> np.ndarray:
     return returns
 
 
+def returns_of(scan: np.ndarray) -> np.ndarray:
+    """Return the returns (M,) among structured points (N,)."""
+    return scan.take(np.flatnonzero(are_returns(coordinates(scan))))
+
+
+def return_columns(scan: np.ndarray) -> np.ndarray:
+    """Return structured points (N,) as columns (N, 5), float64: `RETURN_COLUMNS`."""
+    return np.column_stack([scan[name] for name in RETURN_COLUMNS]).astype(float)
+
+
 def is_dense(points: np.ndarray) -> bool:
     """Return whether none of structured points (N,) marks a miss: not finite, or at the origin."""
     x, y, z = (points[name] for name in "xyz")

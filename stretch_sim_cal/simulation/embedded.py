@@ -21,7 +21,7 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
-from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.points import are_returns, coordinates, returns_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_side
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
@@ -216,6 +216,12 @@ class EmbeddedSimulator:
         """Yield the points (N, 3) and (M, 3), float64, of left and right scans, each in its own lidar's frame."""
         for tick in range(first_tick, first_tick + count):
             left, right = (xyz(self.scan(device, tick)) for device in SIDES)
+            yield left, right
+
+    def recorded_pairs(self, count: int, first_tick: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the returns (N,) and (M,) of left and right scans, of `POINT_DTYPE`, as from a recording."""
+        for tick in range(first_tick, first_tick + count):
+            left, right = (returns_of(self.scan(device, tick)) for device in SIDES)
             yield left, right
 
     def along(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_from_mapping
@@ -41,6 +42,14 @@ class PoseError:
 
     xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
     rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @classmethod
+    def drawn(cls, random: np.random.Generator, distance: float, angle: float) -> "PoseError":
+        """Return an error of this length (m) and angle (rad) in random directions."""
+        directions = random.normal(size=(2, 3))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        rpy = Rotation.from_rotvec(angle * directions[1]).as_euler("xyz")
+        return cls(tuple((distance * directions[0]).tolist()), tuple(rpy.tolist()))
 
     @property
     def matrix(self) -> np.ndarray:
@@ -203,15 +212,15 @@ class SimulationSetup:
             "world": str(self.world),
             "sensor": str(self.sensor),
             "seed": self.seed,
-            "lidar_left_error": _pose_mapping(self.lidar_left_error),
-            "lidar_right_error": _pose_mapping(self.lidar_right_error),
+            "lidar_left_error": pose_mapping(self.lidar_left_error),
+            "lidar_right_error": pose_mapping(self.lidar_right_error),
             "base_error": {
                 "height": self.base_error.height,
                 "roll_deg": math.degrees(self.base_error.roll),
                 "pitch_deg": math.degrees(self.base_error.pitch),
             },
-            "payload": [{"link": box.link, "size": list(box.size)} | _pose_mapping(box) for box in self.payload],
-            "joint_errors": {joint: _pose_mapping(error) for joint, error in self.joint_errors.items()},
+            "payload": [{"link": box.link, "size": list(box.size)} | pose_mapping(box) for box in self.payload],
+            "joint_errors": {joint: pose_mapping(error) for joint, error in self.joint_errors.items()},
             "real_time_factor": self.real_time_factor,
             "unit_seed": self.unit_seed,
             "units": {device: str(file) for device, file in self.units.items()},
@@ -249,7 +258,8 @@ def _pose_error(value: Any, where: str) -> PoseError:
     return _pose(Section(value, {"xyz", "rpy_deg"}, where))
 
 
-def _pose_mapping(pose: PoseError | PayloadBox) -> dict[str, Any]:
+def pose_mapping(pose: PoseError | PayloadBox) -> dict[str, Any]:
+    """Return a pose as a scenario writes it."""
     return {"xyz": list(pose.xyz), "rpy_deg": [math.degrees(angle) for angle in pose.rpy]}
 
 

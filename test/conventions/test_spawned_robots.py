@@ -29,7 +29,7 @@ from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.sensor.points import RETURN_COLUMNS, are_returns, coordinates
+from stretch_sim_cal.sensor.points import return_columns
 from stretch_sim_cal.sensor.sensor import sensor_called
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description
@@ -121,9 +121,7 @@ def one_lidar(tmp_path_factory):
 
 def returns(simulator: EmbeddedSimulator, count: int) -> np.ndarray:
     """Return the left lidar's returns (N, 5) of so many scans."""
-    scans = np.concatenate([simulator.scan("left", tick) for tick in range(count)])
-    scans = scans[are_returns(coordinates(scans))]
-    return np.column_stack([scans[name] for name in RETURN_COLUMNS]).astype(float)
+    return return_columns(np.concatenate([left for left, _ in simulator.recorded_pairs(count)]))
 
 
 def within(off: np.ndarray, covariance: np.ndarray) -> bool:
