@@ -34,7 +34,10 @@ COMMANDS = {
     "that its mechanism stays the same.",
 }
 """Every sub-command with its help."""
-MODULES = {"demo": "run", "sim": "run"}
+MODULES = {
+    "demo": "run", "sim": "run", "fk": "kinematics", "mobility": "kinematics", "lint": "conventions",
+    "normalize": "conventions", "history": "verify",
+}  # fmt: skip
 """The modules of `commands/`, imported when called, of sub-commands that have none of their own name."""
 
 

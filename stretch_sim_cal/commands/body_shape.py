@@ -23,7 +23,7 @@ from stretch_sim_cal.calibration.body.model import (
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
 from stretch_sim_cal.calibration.body.settings import FIT, FitSettings, find_settings, fit_settings
 from stretch_sim_cal.calibration.body.shape import BodyShapeFit, fit_body_shape
-from stretch_sim_cal.commands.fk import is_own
+from stretch_sim_cal.commands.described import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import inverse

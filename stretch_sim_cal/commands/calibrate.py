@@ -29,7 +29,7 @@ from stretch_sim_cal.calibration.observations import known_alignment, load_besid
 from stretch_sim_cal.calibration.results import ONE_LIDAR, AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
-from stretch_sim_cal.commands.fk import is_own
+from stretch_sim_cal.commands.described import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.joint_states import seen_poses, still_poses

@@ -1,22 +1,117 @@
-"""The frames of a calibration in a robot description: shared by commands that read both."""
+"""The robot that a command's arguments name: its description, and the frames of a calibration in it."""
+
+import argparse
+import math
+from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.calibration.values_file import JointOrigin
-from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.description import load_model, mesh_packages
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 
+OWN_MODEL = "stretch4"
 MODEL_HELP = "robot description to compare it with: a URDF or xacro file (default: the vendor's Stretch 4)"
-
-
 ROBOT_HELP = (
     "the robot's profile, a name in config/robots/ or a path: its frames, and its description (default: the Stretch's)"
 )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:
+    """Declare the arguments that name the robot's description; `kinds` are the files that the command reads."""
+    parser.add_argument(
+        "model", metavar="MODEL",
+        help=f"{kinds} (a xacro is a program: your own only), or '{OWN_MODEL}': the vendor's robot",
+    )  # fmt: skip
+    parser.add_argument(
+        "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"
+    )
+    parser.add_argument(
+        "--package",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=DIR",
+        help="folder of a package of package:// meshes",
+    )
+
+
+def load(args: argparse.Namespace):
+    """Return the robot model that the arguments name. Raises `InputError`."""
+    arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
+    if is_own(args.model):
+        if set(arguments) - {"tool"}:
+            raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
+        return load_model(nominal_description(**arguments))
+    model = load_model(args.model, arguments, packages)
+    shapes = (shape for link in model.links.values() for shape in (*link.visuals, *link.collisions))
+    check_packages(packages, mesh_packages(shape.filename for shape in shapes if shape.filename))
+    return model
+
+
+def is_own(model: str | Path | None) -> bool:
+    """Return whether a model is the vendor's robot: by its name, or because none is given."""
+    return model is None or (str(model) == OWN_MODEL and not Path(OWN_MODEL).exists())
+
+
+def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
+    """Return the folders of packages of meshes. Raises `InputError` for a folder that is not
+    there, or that nothing reads."""
+    folders = assignments(args.package, "--package")
+    for name, folder in folders.items():
+        if not Path(folder).expanduser().is_dir():
+            raise InputError(f"--package {name}={folder}: no such folder")
+    if folders and is_own(args.model):
+        raise InputError(f"--package: {OWN_MODEL} brings its own meshes")
+    return folders
+
+
+def check_packages(named: Iterable[str], used: Collection[str]) -> None:
+    """Raise `InputError` if `--package` names a package that none of the meshes lies in; `used`
+    are the meshes' packages."""
+    for name in named:
+        if name not in used:
+            raise InputError(f"--package {name}: no mesh is in package://{name}{near(name, used)}")
+
+
+def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
+    """Return the finite numbers in an option's text; `meaning` is their meaning by their count.
+
+    Raises `InputError` for another count and for other text; angles in deg are written with 'deg'.
+    """
+    words = text.split()
+    try:
+        values = [number(word) for word in words]
+    except ValueError:
+        values = []
+    if len(values) not in meaning or not all(map(math.isfinite, values)):
+        raise InputError(
+            f"{option} '{text}': {' or '.join(meaning.values())} was expected, finite numbers in m and rad"
+        )
+    return values
+
+
+def assignments(words: list[str], option: str) -> dict[str, str]:
+    """Return NAME=VALUE words as a mapping. Raises `InputError` for others, and for a name given twice."""
+    result: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InputError(f"{option} {word}: NAME=VALUE was expected")
+        if name in result:
+            raise InputError(f"{option} {word}: {name} is given twice")
+        result[name] = value
+    return result
+
+
+def number(word: str) -> float:
+    """Return a number; an angle in deg with 'deg' after it. Raises `ValueError`."""
+    return math.radians(float(word.removesuffix("deg"))) if word.endswith("deg") else float(word)
 
 
 def description_file(path: str | None, robot: str | None) -> str | None:

@@ -19,10 +19,10 @@ from stretch_sim_cal.commands.described import (
     ROBOT_HELP,
     base_origin,
     description_file,
+    is_own,
     lidar_origins,
     load_description,
 )
-from stretch_sim_cal.commands.fk import is_own
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
 from stretch_sim_cal.robot.description import load_urdf_text, parse_xml

@@ -14,7 +14,7 @@ import numpy as np
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
 from stretch_sim_cal.commands import calibrate_robot
-from stretch_sim_cal.commands.fk import assignments
+from stretch_sim_cal.commands.described import assignments
 from stretch_sim_cal.conventions import PROFILES
 from stretch_sim_cal.conventions.normal_form import read_description
 from stretch_sim_cal.conventions.profile import ERROR, lint

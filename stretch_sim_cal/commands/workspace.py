@@ -10,7 +10,8 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.command import only_with
-from stretch_sim_cal.commands.fk import add_joint_argument, add_model_arguments, joint_values, load, numbers
+from stretch_sim_cal.commands.described import add_model_arguments, load, numbers
+from stretch_sim_cal.commands.kinematics import add_joint_argument, joint_values
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.robot.collision import SelfCollision

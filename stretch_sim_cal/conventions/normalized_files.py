@@ -3,6 +3,9 @@
 Rule 0 (the same mechanism, its shapes and masses where they were) is proved on the files themselves, before they get
 their place: nothing is written, or all of it. Both models are read from their texts and moved through random
 configurations; the proof knows nothing of how one became the other but the names and the joints' signs and offsets.
+
+A tool by itself is checked and normalized by the Stretch's convention as it hangs on the wrist: attached to the
+vendor's Stretch without a tool, whose own findings are left out.
 """
 
 import os
@@ -10,14 +13,24 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from stretch_sim_cal.conventions.normal_form import TOOL_SITE, Normal
-from stretch_sim_cal.conventions.profile import ERROR, WARNING
+from stretch_sim_cal.conventions import profile_named
+from stretch_sim_cal.conventions.normal_form import (
+    TOOL_SITE,
+    Description,
+    Normal,
+    Options,
+    attached,
+    description,
+    normalized,
+)
+from stretch_sim_cal.conventions.profile import ERROR, WARNING, Finding, lint
 from stretch_sim_cal.conventions.rewrite import JointMapping, roll_pitch_yaw
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import read_text, write_text, yaml_text
@@ -25,12 +38,14 @@ from stretch_sim_cal.geometry.transforms import from_rotation_translation
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms, random_positions
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, RobotModel
+from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, nominal_description
 
 XACRO = "http://www.ros.org/wiki/xacro"
 NO_TOOL = "none"
 MAPPING_FILE, REPORT_FILE = "joint_mapping.yaml", "changes.md"
 TOLERANCE = 1e-9
 CONFIGURATIONS = 16
+CONNECTION = "tool_connection_joint"
 
 
 def write(normal: Normal, folder: str | os.PathLike, tool: str = "tool") -> tuple[list[Path], float]:
@@ -95,10 +110,10 @@ def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
     if of_tool:
         unless = SubElement(robot, f"{{{XACRO}}}unless", value=f"${{'$(arg tool)' == '{NO_TOOL}'}}")
         SubElement(unless, f"{{{XACRO}}}include", filename="$(arg tool).tool.xacro")
-        attached = Element("robot")
-        _mesh_arguments(attached, of_tool, "tool_mesh_dir")
-        attached.extend(of_tool)
-        files[f"{tool}.tool.xacro"] = attached
+        part = Element("robot")
+        _mesh_arguments(part, of_tool, "tool_mesh_dir")
+        part.extend(of_tool)
+        files[f"{tool}.tool.xacro"] = part
     return {file: text_of(element) for file, element in files.items()}
 
 
@@ -312,3 +327,47 @@ def _placed(frames: np.ndarray, body: Inertial) -> tuple[np.ndarray, np.ndarray]
     placed = frames @ body.link_from_inertial
     rotation = placed[..., :3, :3]
     return placed[..., :3, 3], rotation @ body.inertia @ np.swapaxes(rotation, -1, -2)
+
+
+@dataclass(frozen=True)
+class NormalTool:
+    """A tool in its normal form: the whole robot's `normal`, and the `remaining` findings that are of the tool."""
+
+    normal: Normal
+    remaining: list[Finding]
+
+
+def carrier() -> Description:
+    """Return the robot that tools are compared with: the vendor's Stretch without one."""
+    return description(nominal_description(WITHOUT_TOOL), source="the Stretch without a tool")
+
+
+def tool_findings(tool: Description) -> list[Finding]:
+    """Return the findings that a tool adds to the robot that carries it. Raises `InputError`
+    if it cannot be attached."""
+    return _of_tool(lint(attached(carrier(), tool).model(), profile_named("stretch")))
+
+
+def normal_tool(tool: Description, options: Options) -> NormalTool:
+    """Return a tool's normal form. Raises `InputError` if it cannot be attached, or an option names nothing."""
+    normal = normalized(attached(carrier(), tool), options)
+    return NormalTool(normal, _of_tool(normal.remaining))
+
+
+def _of_tool(findings: list[Finding]) -> list[Finding]:
+    own = {(each.rule, each.name) for each in lint(carrier().model(), profile_named("stretch"))}
+    return [each for each in findings if (each.rule, each.name) not in own and each.name != CONNECTION]
+
+
+def write_tool(tool: NormalTool, file: Path) -> float:
+    """Write a tool's URDF, and return the largest departure (Rule 0) found between the robot with the tool as it was
+    and with the one that is written. Raises `Refused`, with nothing written, if it is not the same mechanism."""
+    root = Element("robot", name=file.stem)
+    root.extend(each for each in tool_elements(tool.normal) if each.get("name") != CONNECTION)
+    text = text_of(root)
+    again = attached(carrier(), Description(ElementTree.fromstring(text), str(file)))
+    departure = prove_same_mechanism(tool.normal, again.model())
+    if file.exists():
+        raise InputError(f"{file}: is there already; name another folder with --out")
+    write_text(file, text)
+    return departure

@@ -1,6 +1,5 @@
 """`stretch-sim-cal check`: what it says of good files, published ones and such that contradict themselves."""
 
-import argparse
 import datetime
 import json
 
@@ -9,10 +8,9 @@ import pytest
 import yaml
 from made_results import alignment_result, floor_result
 
-from stretch_sim_cal import command
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import concerns
-from stretch_sim_cal.commands import check
+from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.transforms import exp, inverse
 
@@ -35,10 +33,7 @@ def good(tmp_path, right_to_left):
 
 
 def run(*arguments) -> int:
-    parser = argparse.ArgumentParser()
-    check.add_arguments(parser)
-    parsed = parser.parse_args([str(argument) for argument in arguments])
-    return command.run(lambda: check.run(parsed))
+    return main(["check", *map(str, arguments)])
 
 
 def edited(path, change):

@@ -1,6 +1,5 @@
 """`stretch-sim-cal export`: what it prints and writes puts the calibration where it belongs."""
 
-import argparse
 import ast
 import json
 import shlex
@@ -11,10 +10,9 @@ import pytest
 import yaml
 from made_results import alignment_result, floor_result
 
-from stretch_sim_cal import command
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.values_file import read_values
-from stretch_sim_cal.commands import export
+from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_quaternion, from_xyz_rpy, inverse
@@ -36,10 +34,7 @@ def calibration(tmp_path, right_to_left):
 
 
 def run(*arguments) -> int:
-    parser = argparse.ArgumentParser()
-    export.add_arguments(parser)
-    parsed = parser.parse_args([str(argument) for argument in arguments])
-    return command.run(lambda: export.run(parsed))
+    return main(["export", *map(str, arguments)])
 
 
 def check_description(path, right_to_left):

@@ -1,46 +1,87 @@
-"""`stretch-sim-cal normalize MODEL --out DIR`: a robot description in a convention's form, mechanism unchanged."""
+"""`stretch-sim-cal lint MODEL`: does a robot description keep a convention? `normalize MODEL --out DIR`: the same
+mechanism in the convention's form. Both also for a tool by itself."""
 
 import argparse
 import json
 from pathlib import Path
 
-from stretch_sim_cal.commands.fk import (
+from stretch_sim_cal.commands.described import (
     OWN_MODEL,
     add_model_arguments,
     assignments,
     check_packages,
     is_own,
+    load,
     mesh_folders,
     numbers,
 )
-from stretch_sim_cal.conventions import PROFILES
+from stretch_sim_cal.conventions import PROFILES, profile_named
 from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
-from stretch_sim_cal.conventions.normalized_files import NO_TOOL, tool_in, write
-from stretch_sim_cal.conventions.profile import ERROR, WARNING
+from stretch_sim_cal.conventions.normalized_files import (
+    NO_TOOL,
+    normal_tool,
+    tool_findings,
+    tool_in,
+    write,
+    write_tool,
+)
+from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, WARNING, has_errors
+from stretch_sim_cal.conventions.profile import lint as findings_in
 from stretch_sim_cal.conventions.rewrite import OTHER
-from stretch_sim_cal.conventions.tools import normal_tool, write_tool
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.stretch import nominal_description
 
-EXAMPLE = "stretch-sim-cal normalize cad_export.urdf --out normalized"
 POSES = ("base", "flange", "tool0")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    add_model_arguments(parser, "a URDF or xacro file")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
-                        help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
+def _add_convention(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", default="stretch", metavar="NAME",
                         help=f"the convention: {', '.join(PROFILES)} (default: stretch)")  # fmt: skip
+    parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
+                        help="a robot, or a tool by itself, as it hangs on the "
+                        "Stretch's wrist (default: robot)")  # fmt: skip
+
+
+def _add_lint(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    _add_convention(parser)
+    parser.add_argument("--quiet", action="store_true", help="leave infos (listed exceptions, hints) out of the text")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def _lint(args: argparse.Namespace) -> int:
+    """Print the findings. The exit code is 0 without errors, 1 with."""
+    profile = profile_named(args.profile)
+    findings = _of_tool(args) if args.kind == "tool" else findings_in(load(args), profile)
+    if args.json:
+        found = [finding.as_dict() for finding in findings]
+        print(json.dumps({"profile": profile.name, "model": args.model, "findings": found}, indent=1))
+        return 1 if has_errors(findings) else 0
+    for finding in findings:
+        if finding.level != INFO or not args.quiet:
+            print(f"{finding.level:7s} {finding.rule:22s} {finding.name}: {finding.message}; {finding.fix}")
+    counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
+    counted = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
+    print(f"{args.model}: {'breaks' if counts['error'] else 'keeps'} the {profile.title} ({counted})")
+    return 1 if has_errors(findings) else 0
+
+
+def _of_tool(args: argparse.Namespace) -> list:
+    if args.profile != "stretch" or is_own(args.model):
+        raise InputError("--as tool: is for the URDF of a tool, and --profile stretch")
+    return tool_findings(read_description(args.model, assignments(args.arg, "--arg"), mesh_folders(args)))
+
+
+def _add_normalize(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser, "a URDF or xacro file")
+    _add_convention(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
+                        help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
     parser.add_argument("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
                         help="names of links or joints that the model does not determine")  # fmt: skip
     parser.add_argument("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
                         help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
-    parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
-                        help="a robot, or a tool by itself, as it hangs on the "
-                        "Stretch's wrist (default: robot)")  # fmt: skip
     parser.add_argument("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
         parser.add_argument(f"--{role}", metavar="'X Y Z R P Y'",
@@ -51,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the changes as JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def _normalize(args: argparse.Namespace) -> int:
     """Write the files. The exit code is 1 if Rule 0 would break (nothing is written), or rules stay broken."""
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if args.kind == "tool":
@@ -169,3 +210,9 @@ def _lines(normal, departure: float) -> list[str]:
         lines.append("--number-links names the links of an arm so")
     lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")
     return lines
+
+
+COMMANDS = {
+    "lint": ("stretch-sim-cal lint robot.urdf.xacro --profile stretch", _add_lint, _lint),
+    "normalize": ("stretch-sim-cal normalize cad_export.urdf --out normalized", _add_normalize, _normalize),
+}

@@ -1,23 +1,82 @@
-"""`stretch-sim-cal normalize`: its files, its exit codes, and that it never leaves half of them."""
+"""`stretch-sim-cal lint` and `normalize`: their exit codes, text, JSON and files, never half of them; tools by
+themselves, of which the vendor's keep the convention and a crooked one comes back."""
 
-import argparse
 import json
 import os
 
 import pytest
 import yaml
 
-from stretch_sim_cal import command
-from stretch_sim_cal.commands import normalize
+from stretch_sim_cal import cli
+from stretch_sim_cal.conventions import PROFILES
+from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.stretch import nominal_description, vendor_folder
+
+TOOLS = sorted((vendor_folder() / "SE4_tools").glob("*/*.urdf"), key=lambda path: path.parent.name)
+GRIPPER = next(path for path in TOOLS if path.parent.name == "eoa_wrist_dw4_tool_sg4")
 
 
-def run(*arguments) -> int:
-    parser = argparse.ArgumentParser()
-    normalize.add_arguments(parser)
-    parsed = parser.parse_args([str(argument) for argument in arguments])
-    return command.run(lambda: normalize.run(parsed))
+def lint(*arguments) -> int:
+    return cli.main(["lint", *map(str, arguments)])
+
+
+def normalize(*arguments) -> int:
+    return cli.main(["normalize", *map(str, arguments)])
+
+
+@pytest.fixture
+def crooked(tmp_path):
+    path = tmp_path / "crooked.urdf"
+    text = nominal_description().replace('<joint name="lift_joint"', '<joint name="lift"', 1)
+    path.write_text(text)
+    return path
+
+
+def test_a_model_that_keeps_the_profile_ends_with_0(capsys):
+    assert lint("stretch4", "--quiet") == 0
+    assert capsys.readouterr().out.strip() == (
+        "stretch4: keeps the Stretch URDF conventions (0 errors, 0 warnings, 22 infos)"
+    )  # fmt: skip
+
+
+def test_a_broken_rule_ends_with_1_and_says_what_would_be_right(crooked, capsys):
+    assert lint(crooked, "--profile", "stretch") == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("error") and "joint 'lift' does not end in _joint; call it lift_joint" in first
+
+
+def test_json_holds_the_profile_the_model_and_every_finding(crooked, capsys):
+    assert lint(crooked, "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["profile"], answer["model"]) == ("stretch", str(crooked))
+    assert all(set(finding) == {"rule", "level", "name", "message", "fix"} for finding in answer["findings"])
+    assert [finding["name"] for finding in answer["findings"] if finding["level"] == "error"] == ["lift"]
+
+
+def test_the_other_profiles_find_the_stretch_to_be_another_kind_of_robot(capsys):
+    assert lint("stretch4", "--profile", "rep199") == 1
+    assert lint("stretch4", "--profile", "icub") == 1
+    assert "iCub" in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_ends_with_2(tmp_path, capsys):
+    torn = tmp_path / "torn.urdf"
+    torn.write_text("<robot name='a'><link>")
+    for arguments, said in (
+        ((torn,), "torn.urdf"),
+        (("missing.urdf",), "missing.urdf"),
+        (("stretch4", "--profile", "nao"), "nao"),
+    ):
+        assert lint(*arguments) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lint", "normalize"])
+def test_the_help_names_every_profile(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    assert ", ".join(PROFILES) in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.fixture
@@ -38,7 +97,7 @@ def export(tmp_path):
 
 def test_an_export_is_normalized_with_its_mapping_and_report(export, tmp_path, capsys):
     out = tmp_path / "out"
-    assert run(export, "--out", out) == 0
+    assert normalize(export, "--out", out) == 0
     said = capsys.readouterr().out
     assert "warning: lift_joint now counts the other way round: check its motor's polarity" in said
     assert sorted(path.name for path in out.iterdir()) == [
@@ -54,16 +113,16 @@ def test_an_export_is_normalized_with_its_mapping_and_report(export, tmp_path, c
     assert load_model(out / "stretch.urdf.xacro").joints["lift_joint"].axis.tolist() == [0, 0, 1]
 
 
-def test_json_says_what_was_done(export, tmp_path, capsys):
-    assert run(export, "--out", tmp_path / "out", "--json") == 0
+def test_normalize_says_as_json_what_was_done(export, tmp_path, capsys):
+    assert normalize(export, "--out", tmp_path / "out", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["renamed"] == {"mast": "mast_link"} and answer["joints"]["lift_joint"]["sign"] == -1
     assert answer["largest_departure"] <= 1e-9 and not answer["unchanged"]
 
 
 def test_its_own_output_stays_as_it_is(export, tmp_path, capsys):
-    assert run(export, "--out", tmp_path / "first") == 0
-    assert run(tmp_path / "first" / "stretch.urdf.xacro", "--out", tmp_path / "second") == 0
+    assert normalize(export, "--out", tmp_path / "first") == 0
+    assert normalize(tmp_path / "first" / "stretch.urdf.xacro", "--out", tmp_path / "second") == 0
     assert "nothing had to be changed" in capsys.readouterr().out
     for name in ("stretch.urdf.xacro", "tool.tool.xacro"):
         assert (tmp_path / "second" / name).read_text() == (tmp_path / "first" / name).read_text()
@@ -105,7 +164,7 @@ def test_meshes_of_packages_are_found_from_anywhere(packaged, folder, monkeypatc
         f"shapes={folder}",
         f"claws={folder}",
     )
-    assert run(*command_line) == 0
+    assert normalize(*command_line) == 0
     elsewhere = packaged / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -114,14 +173,14 @@ def test_meshes_of_packages_are_found_from_anywhere(packaged, folder, monkeypatc
     assert model.links["thing_link"].visuals[0].path.read_text() == "a b.stl"
     assert model.links["claw_link"].visuals[0].path.read_text() == "claw.stl"
     assert "/my%20meshes/wood.png" in main.read_text() and "package://" not in main.read_text()
-    assert run(main, "--out", "again") == 0
+    assert normalize(main, "--out", "again") == 0
     assert (elsewhere / "again" / main.name).read_text() == main.read_text()
 
 
 def test_a_package_that_is_not_known_stays_and_one_that_is_not_used_is_an_error(packaged, capsys):
-    assert run("robot.urdf", "--out", "out") == 0
+    assert normalize("robot.urdf", "--out", "out") == 0
     assert 'filename="package://shapes/a b.stl"' in (packaged / "out" / "stretch.urdf.xacro").read_text()
-    assert run("robot.urdf", "--out", "other", "--package", "shape=my meshes") == 2
+    assert normalize("robot.urdf", "--out", "other", "--package", "shape=my meshes") == 2
     assert "--package shape: no mesh is in package://shape; did you mean shapes?" in capsys.readouterr().err
     assert not (packaged / "other").exists()
 
@@ -129,7 +188,7 @@ def test_a_package_that_is_not_known_stays_and_one_that_is_not_used_is_an_error(
 def test_what_no_rule_settles_is_left_and_told(tmp_path, capsys):
     path = tmp_path / "bare.urdf"
     path.write_text('<robot name="bare"><link name="thing"/></robot>')
-    assert run(path, "--out", tmp_path / "out") == 1
+    assert normalize(path, "--out", tmp_path / "out") == 1
     assert "left to be settled by hand" in capsys.readouterr().out
     assert "base-link" in (tmp_path / "out" / "changes.md").read_text()
 
@@ -143,7 +202,10 @@ def test_rep199_frames_come_from_options(tmp_path, capsys):
         f'0"/>{limit}</joint></robot>'
     )
     out = tmp_path / "out"
-    assert run(path, "--out", out, "--profile", "rep199", "--base", "0 0 0.33 0 0 0", "--flange", "0.1 0 0 0 0 0") == 0
+    assert (
+        normalize(path, "--out", out, "--profile", "rep199", "--base", "0 0 0.33 0 0 0", "--flange", "0.1 0 0 0 0 0")
+        == 0
+    )
     model = load_model(out / "arm.urdf.xacro")
     assert model.parent_joints["flange"].parent_from_joint[0, 3] == 0.1
     assert model.parent_joints["tool0"].parent == "flange"
@@ -166,12 +228,12 @@ def arm(tmp_path):
 
 
 def test_links_that_are_not_called_link_n_are_told_and_named_on_request(arm, tmp_path, capsys):
-    assert run(arm, "--out", tmp_path / "kept", "--profile", "rep199") == 0
+    assert normalize(arm, "--out", tmp_path / "kept", "--profile", "rep199") == 0
     said = capsys.readouterr().out
     assert "warning: shoulder: the 1st moving link from base_link is not called link_n; call it link_1" in said
     assert "--number-links names the links of an arm so" in said
     assert "call it link_2" in (tmp_path / "kept" / "changes.md").read_text()
-    assert run(arm, "--out", tmp_path / "named", "--profile", "rep199", "--number-links") == 0
+    assert normalize(arm, "--out", tmp_path / "named", "--profile", "rep199", "--number-links") == 0
     assert "warning" not in capsys.readouterr().out
     assert {"link_1", "link_2"} <= set(load_model(tmp_path / "named" / "arm.urdf.xacro").links)
 
@@ -181,13 +243,13 @@ def test_a_link_whose_name_belongs_to_another_is_told(tmp_path, capsys):
     wheel = nominal_description().index('<joint name="wheel_0_joint"')
     text = nominal_description()
     path.write_text(text[:wheel] + text[wheel:].replace('xyz="0 0 1"', 'xyz="0 1 0"', 1))
-    assert run(path, "--out", tmp_path / "out") == 0
+    assert normalize(path, "--out", tmp_path / "out") == 0
     assert "warning: wheel_0_link is called other_wheel_0_link now" in capsys.readouterr().out
 
 
 def test_the_help_names_the_files_that_are_read(capsys):
     with pytest.raises(SystemExit):
-        run("--help")
+        normalize("--help")
     said = capsys.readouterr().out
     assert "a URDF or xacro file" in said and "SDF" not in said
 
@@ -206,7 +268,44 @@ def test_the_help_names_the_files_that_are_read(capsys):
         (("stretch4", "--tool", "missing.urdf"), "missing.urdf"),
     ],
 )
-def test_what_cannot_be_used_ends_with_2_and_leaves_no_file(arguments, said, tmp_path, capsys):
-    assert run(*arguments, "--out", tmp_path / "out") == 2
+def test_what_normalize_cannot_use_ends_with_2_and_leaves_no_file(arguments, said, tmp_path, capsys):
+    assert normalize(*arguments, "--out", tmp_path / "out") == 2
     assert said in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.parent.name)
+def test_the_vendors_tools_keep_the_convention_by_themselves(tool, capsys):
+    assert lint("--as", "tool", tool) == 0
+    assert "keeps the Stretch URDF conventions (0 errors, 0 warnings" in capsys.readouterr().out
+
+
+def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a_rename(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    text = GRIPPER.read_text().replace("$(arg tool_mesh_dir)", f"file://{GRIPPER.parent / 'meshes'}")
+    tool = tmp_path / "own.urdf"
+    tool.write_text(text.replace("grasp_center_link", "where_it_grasps"))
+    assert lint("--as", "tool", tool) == 1
+    assert "grasp" in capsys.readouterr().out
+    arguments = ("--as", "tool", tool, "--out", tmp_path / "normal", "--json")
+    assert normalize(*arguments, "--rename", "where_it_grasps=grasp_center_link") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["renamed"]["where_it_grasps"] == "grasp_center_link" and answer["largest_departure"] < 1e-9
+    assert lint("--as", "tool", tmp_path / "normal" / "own.urdf") == 0
+    capsys.readouterr()
+    robot = ("stretch4", "--arg", "tool=eoa_wrist_dw4_tool_nil", "--tool", tmp_path / "normal" / "own.urdf")
+    assert normalize(*robot, "--out", tmp_path / "robot") == 0
+    spawned = spawned_robot(named_robot("stretch4", tool=str(tmp_path / "normal" / "own.urdf")))
+    assert "grasp_center_link" in spawned.model.links
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["stretch4"], "--as tool: is for the URDF of a tool"),
+        ([str(GRIPPER), "--profile", "rep199"], "--as tool: is for the URDF of a tool"),
+    ],
+)
+def test_what_is_no_tool_is_refused_with_one_line(arguments, told, capsys):
+    assert lint("--as", "tool", *arguments) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""`stretch-sim-cal fk MODEL`: the pose of a frame of a robot at given joint positions; `mobility MODEL`: the degrees of
+freedom of a robot or mechanism."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from stretch_sim_cal.command import only_with
+from stretch_sim_cal.commands.described import OWN_MODEL, add_model_arguments, assignments, load, number, numbers
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, to_xyz_quaternion, to_xyz_rpy
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import configuration_space, link_transform
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.studies.mobility import is_tree_file, load_mechanism, mechanism_of, mobility
+
+
+def _add_fk(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add_joint_argument(parser, "position of a joint in m or rad, or with 'deg' after it; others are at 0")
+    parser.add_argument("--frame", required=True, help="the link whose frame is asked for")
+    parser.add_argument("--relative-to", metavar="FRAME", help="the link it is given in (default: the root)")
+    parser.add_argument("--root", metavar="'X Y Z R P Y'",
+                        help="pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given "
+                        "in the world")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+
+def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declare `--joint NAME=VALUE ...`."""
+    parser.add_argument("--joint", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
+
+
+def joint_values(model, words: list[str]) -> dict[str, object]:
+    """Return positions by the description's joint names; the Stretch's `arm_joint` and `gripper_joint` are known, too.
+
+    A position beyond the joint's limits is used, with a note on stderr. Raises `InputError` for other text.
+    """
+    commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
+    positions = stretch_profile().joint_positions(model, commanded)
+    for name, value in positions.items():
+        limit = model.checked_joint(name).limit
+        if limit is not None and not isinstance(value, list) and (value < limit.lower or value > limit.upper):
+            print(f"note: {name} = {value:g} is beyond its limits {limit.lower:g} to {limit.upper:g}", file=sys.stderr)
+    return positions
+
+
+def _number(name: str, text: str) -> float | list[float]:
+    """Return a number, or the numbers of a joint with several degrees of freedom, written with commas."""
+    values = []
+    for word in text.split(","):
+        try:
+            values.append(number(word))
+        except ValueError as error:
+            raise InputError(f"--joint {name}={text}: '{word}' is not a number") from error
+    return values[0] if len(values) == 1 else values
+
+
+def _fk(args: argparse.Namespace) -> int:
+    """Print the frame's pose."""
+    if args.root is not None and args.relative_to is not None:
+        raise InputError(
+            "--root is the pose of the root in the world; a pose relative to another link does not need it"
+        )
+    world_from_root = _root_pose(args.root) if args.root is not None else np.eye(4)
+    model = load(args)
+    transform = link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)
+    transform = world_from_root @ transform
+    xyz, rpy = to_xyz_rpy(transform)
+    quaternion = to_xyz_quaternion(transform)[1]
+    relative_to = "the world" if args.root is not None else args.relative_to or model.root
+    if args.json:
+        answer = {"frame": args.frame, "relative_to": relative_to, "transform": transform.tolist()}
+        answer |= {"xyz": xyz.tolist(), "rpy": rpy.tolist(), "quaternion_xyzw": quaternion.tolist()}
+        print(json.dumps(answer, indent=1))
+        return 0
+    print(f"{args.frame} in {relative_to}")
+    print("  xyz        " + " ".join(f"{value:.6f}" for value in xyz) + "  m")
+    print("  rpy        " + " ".join(f"{value:.6f}" for value in rpy) + "  rad")
+    print("  rpy        " + " ".join(f"{value:.4f}" for value in np.degrees(rpy)) + "  deg")
+    print("  quaternion " + " ".join(f"{value:.6f}" for value in quaternion) + "  x y z w")
+    return 0
+
+
+def _root_pose(text: str):
+    """Return world_from_root (4, 4) of `--root`: six numbers, or on a floor three."""
+    values = numbers("--root", text, {6: "x y z roll pitch yaw", 3: "x y angle"})
+    if len(values) == 3:
+        x, y, angle = values
+        values = [x, y, 0.0, 0.0, 0.0, angle]
+    return from_xyz_rpy(values[:3], values[3:])
+
+
+def _add_mobility(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    parser.add_argument(
+        "--base", choices=("fixed", "mobile", "floating"),
+        help="how the root moves in the world: not (default), on a floor, or freely (with "
+        "--dimension planar: in the plane)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dimension", choices=("spatial", "planar"),
+        help="count in space (the default if the file says nothing) or in a plane",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+
+def _mobility(args: argparse.Namespace) -> int:
+    """Print the mobility, how it was found, and the configuration space of a robot."""
+    variables, dimension = None, "spatial"
+    if args.model == OWN_MODEL or is_tree_file(Path(args.model)):
+        model, base = load(args), args.base or "fixed"
+        # In a plane a floating base moves like one on a floor.
+        space = "mobile" if (args.dimension, base) == ("planar", "floating") else base
+        mechanism, variables = mechanism_of(model, base), configuration_space(model, space)
+    else:
+        only_with(args, {"arg": [], "package": []}, "a URDF or xacro")
+        mechanism, dimension = load_mechanism(args.model, base=args.base)
+        if mechanism.loops == 0 and Path(args.model).suffix == ".sdf":
+            variables = configuration_space(load_model(args.model))
+    found = mobility(mechanism, args.dimension or dimension)
+    if args.json:
+        answer = {
+            "model": found.name,
+            "links": found.links,
+            "joints": found.joints,
+            "loops": found.loops,
+            "joint_freedom": found.joint_freedom,
+            "mobility": found.mobility,
+            "dimension": found.dimension,
+            "count_spatial": found.spatial,
+            "count_planar": found.planar,
+            "measured": found.measured,
+            "over_constrained": found.over_constrained,
+            "redundant_constraints": found.redundant,
+            "notes": found.notes,
+        }
+        if variables is not None:
+            answer["configuration_space"] = [_as_json(variable) for variable in variables]
+        print(json.dumps(answer, indent=1))
+        return 0
+    how = "counted" if found.measured is None else "measured on its geometry"
+    print(f"{found.name}: mobility {found.mobility} ({how})")
+    print(f"  links {found.links} (ground included), joints {found.joints}, closed loops {found.loops}")
+    print(f"  the joints' own freedom {found.joint_freedom}, {found.dimension} count {found.count}")
+    for note in found.notes:
+        print(f"  {note}")
+    if variables is not None:
+        print(f"configuration space: {len(variables)} dimensions")
+        for variable in variables:
+            unit = "m" if variable.kind == "translation" else "rad"
+            print(f"  {variable.name:<28} {variable.kind:<15} {variable.lower:8.3f} to {variable.upper:8.3f} {unit}")
+    return 0
+
+
+def _as_json(variable) -> dict[str, object]:
+    lower, upper = (None if abs(value) == float("inf") else value for value in (variable.lower, variable.upper))
+    return {"name": variable.name, "joint": variable.joint, "kind": variable.kind, "lower": lower, "upper": upper}
+
+
+COMMANDS = {
+    "fk": ("stretch-sim-cal fk stretch4 --joint lift_joint=0.6 arm_joint=0.2 --frame grasp_center_link", _add_fk, _fk),
+    "mobility": ("stretch-sim-cal mobility linkage.sdf", _add_mobility, _mobility),
+}
