@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
-from node_process import PATIENCE, Graph, stop
+from node_process import PATIENCE, Graph, end_of
 
 from stretch_sim_cal.calibration import backups, verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
@@ -57,24 +56,22 @@ def calibrate(graph, *arguments):
 
 
 def killed_after(graph, stage: str) -> None:
-    """Run the command, and kill it as soon as its state says that a stage has ended."""
-    folder = graph.calibration_file.parent / "calibrate_robot"
-    process = graph.start("ros_calibrate_robot", *QUICK)
-    try:
-        deadline = time.monotonic() + WHOLE
-        while stage not in stages(folder):
-            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    finally:
-        stop(process)
-        process.stdout.close(), process.stderr.close()
+    """Run the command, killed as soon as its state says that a stage has ended, before anything else happens."""
+    killed = f"""
+import os, signal, sys
+from stretch_sim_cal import programs
+from stretch_sim_cal.harness.robot_session import Session
 
+def end(session, stage, *how, ended=Session.ended):
+    ended(session, stage, *how)
+    if stage == {stage!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-def stages(folder: Path) -> dict:
-    state = folder / "state.json"
-    return json.loads(state.read_text())["stages"] if state.is_file() else {}
+Session.ended = end
+sys.exit(programs.ros_calibrate_robot())
+"""
+    ended = end_of(graph.start_script(killed, *QUICK), timeout=WHOLE)
+    assert ended.code == -signal.SIGKILL, ended.err
 
 
 def test_a_stage_that_fails_leaves_the_robots_files_alone(graph):

@@ -21,11 +21,19 @@ from stretch_sim_cal.harness.processes import isolated_environment
 
 HERE = Path(__file__).resolve().parent
 PACKAGE_ROOT = HERE.parent.parent
-PATIENCE = 60.0
+PATIENCE = 120.0
 """How long (s) to wait for what comes by itself, however busy the machine is."""
 SILENCE = 20
 """The time-out (s) of a node that shall hear some topics and miss another: on a busy machine it takes seconds until it
 has found those that are there."""
+
+
+def slowly():
+    """A context in which the joints of a simulator in this process move as slowly as they are told to: simulated time
+    that passes 20 times faster leaves no time to do something on their way."""
+    from stretch_sim_cal.ros import simulated_robot
+
+    return mock.patch.object(simulated_robot, "BOUND_MOVING", 1.0)
 
 
 @dataclass
@@ -73,10 +81,16 @@ class Graph:
     def start(self, program: str, *arguments: str) -> subprocess.Popen:
         """Start a program as a process."""
         script = f"import sys; from stretch_sim_cal import programs; sys.exit(programs.{program}())"
-        command = [sys.executable, "-c", script, *of_tests(program, arguments)]
-        return self._popen(command)
+        return self.start_script(script, *of_tests(program, arguments))
 
-    def run(self, program: str, *arguments: str, timeout: float = 5 * PATIENCE) -> Ended:
+    def start_script(self, script: str, *arguments: str) -> subprocess.Popen:
+        """Start a Python script as a process."""
+        return subprocess.Popen(
+            [sys.executable, "-c", script, *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder,
+        )  # fmt: skip
+
+    def run(self, program: str, *arguments: str, timeout: float = 3 * PATIENCE) -> Ended:
         """Run a node to its end."""
         return end_of(self.start(program, *arguments), timeout)
 
@@ -141,11 +155,6 @@ class Graph:
         """Run the fake drivers; `faults` are fields of `Drivers`."""
         return fake_drivers.running(fake_drivers.Drivers(**faults), int(self.environment["ROS_DOMAIN_ID"]))
 
-    def _popen(self, command: list[str]) -> subprocess.Popen:
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder
-        )
-
 
 @contextlib.contextmanager
 def captured() -> Iterator[Callable[[], tuple[str, str]]]:
@@ -177,7 +186,7 @@ def wait_for_line(process: subprocess.Popen, text: str, stream: str = "stdout") 
     raise AssertionError(f"ended without '{text}': {process.stderr.read()}")
 
 
-def end_of(process: subprocess.Popen, timeout: float = 5 * PATIENCE) -> Ended:
+def end_of(process: subprocess.Popen, timeout: float = 3 * PATIENCE) -> Ended:
     """Wait until a process ends by itself."""
     try:
         out, err = process.communicate(timeout=timeout)

@@ -7,7 +7,7 @@ import fake_drivers
 import numpy as np
 import pytest
 import yaml
-from node_process import stop, wait_for_line
+from node_process import SILENCE, stop, wait_for_line
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -62,7 +62,7 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
 def test_frames_come_from_the_description_where_tf_is_silent_and_a_silent_lidar_is_named(graph):
     poses = [fake_drivers.nominal_pose(side) for side in ("left", "right")]
     with graph.drivers(sides=["left"], tf=[], description=fake_drivers.description(poses)):
-        ended = graph.call("ros_align_dual_lidar", "--timeout", "5", *SAMPLES)
+        ended = graph.call("ros_align_dual_lidar", "--timeout", str(SILENCE), *SAMPLES)
     assert ended.code == 3
     assert "no messages on /lidar_points_right" in ended.error
     assert "topics with sensor_msgs/msg/PointCloud2 are /lidar_points_left" in ended.error

@@ -3,13 +3,12 @@
 import contextlib
 import json
 import signal
-from unittest import mock
 
 import numpy as np
 import pytest
 import trimesh
 from fake_drivers import publish_frames
-from node_process import SILENCE, Graph, end_of, stop, wait_for_line
+from node_process import SILENCE, Graph, end_of, slowly, stop, wait_for_line
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
 from robot_client import robot_client
@@ -26,7 +25,7 @@ from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.ros import simulated_robot, simulator_node, watchdog
+from stretch_sim_cal.ros import simulator_node, watchdog
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -35,12 +34,6 @@ FIRST = {
     "lift_joint": 0.5, "arm_joint": 0.0, "wrist_yaw_joint": 1.7, "wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0,
 }  # fmt: skip
 SLOW = ("--speed-factor", "0.05", "--yes")
-
-
-def slowly():
-    """A context in which joints move in a simulator of this process as slowly as they are told to: time that passes 20
-    times faster is no reason for a test of what happens on their way to come too late."""
-    return mock.patch.object(simulated_robot, "BOUND_MOVING", 1.0)
 
 
 class Cell:

@@ -182,8 +182,7 @@ def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):
 def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, named):
     said = []
     lidars = arrange(ros.drivers)
-    watchdog = Watchdog(3.0 if feed else 1.2, said.append)  # lidars that send have to be found first
-    pairs = CloudPairs(ros.context, options(), watchdog)
+    pairs = CloudPairs(ros.context, options(), Watchdog(1.2, said.append))
 
     def publish():
         if feed is None:
@@ -194,6 +193,13 @@ def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, name
         lidars._tick += 2 if "jump" in feed else 0
         lidars.publish(offset=feed.get("offset", 10.0), left=content)
 
+    def found() -> bool:  # whoever is there; until then its silence does not count
+        publish()
+        heard = feed is None or all(pairs.counts.received.values())
+        topics = [topic for topic, _ in ros.drivers.get_publisher_names_and_types_by_node("drivers", "/")]
+        return heard and all(ros.context.node.count_publishers(topic) for topic in topics)
+
+    assert ros.context.spin_until(found, timeout=PATIENCE)
     with pytest.raises(RunFailure) as raised:
         if feed and "stand" in feed:
             collect(ros.context, pairs, 1, lidars.publish)

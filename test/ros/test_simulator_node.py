@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
-from node_process import PATIENCE, Graph, stop, wait_for_line
+from node_process import PATIENCE, Graph, slowly, stop, wait_for_line
 from rclpy.action import ActionClient, ActionServer
 from robot_client import robot_client
 from rosbags.highlevel import AnyReader
@@ -168,7 +168,7 @@ def test_time_goes_on_and_goals_move_the_arm(client):
         )
     )
     assert seconds(client.take(Clock, "/clock")[0].clock) > before + 1.0
-    assert client.feedback
+    client.spin_until(lambda: client.feedback)
     feedback = client.feedback[0]
     assert list(feedback.joint_names) == ["lift_joint", "arm_joint"]
     np.testing.assert_allclose(
@@ -197,17 +197,19 @@ def lift_positions(client, count: int) -> list[float]:
 
 def test_a_goal_can_be_canceled(client):
     client.result(client.send(["lift_joint"], [0.2]))
-    handle = client.send(["lift_joint"], [1.1], velocities=[0.02])
-    client.spin_for(0.1)
-    client.cancel(handle)
-    assert client.result(handle)[0] == CANCELED
+    with slowly():
+        handle = client.send(["lift_joint"], [1.1], velocities=[0.02])
+        client.spin_for(0.1)
+        client.cancel(handle)
+        assert client.result(handle)[0] == CANCELED
     client.spin_until(lambda: len(set(lift_positions(client, 20))) == 1, "the lift's rest")
     assert lift_positions(client, 1)[0] < 1.0
 
 
 def test_a_new_goal_takes_the_place_of_a_running_one(client):
-    first = client.send(["lift_joint"], [0.2 if client.positions["lift_joint"] > 0.6 else 1.0], velocities=[0.02])
-    second = client.send(["arm_joint"], [0.1])
+    with slowly():
+        first = client.send(["lift_joint"], [0.2 if client.positions["lift_joint"] > 0.6 else 1.0], velocities=[0.02])
+        second = client.send(["arm_joint"], [0.1])
     assert client.result(second)[0] == SUCCEEDED
     status, code, text = client.result(first)
     assert (status, code) == (ABORTED, -1)
@@ -215,8 +217,9 @@ def test_a_new_goal_takes_the_place_of_a_running_one(client):
 
 
 def test_the_runstop_stops_and_keeps_stopped(client):
-    handle = client.send(["lift_joint"], [0.2 if client.positions["lift_joint"] > 0.6 else 1.0], velocities=[0.02])
-    assert client.call(SetBool, "/runstop", data=True).success
+    with slowly():
+        handle = client.send(["lift_joint"], [0.2 if client.positions["lift_joint"] > 0.6 else 1.0], velocities=[0.02])
+        assert client.call(SetBool, "/runstop", data=True).success
     status, code, text = client.result(handle)
     assert (status, code) == (ABORTED, -4)
     assert "runstop" in text
@@ -243,8 +246,9 @@ def test_services_move_the_robot(client):
         assert client.call(Trigger, service).success
         for joint in ("lift_joint", "wrist_yaw_joint"):
             client.spin_until(lambda joint=joint, pose=pose: abs(client.positions[joint] - pose[joint]) < 1e-6)
-    handle = client.send(["lift_joint"], [1.0], velocities=[0.02])
-    assert client.call(Trigger, "/stop_the_robot").success
+    with slowly():
+        handle = client.send(["lift_joint"], [1.0], velocities=[0.02])
+        assert client.call(Trigger, "/stop_the_robot").success
     assert client.result(handle)[0] == ABORTED
 
 
