@@ -90,16 +90,18 @@ class View:
     def clouds(self, when: str, left: np.ndarray, right: np.ndarray) -> None:
         """Show both clouds (N, 3), `when` being "before" or "after": by lidar, and the right one by how far each return
         is from the left cloud's surface."""
+        gaps = self._pair(when, left, right)
+        if len(gaps):
+            self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
+
+    def _pair(self, when: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Show both clouds, and return the gaps (K,) between them."""
         left, right = thinned(left), thinned(right)
         for side, points, colour in (("left", left, LEFT), ("right", right, RIGHT)):
             self._log(f"world/{when}/by_lidar/{side}", self._rerun.Points3D(points, colors=colour, radii=RADIUS))
         places, gaps = residuals(left, right)
-        self._log(
-            f"world/{when}/by_residual",
-            self._rerun.Points3D(places, colors=coloured(gaps), radii=RADIUS),
-        )
-        if len(gaps):
-            self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
+        self._log(f"world/{when}/by_residual", self._rerun.Points3D(places, colors=coloured(gaps), radii=RADIUS))
+        return gaps
 
     def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
         """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m, NaN if not known, the others in
@@ -107,11 +109,8 @@ class View:
         said = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
                          for verdict, gap in zip(verdicts, gaps, strict=True)])  # fmt: skip
         kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
-        for name, chosen, colours in (
-            ((
-                "counting"
-            ), kept, coloured(np.nan_to_num(gaps))), ("rejected", ~kept, np.tile(np.uint8(REJECTED), (len(kept), 1))),
-        ):  # fmt: skip
+        rejected = np.tile(np.uint8(REJECTED), (len(kept), 1))
+        for name, chosen, colours in (("counting", kept, coloured(np.nan_to_num(gaps))), ("rejected", ~kept, rejected)):
             shown = self._rerun.Points3D(
                 places[chosen].astype(np.float32), colors=colours[chosen], radii=4 * RADIUS, labels=list(said[chosen]),
                 show_labels=False,
@@ -157,12 +156,7 @@ class View:
             return
         self._live = stamp
         self._recording.set_time("time", timestamp=1e-9 * stamp)
-        for side, points, colour in (("left", left, LEFT), ("right", right, RIGHT)):
-            self._log(
-                f"world/after/by_lidar/{side}", self._rerun.Points3D(thinned(points), colors=colour, radii=RADIUS)
-            )
-        places, gaps = residuals(thinned(left), thinned(right))
-        self._log("world/after/by_residual", self._rerun.Points3D(places, colors=coloured(gaps), radii=RADIUS))
+        self._pair("after", left, right)
         if marked is not None:
             self._log("world/footprint/returns", self._rerun.Points3D(thinned(marked), colors=FIT, radii=2 * RADIUS))
 

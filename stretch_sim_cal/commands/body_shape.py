@@ -4,6 +4,7 @@ and a picture, and reports."""
 import argparse
 import dataclasses
 import datetime
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,9 +37,7 @@ from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import outline_surfaces
 
 ARRIVED = (0.01, 0.05)  # m, rad: of joints that move in m, and of any other
-BODY, SHAPE, RETURNS, OUTLIER = "#9aa7b5", "#1f5fbf", "#2b2b2b", "#d62728"
 MOST_COLUMNS, MOST_ROWS = 8, 6
-DRAWN_POINTS = 3000
 MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is not written
 
 
@@ -77,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     out = args.out or Path(default_file_name(settings.shape.method))
     save_body_shape_model(model, out)
     if args.plot:
-        plot_body_shapes(args.plot, model, evidence, seen)
+        png = picture(model, evidence, seen)
+        write_atomic(args.plot, lambda file: file.write(png))
     report(args, path, out, dataset, fit, seen, warnings)
     return 0
 
@@ -284,73 +284,33 @@ def report(
     print(f"wrote {out}: {model.shape_fitting_method}, {grid}; settings of {settings}")
 
 
-def plot_body_shapes(
-    path: str | Path, model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyEvidence | None = None
-) -> None:
-    """Write a PNG: columns are arm extensions, rows wrist yaws; in each the enclosed outlines of all samples there,
+def picture(model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyEvidence | None = None) -> bytes:
+    """Return a PNG: columns are arm extensions, rows wrist yaws; in each the enclosed outlines of all samples there,
     the hull of the returns from the robot, returns that are not of it, and the shape with its protrusion."""
-    from stretch_sim_cal.harness.report import as_png, plt  # takes half a second
+    from stretch_sim_cal.harness.report import outlines  # takes half a second
 
-    first, second = [*model.axes, "", ""][:2]
-    extensions = _some(sorted({e.commanded.get(first, 0.0) for e in evidence}), MOST_COLUMNS)
-    yaws = _some(sorted({e.commanded.get(second, 0.0) for e in evidence}), MOST_ROWS)
-    drawn = np.concatenate([model.shape_at(extension, yaw).outline() for extension in extensions for yaw in yaws])
-    width, height = np.ptp(drawn, axis=0)
-    figure, axes = plt.subplots(
-        len(yaws), len(extensions),
-        figsize=(2.9 * len(extensions) + 0.6, (2.5 * height / width + 0.6) * len(yaws) + 1.0),
-        squeeze=False, sharex=True, sharey=True,
-    )  # fmt: skip
-    for row, yaw in enumerate(yaws):
-        for column, extension in enumerate(extensions):
-            chosen = [
-                i
-                for i, e in enumerate(evidence)
-                if e.commanded.get(first, 0.0) == extension and e.commanded.get(second, 0.0) == yaw
-            ]
-            _pose(axes[row, column], model.shape_at(extension, yaw), evidence, seen, chosen)
-            title = f"arm {extension:.2f} m, yaw {np.degrees(yaw):.0f}°"
-            if model.axes != PUBLISHED_AXES:
-                title = ", ".join(
-                    f"{joint} {value:.2f}" for joint, value in zip(model.axes, (extension, yaw), strict=False)
-                )
-            stick = max((model.shape_at(extension, yaw).protrusion(evidence[i].points) for i in chosen), default=None)
-            note = "no sample" if stick is None else f"protrusion {1e3 * stick:.2f} mm"
-            axes[row, column].set_title(f"{title}\n{note}", fontsize=8)
-    for axis in axes[-1]:
-        axis.set_xlabel("x / m")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("y / m")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=8, frameon=False)
-    figure.suptitle(f"{model.shape_fitting_method}, base_footprint", fontsize=10)
-    figure.tight_layout(rect=(0, 0.3 / figure.get_figheight(), 1, 1))
-    picture = as_png(figure)
-    write_atomic(path, lambda file: file.write(picture))
+    at = [tuple(e.commanded.get(axis, 0.0) for axis in [*model.axes, "", ""][:2]) for e in evidence]
+    extensions, yaws = _some({pose[0] for pose in at}, MOST_COLUMNS), _some({pose[1] for pose in at}, MOST_ROWS)
+    panels = []
+    for yaw, extension in itertools.product(yaws, extensions):
+        shape, chosen = model.shape_at(extension, yaw), [i for i, pose in enumerate(at) if pose == (extension, yaw)]
+        title = f"arm {extension:.2f} m, yaw {np.degrees(yaw):.0f}°"
+        if model.axes != PUBLISHED_AXES:
+            values = zip(model.axes, (extension, yaw), strict=False)
+            title = ", ".join(f"{joint} {value:.2f}" for joint, value in values)
+        panels.append({
+            "title": title,
+            "shape": shape.outline(240),
+            "protrusion": max((shape.protrusion(evidence[i].points) for i in chosen), default=None),
+            "areas": {"enclosed outline": [evidence[i].points for i in chosen]},
+            "rings": {"hull of the robot's returns": [seen.returns[i] for i in chosen if seen]},
+            "points": {"returns not of the robot": [seen.outliers[i] for i in chosen if seen]},
+        })  # fmt: skip
+    return outlines(panels, len(extensions), f"{model.shape_fitting_method}, base_footprint")
 
 
-def _pose(axis, shape, evidence, seen, chosen) -> None:
-    outline = shape.outline(240)
-    axis.fill(*outline.T, color=SHAPE, alpha=0.12, linewidth=0)
-    axis.plot(*np.vstack([outline, outline[:1]]).T, color=SHAPE, linewidth=1.2, label="fitted shape")
-    for number, i in enumerate(chosen):
-        axis.fill(
-            *evidence[i].points.T, color=BODY, alpha=0.6, linewidth=0, label=None if number else "enclosed outline"
-        )
-        if seen is None:
-            continue
-        returns = seen.returns[i]
-        if len(returns) > 2:
-            closed = np.vstack([returns, returns[:1]])
-            axis.plot(*closed.T, color=RETURNS, linewidth=0.6, label=None if number else "hull of the robot's returns")
-        outliers = seen.outliers[i][:: max(1, len(seen.outliers[i]) // DRAWN_POINTS)]
-        axis.plot(*outliers.T, ".", color=OUTLIER, markersize=1, label=None if number else "returns not of the robot")
-    axis.set_aspect("equal")
-    axis.tick_params(labelsize=7)
-    axis.grid(alpha=0.25, linewidth=0.5)
-
-
-def _some(values: list[float], most: int) -> list[float]:
-    if len(values) <= most:
-        return values
-    return [values[i] for i in np.linspace(0, len(values) - 1, most).round().astype(int)]
+def _some(values: set[float], most: int) -> list[float]:
+    ordered = sorted(values)
+    if len(ordered) <= most:
+        return ordered
+    return [ordered[i] for i in np.linspace(0, len(ordered) - 1, most).round().astype(int)]

@@ -8,8 +8,9 @@ import base64
 import html
 import io
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -200,30 +201,43 @@ def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> np
     return np.array([*best[2], best[1]])
 
 
-def outlines(poses: list[dict], columns: int = 4) -> bytes:
-    """Draw for every pose the robot's true outline, the lidars' returns and the fitted shape, in base_footprint.
+def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str = "") -> bytes:
+    """Draw the shape fitted to each pose over what there is in it, in base_footprint.
 
-    Each pose is a mapping with `title`, `truth` (K, 2), `points` (N, 2), `shape` (M, 2) and `protrusion` in m.
+    Each panel is a mapping with `title`, `shape` (M, 2), `protrusion` in m (None: no sample), and `areas`, `rings` and
+    `points`: by what the legend calls them, lists of arrays (K, 2).
     """
-    everything = np.vstack([np.vstack([pose["truth"], pose["shape"]]) for pose in poses])
+    everything = np.vstack([np.vstack([*sum(panel["areas"].values(), []), panel["shape"]]) for panel in panels])
     low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
-    rows, width = -(-len(poses) // columns), 3.6
-    height = width * (high - low)[1] / (high - low)[0] + 0.5
+    rows, width = -(-len(panels) // columns), 3.4
+    height = width * (high - low)[1] / (high - low)[0] + 0.6
     figure, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows), squeeze=False, sharex=True, sharey=True
-    )
-    for axis in axes.flat[len(poses) :]:
+        rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True,
+        layout="constrained",
+    )  # fmt: skip
+    for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
-    for axis, pose in zip(axes.flat, poses, strict=False):
-        axis.add_collection(PolyCollection([pose["truth"]], facecolor="#d8d8d8", edgecolor=TRUE, linewidth=1.0))
-        drawn = _thinned(pose["points"])
-        axis.scatter(drawn[:, 0], drawn[:, 1], s=0.3, c=LEFT, linewidths=0, alpha=0.5)
-        ring = np.vstack([pose["shape"], pose["shape"][:1]])
-        axis.plot(ring[:, 0], ring[:, 1], c=FIT, linewidth=1.4)
-        axis.set_title(f"{pose['title']}\nprotrusion {1e3 * pose['protrusion']:.2f} mm", fontsize=9)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        for name, arrays in panel["areas"].items():
+            axis.add_collection(PolyCollection(arrays, facecolor="#d8d8d8", edgecolor=TRUE, alpha=0.7, label=name))
+        for colour, (name, arrays) in zip((LEFT, RIGHT), panel["points"].items(), strict=False):
+            drawn = _thinned(np.concatenate([np.zeros((0, 2)), *arrays]))
+            axis.scatter(drawn[:, 0], drawn[:, 1], s=0.3, c=colour, linewidths=0, alpha=0.5, label=name)
+        for name, arrays in panel["rings"].items():
+            axis.add_collection(PolyCollection(arrays, facecolor="none", edgecolor=LEFT, linewidth=0.8, label=name))
+        axis.plot(*np.vstack([panel["shape"], panel["shape"][:1]]).T, c=FIT, linewidth=1.4, label="fitted shape")
+        stick = panel["protrusion"]
+        said = "no sample" if stick is None else f"protrusion {1e3 * stick:.2f} mm"
+        axis.set_title(f"{panel['title']}\n{said}", fontsize=9)
         axis.set_aspect("equal")
     axes[0, 0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    figure.tight_layout()
+    for axis in axes[-1]:
+        axis.set_xlabel("x / m")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("y / m")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, markerscale=20, frameon=False)
+    figure.suptitle(title, fontsize=10)
     return as_png(figure)
 
 
@@ -375,7 +389,10 @@ def _frame_said(verdict: Verdict) -> str:
 def _outlines(files: RunFiles) -> bytes:
     if not files.body_shape_model.is_file():
         raise InputError("the run ended before a body shape was fitted")
-    return outlines(posed_outlines(files, load_truth(files.truth)))
+    return outlines([
+        pose | {"areas": {"true outline": [pose["truth"]]}, "points": {"returns": [pose["points"]]}, "rings": {}}
+        for pose in posed_outlines(files, load_truth(files.truth))
+    ])  # fmt: skip
 
 
 def _details(verdict: Verdict, files: RunFiles) -> str:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from stretch_sim_cal.conventions.rewrite import set_origin
 from stretch_sim_cal.conventions.spawned import SpawnedRobot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared
@@ -117,12 +118,8 @@ def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: Rob
         if name not in model.joints or name in carrying:
             movable = sorted(set(model.joints) - carrying)
             raise InputError(f"joint error: '{name}' is no joint, or carries a lidar{near(name, movable)}")
-        xyz, rpy = to_xyz_rpy(model.joints[name].parent_from_joint @ check_rigid(error, f"error of joint {name}"))
         joint = next(element for element in robot.iterfind("joint") if element.get("name") == name)
-        origin = joint.find("origin")
-        origin = ElementTree.SubElement(joint, "origin") if origin is None else origin
-        origin.set("xyz", _text(xyz))
-        origin.set("rpy", _text(rpy))
+        set_origin(joint, model.joints[name].parent_from_joint @ check_rigid(error, f"error of joint {name}"))
     return ElementTree.tostring(robot, encoding="unicode")
 
 
