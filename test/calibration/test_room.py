@@ -8,15 +8,26 @@ import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.patches import Fits, Patches, remeasured
-from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.patches import Fits, Patches, covered, fit_planes, remeasured
+from stretch_sim_cal.calibration.problem import (
+    CURVATURE,
+    FLOOR,
+    LEFT,
+    RIGHT,
+    NormalEquations,
+    State,
+    Unknowns,
+    floor_rows,
+)
 from stretch_sim_cal.calibration.room import (
     COUNTS,
     DISAGREE,
     FEW,
     NOT_FLAT,
     UNSURE,
+    WIDEST_HEIGHT,
     FloorTrust,
+    flat_patches,
     measure_gaps,
     room_block,
     scale_of,
@@ -137,6 +148,34 @@ def test_both_lidars_see_one_floor_and_a_lifted_one_another(room):
     assert gap[0] - lifted[0] == pytest.approx(0.002, rel=0.2) and np.sqrt(covariance[0, 0]) < 5e-4
     few = replace(room.block, floor=replace(room.block.floor, patches=room.block.floor.patches[:3]))
     assert few.floor_gap() is None
+
+
+def test_a_gap_of_the_floors_is_known_as_well_as_its_patches_scatter(room):
+    block, random = room.block, np.random.default_rng(1)
+    values = 3.0 * np.sqrt(block.gaps.variances) * random.normal(size=len(block.gaps.values))
+    _, calm = replace(block, gaps=replace(block.gaps, values=np.zeros(len(values)))).floor_gap()
+    gap, covariance = replace(block, gaps=replace(block.gaps, values=values)).floor_gap()
+    chosen = np.isin(block.gaps.patches, block.floor.patches) & (block.weights > 0)
+    rows = floor_rows(block.state.floor, block.gaps.points[chosen])[:, :3]
+    residuals = (values[chosen] + rows @ gap) ** 2 * (block.weights / block.gaps.variances)[chosen] / GRIDS
+    scatter = residuals.sum() / (chosen.sum() / GRIDS - 3)
+    assert 5.0 < scatter < 13.0  # 9 on average
+    np.testing.assert_allclose(covariance, scatter * calm)
+
+
+def test_cells_far_from_a_patch_are_not_of_it_unless_they_are_as_noisy_or_the_lidars_that_far_apart(room):
+    surface = in_base(room.lidars, room.state)
+
+    def found(slack):
+        patches, members = flat_patches(surface, room.noise, slack, GRIDS, room.state.floor)
+        _, candidates = covered(surface, WIDEST_HEIGHT + slack, GRIDS, room.state.floor)
+        variances = room.noise.variances(surface, members)
+        away = np.abs(fit_planes(members, variances, len(patches.centres)).residuals)
+        return away, np.maximum(5.0 * np.sqrt(variances), 0.015), len(candidates.cell) - len(members.cell)
+
+    away, limit, left_out = found(0.0)
+    assert np.max(away / limit) < 1.2 and np.any(away > 0.015) and left_out > 100
+    assert found(0.01)[2] < 10
 
 
 def test_only_the_floor_says_nothing_of_walls(room):
