@@ -1,10 +1,14 @@
-"""The Stretch's conventions: the vendor's models keep them, and each broken rule is found, alone."""
+"""The Stretch's conventions: the vendor's models keep them, and each broken rule is found, alone;
+the code of the page about new profiles runs, finds what it says, and excuses what it says."""
+
+import re
+from pathlib import Path
 
 import pytest
 from described_robots import added, edited, findings, joint, joint_set, link, link_given, renamed, stretch_text, without
 
 from stretch_sim_cal.conventions import PROFILES
-from stretch_sim_cal.conventions.profile import lint
+from stretch_sim_cal.conventions.profile import Profile, lint
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import available_tools
 
@@ -139,3 +143,23 @@ def test_a_calibrated_base_and_lidar_are_no_departure():
 def test_head_cameras_with_upright_base_frames_are_found():
     turned = edited(stretch_text(), joint_set("camera_right_joint", "origin", rpy="0 0.820304748437337 0"))
     assert findings(turned, "stretch") == {("error", "rule-4-base-z", "camera_right_link")}
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "conventions_new_profile.md"
+
+
+def page_profile() -> Profile:
+    code = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL).group(1)
+    namespace: dict = {}
+    exec(compile(code, str(PAGE), "exec"), namespace)
+    return namespace["MOBILE"]
+
+
+def test_the_pages_profile_excuses_the_vendors_robot_and_finds_a_tilted_footprint():
+    profile = page_profile()
+    found = lint(load_model(stretch_text()), profile)
+    assert [(each.level, each.rule) for each in found] == [("info", "virtual")]
+    calibrated = edited(stretch_text(), joint_set("base_ref", "origin", rpy="0.012 0 0"))
+    assert {each.level for each in lint(load_model(calibrated), profile)} == {"info"}
+    tilted = edited(stretch_text(), joint_set("base_ref", "origin", rpy="0.2 0 0"))
+    assert [each.rule for each in lint(load_model(tilted), profile) if each.level == "error"] == ["level"]
