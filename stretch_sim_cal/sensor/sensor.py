@@ -257,70 +257,63 @@ def _kind(path: Path, data: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
 
 
 def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
-    data = validate.mapping(data, KEYS, str(path))
+    given = validate.Section(data, KEYS, str(path))
 
-    def value(key: str, default: float | None, low: float, high: float) -> float:
-        if default is None and key not in data:
-            raise InputError(f"{path}: {key}: is missing")
-        return validate.number(data.get(key, default), f"{path}: {key}", low, high)
+    def needed(key: str, low: float, high: float) -> float:
+        if key not in given.data:
+            raise InputError(f"{given.at(key)}: is missing")
+        return given.number(key, low, high)
 
     def choice(key: str, known: tuple[str, ...]) -> int:
-        if (given := data.get(key, known[0])) not in known:
-            raise InputError(f"{path}: {key}: is {given!r}, one of {', '.join(known)} was expected")
-        return known.index(given)
+        if (said := given.get(key, known[0])) not in known:
+            raise InputError(f"{given.at(key)}: is {said!r}, one of {', '.join(known)} was expected")
+        return known.index(said)
 
-    elevations = data.get("elevations_deg")
+    elevations = given.get("elevations_deg")
     if not isinstance(elevations, list) or not elevations:
         raise InputError(f"{path}: elevations_deg: a list with the elevation of every channel was expected")
 
     def per_channel(key: str, low: float, high: float) -> np.ndarray:
-        given = data.get(key, 0.0)
-        if not isinstance(given, list):
-            return np.full(len(elevations), validate.number(given, f"{path}: {key}", low, high))
-        return np.array(validate.numbers(given, len(elevations), f"{path}: {key}", low, high))
+        if not isinstance(given.get(key), list):
+            return np.full(len(elevations), given.number(key, low, high, 0.0))
+        return np.array(given.numbers(key, len(elevations), low, high))
 
-    growth = validate.mapping(
-        data.get("range_noise_growth"), set(NoiseGrowth.__dataclass_fields__), f"{path}: range_noise_growth"
+    growth = validate.Section(
+        given.get("range_noise_growth"), set(NoiseGrowth.__dataclass_fields__), given.at("range_noise_growth")
     )
-    drift = validate.mapping(data.get("range_drift"), {"amplitude", "time"}, f"{path}: range_drift")
-    optical_centre = validate.numbers(data.get("optical_centre", [0.0] * 3), 3, f"{path}: optical_centre", -0.5, 0.5)
+    drift = validate.Section(given.get("range_drift"), {"amplitude", "time"}, given.at("range_drift"))
     sensor = Sensor(
         name=path.stem,
         kind=kind.stem if kind.parent == files.share_directory() / "config" else str(kind),
-        rate=value("rate", None, 0.1, 100.0),
-        azimuth_steps=validate.integer(data.get("azimuth_steps"), f"{path}: azimuth_steps", 4, 100_000),
-        clockwise=validate.flag(data.get("clockwise", False), f"{path}: clockwise"),
+        rate=needed("rate", 0.1, 100.0),
+        azimuth_steps=given.integer("azimuth_steps", 4, 100_000),
+        clockwise=given.flag("clockwise", False),
         elevations=np.radians(per_channel("elevations_deg", -90.0, 90.0)),
         azimuth_offsets=np.radians(per_channel("azimuth_offsets_deg", -360.0, 360.0)),
         firing_times=1e-6 * per_channel("firing_times_us", 0.0, 1e5),
-        optical_centre=np.array(optical_centre),
-        range_min=value("range_min", None, 0.0, 10.0),
-        range_max=value("range_max", None, 0.1, 1000.0),
-        range_noise=value("range_noise", None, 0.0, 1.0),
-        noise_growth=NoiseGrowth(
-            **{
-                key: validate.number(said, f"{path}: range_noise_growth: {key}", 0.0, 1.0)
-                for key, said in growth.items()
-            }
-        ),
+        optical_centre=np.array(given.numbers("optical_centre", 3, -0.5, 0.5, [0.0] * 3)),
+        range_min=needed("range_min", 0.0, 10.0),
+        range_max=needed("range_max", 0.1, 1000.0),
+        range_noise=needed("range_noise", 0.0, 1.0),
+        noise_growth=NoiseGrowth(**{key: growth.number(key, 0.0, 1.0) for key in growth.data}),
         range_biases=per_channel("range_biases", -1.0, 1.0),
-        range_drift=validate.number(drift.get("amplitude", 0.0), f"{path}: range_drift: amplitude", 0.0, 1.0),
-        drift_time=validate.number(drift.get("time", 600.0), f"{path}: range_drift: time", 1e-3, 1e6),
-        quantisation=value("quantisation", 0.0, 0.0, 1.0),
-        drop_out_rate=value("drop_out_rate", 0.0, 0.0, 1.0),
-        drop_out_echo=value("drop_out_echo", 0.0, 0.0, 10.0),
-        beam_divergence=np.radians(value("beam_divergence_deg", 0.0, 0.0, 10.0)),
-        blooming=np.radians(value("blooming_deg", 0.0, 0.0, 20.0)),
-        reflectivity=value("reflectivity", 0.5, 0.0, 1.0),
+        range_drift=drift.number("amplitude", 0.0, 1.0, 0.0),
+        drift_time=drift.number("time", 1e-3, 1e6, 600.0),
+        quantisation=given.number("quantisation", 0.0, 1.0, 0.0),
+        drop_out_rate=given.number("drop_out_rate", 0.0, 1.0, 0.0),
+        drop_out_echo=given.number("drop_out_echo", 0.0, 10.0, 0.0),
+        beam_divergence=np.radians(given.number("beam_divergence_deg", 0.0, 10.0, 0.0)),
+        blooming=np.radians(given.number("blooming_deg", 0.0, 20.0, 0.0)),
+        reflectivity=given.number("reflectivity", 0.0, 1.0, 0.5),
         dual_return=choice("returns", RETURNS) == 1,
         zero_misses=choice("misses", MISSES) == 1,
-        packets=validate.integer(data.get("packets", 0), f"{path}: packets", 0, 100_000),
-        fleet_angle_tables=validate.flag(data.get("fleet_angle_tables", False), f"{path}: fleet_angle_tables"),
-        spin_drift=np.radians(value("spin_drift_deg_per_scan", 0.0, 0.0, 360.0)),
-        spin_jitter=np.radians(value("spin_jitter_deg", 0.0, 0.0, 10.0)),
-        clock_spread=value("clock_spread", 0.0, 0.0, 10.0),
-        driver=Driver(**driver_corrections(data.get("driver"), f"{path}: driver")),
-        spread=_spread(data.get("unit"), f"{path}: unit"),
+        packets=given.integer("packets", 0, 100_000, 0),
+        fleet_angle_tables=given.flag("fleet_angle_tables", False),
+        spin_drift=np.radians(given.number("spin_drift_deg_per_scan", 0.0, 360.0, 0.0)),
+        spin_jitter=np.radians(given.number("spin_jitter_deg", 0.0, 10.0, 0.0)),
+        clock_spread=given.number("clock_spread", 0.0, 10.0, 0.0),
+        driver=Driver(**driver_corrections(given.get("driver"), given.at("driver"))),
+        spread=_spread(given.get("unit"), given.at("unit")),
     )
     if sensor.range_max <= sensor.range_min:
         raise InputError(f"{path}: range_max: has to be above range_min")
@@ -337,16 +330,13 @@ def driver_corrections(value: Any, where: str) -> dict[str, bool]:
 
 def _spread(value: Any, where: str) -> UnitSpread:
     """Return the standard deviations of a `unit:` mapping, angles in rad."""
-    data: Mapping[str, Any] = validate.mapping(value, SPREAD_KEYS, where)
+    data = validate.Section(value, SPREAD_KEYS, where)
+    amplitude, length = near_range(data.get("near_range"), 1.0, data.at("near_range"))
+    first, second = data.numbers("azimuth_harmonics_deg", 2, 0.0, 5.0, [0.0] * 2)
 
     def sigma(key: str, high: float) -> float:
-        return validate.number(data.get(key, 0.0), f"{where}: {key}", 0.0, high)
+        return data.number(key, 0.0, high, 0.0)
 
-    def sigmas(key: str, count: int, high: float) -> tuple[float, ...]:
-        return validate.numbers(data.get(key, [0.0] * count), count, f"{where}: {key}", 0.0, high)
-
-    amplitude, length = near_range(data.get("near_range"), 1.0, f"{where}: near_range")
-    first, second = sigmas("azimuth_harmonics_deg", 2, 5.0)
     return UnitSpread(
         range_offset=sigma("range_offset", 1.0),
         range_scale=sigma("range_scale", 0.1),
@@ -358,6 +348,6 @@ def _spread(value: Any, where: str) -> UnitSpread:
         channel_elevation=math.radians(sigma("channel_elevation_deg", 5.0)),
         channel_azimuth=math.radians(sigma("channel_azimuth_deg", 5.0)),
         azimuth_harmonics=(math.radians(first), math.radians(second)),
-        optical_centre=sigmas("optical_centre", 3, 0.1),
+        optical_centre=data.numbers("optical_centre", 3, 0.0, 0.1, [0.0] * 3),
         driver_uncertain=True,  # a cloud does not say what its driver corrected
     )

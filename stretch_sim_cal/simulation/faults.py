@@ -50,21 +50,16 @@ class Faults:
         return self.stamp_offset if side == "right" else 0.0
 
     def _with(self, name: str, value: str, text: str) -> "Faults":
-        for side in SIDES:
-            if name == f"silent_{side}":
-                return replace(self, silent=self.silent | {side})
-            if name == f"drop_half_{side}":
-                return replace(self, drop_half=self.drop_half | {side})
-        if name == "stamp_offset":
-            return replace(self, stamp_offset=_number(value, text))
-        if name == "push":
-            return replace(self, push=int(_number(value, text)))
+        kind, _, side = name.rpartition("_")
+        if kind in ("silent", "drop_half") and side in SIDES:
+            return replace(self, **{kind: getattr(self, kind) | {side}})
+        if name in ("stamp_offset", "push", "crash"):
+            number = _number(value, text)
+            return replace(self, **{name: int(number) if name == "push" else number})
         if name == "stuck" and value:
             return replace(self, stuck=self.stuck | {value})
         if name == "not_homed":
             return replace(self, not_homed=True)
-        if name == "crash":
-            return replace(self, crash=_number(value, text))
         raise InputError(
             f"fault '{text}' is not known; there is silent_left, silent_right, drop_half_left, drop_half_right, "
             "stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS"

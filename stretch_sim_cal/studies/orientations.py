@@ -16,7 +16,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.kinematics import Positions, Variable
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.studies.workspace import NEARBY, Reach, directions
+from stretch_sim_cal.studies.workspace import NEARBY, Reach, directions, rank_of
 
 BATCH = 2**10
 CLOSE = 1e-5
@@ -156,9 +156,7 @@ class _Approach:
         """
         lower, wide = self._reach.lower, self._reach.range
         usual = lower + np.random.default_rng(0).random((200, len(wide))) * wide
-        columns = self._reach.columns(usual)[:, :3]
-        lengths = np.linalg.svd(columns, compute_uv=False)
-        rank = int((lengths > 1e-6 * max(lengths.max(), 1e-6)).sum(axis=1).max())
+        rank = rank_of(self._reach.columns(usual)[:, :3])
         columns = self._reach.columns(configurations[:: max(1, len(configurations) // 500)])
         _, lengths, ways = np.linalg.svd(columns[:, :3])
         regular = np.ones(len(columns), dtype=bool)

@@ -420,9 +420,12 @@ def _rank(reach: Reach, configurations: np.ndarray) -> int:
     """Return in how many independent directions the frame's origin can move: the most over the configurations."""
     if not reach.variables:
         return 0
-    lengths = np.linalg.svd(
-        reach.columns(configurations[:: max(1, len(configurations) // 200)])[:, :3], compute_uv=False
-    )
+    return rank_of(reach.columns(configurations[:: max(1, len(configurations) // 200)])[:, :3])
+
+
+def rank_of(columns: np.ndarray) -> int:
+    """Return the largest rank of matrices (N, 3, V), lengths far below the greatest of all taken for none."""
+    lengths = np.linalg.svd(columns, compute_uv=False)
     return int((lengths > RANK_TOLERANCE * max(lengths.max(), RANK_TOLERANCE)).sum(axis=-1).max())
 
 
