@@ -1,9 +1,12 @@
 """How exactly the lidars are aligned: ours and the published method on the same data, over scenes and seeds.
 
     python benchmarks/alignment.py [--quick] [--seeds 20] [--first-seed 1001] [--row NAME] [--out out/benchmarks]
+    python benchmarks/alignment.py --another-place jt128_sparse_real [--first-seed 2]
 
 Prints the figures of docs/accuracy.md, and writes them with a plot and all single results into the folder. Every seed
 has mount errors of its own (to 5 mm and 1 deg along and about each axis). Takes about an hour; --quick a few minutes.
+With --another-place: what an alignment says that a further standing place would gain, beside what it gains to turn the
+robot by 90 deg.
 """
 
 import argparse
@@ -28,13 +31,15 @@ from comparing import (
     solved,
 )
 from cramer_rao import alignment_bound
+from watch import ERRORS
 
 from stretch_sim_cal import command
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
@@ -92,8 +97,12 @@ def main() -> int:
     parser.add_argument("--row", action="append", choices=names, help="only this one; repeatable")
     parser.add_argument("--no-memory", action="store_true", help="do not measure memory, which takes 220 frames")
     parser.add_argument("--memory", type=int, metavar="FRAMES", help="only print this process's peak memory in MB")
+    parser.add_argument("--another-place", metavar="SENSOR", help="only print what a further standing place would gain")
     add_arguments(parser, seeds=20, first_seed=1001)
     args = parser.parse_args()
+    if args.another_place:
+        another_place(args.another_place, args.first_seed)
+        return 0
     if args.memory:
         print(peak_memory(args.memory))
         return 0
@@ -204,6 +213,25 @@ def memory_line(counts: tuple[int, ...]) -> str:
     return (
         "Peak memory, simulator and libraries included: " + ", ".join(f"{mb} MB ({n} frames)" for n, mb in found) + "."
     )
+
+
+def another_place(sensor: str, seed: int, frames: int = 10) -> None:
+    """Print what is said of a further standing place, and what it gains, of so many frames at each place."""
+    print(f"{'smaller by':<16}{'mm':>8}{'deg':>9}{'predicted':>16}{'turned by 90 deg':>20}")
+    for world in ("furnished_room", "surfaces", "tables", "uneven"):
+        mapping = {"world": world, "sensor": sensor, "seed": seed, **ERRORS}
+        robot = EmbeddedSimulator(SimulationSetup.from_mapping(mapping, source="benchmark"))
+        left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
+        method = PlaneAlignment(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
+        before, _ = solved({"": method}, robot.recorded_pairs(frames))[""]
+        predicted = method.another_place().gain
+        robot.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, np.pi / 2]))
+        method.new_place()
+        after, _ = solved({"": method}, robot.recorded_pairs(frames, 200))[""]
+        # Root mean square standard deviations over the axes, in m and rad.
+        was, now = (np.sqrt(np.diag(each.covariance).reshape(2, 3).mean(axis=1)) for each in (before, after))
+        shares = "".join(f"{f'{100 * a:.0f} %, {100 * b:.0f} %':>18}" for a, b in (predicted, 1.0 - now / was))
+        print(f"{world:<16}{1e3 * was[0]:>8.3f}{np.degrees(was[1]):>9.4f}{shares}", flush=True)
 
 
 if __name__ == "__main__":

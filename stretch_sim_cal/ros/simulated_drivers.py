@@ -21,7 +21,7 @@ from stretch_sim_cal.robot.kinematics import joint_transform, position_of
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
 from stretch_sim_cal.ros.subscription import type_name
-from stretch_sim_cal.simulation.faults import Faults
+from stretch_sim_cal.simulation.setup import Faults
 
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
     from stretch_sim_cal.recording.rosbag import RecordingWriter

@@ -24,7 +24,6 @@ from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publishers, RobotState
-from stretch_sim_cal.simulation.faults import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
 from stretch_sim_cal.simulation.joints import (
     GOAL_TOLERANCE_VIOLATED,
     INVALID_GOAL,
@@ -37,6 +36,7 @@ from stretch_sim_cal.simulation.joints import (
     Waypoint,
     read_waypoints,
 )
+from stretch_sim_cal.simulation.setup import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
 
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
     from stretch_sim_cal.recording.rosbag import RecordingWriter

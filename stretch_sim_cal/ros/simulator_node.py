@@ -20,8 +20,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.node_commands import STORAGES
 from stretch_sim_cal.ros.node_main import NodeContext, handle_ending
 from stretch_sim_cal.sensor.sensor import Driver
-from stretch_sim_cal.simulation.faults import Faults
-from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
 
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
 CATCH_UP = 0.2

@@ -1,10 +1,9 @@
 """The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows, as a scenario writes
-them."""
+them; and the faults that a simulator may be given."""
 
-import dataclasses
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,9 @@ KEYS = {
     "real_time_factor", "unit_seed", "units", "driver", "lidar_geometry", *ROBOT_KEYS,
 }  # fmt: skip
 MAX_SEED = 2**63 - 1
+PUSH_DISTANCE = 0.020
+PUSH_ANGLE = 0.017453292519943295
+CRASH_EXIT_CODE = 70
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class SimulationSetup:
     def profile(self) -> RobotProfile:
         """The robot's profile, its lidars seeing what the simulated ones see."""
         profile = stretch_profile() if self.robot is None else self.robot.profile
-        return dataclasses.replace(profile, lidar_geometry=self.lidar_geometry) if self.lidar_geometry else profile
+        return replace(profile, lidar_geometry=self.lidar_geometry) if self.lidar_geometry else profile
 
     @property
     def nominal_description(self) -> str:
@@ -156,7 +158,7 @@ class SimulationSetup:
             sensor = unit
         elif table := self.angle_table_of(device, sensor):
             sensor = sensor.with_angle_table(table)
-        return sensor.with_driver(dataclasses.replace(sensor.driver, **self.driver))
+        return sensor.with_driver(replace(sensor.driver, **self.driver))
 
     def angle_table_of(self, device: str, sensor: Sensor) -> Path | None:
         """Return the angle table in the robot's fleet folder that lidar "left" or "right" has, None for the sensor's
@@ -231,7 +233,7 @@ class SimulationSetup:
 
     def with_seed(self, seed: int) -> "SimulationSetup":
         """Return the same simulation with other noise."""
-        return dataclasses.replace(self, seed=seed)
+        return replace(self, seed=seed)
 
 
 def _file(value: Any, source: str, where: str) -> str | Path:
@@ -278,3 +280,66 @@ def _payload(value: Any, where: str) -> tuple[PayloadBox, ...]:
         pose = _pose(box)
         boxes.append(PayloadBox(box.text("link"), box.numbers("size", 3, 1e-4, 10.0), pose.xyz, pose.rpy))
     return tuple(boxes)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of one run that the simulator is given, so that tests can see calibration and harness notice them;
+    without arguments there are none. Times in s, `push` in scans.
+
+    silent_left, silent_right         that lidar never publishes
+    drop_half_left, drop_half_right   every second cloud of that lidar is lost
+    stamp_offset:SECONDS              the right lidar's clock is that far ahead (header and points)
+    push:TICK                         at that scan the base is pushed: 20 mm along x and 1 deg about z
+    stuck:JOINT                       that joint does not move, whatever it is told
+    not_homed                         the robot has not been homed: it refuses to move until it is
+    crash:SECONDS                     the process dies, without a word, at that simulated time
+    """
+
+    silent: frozenset[str] = frozenset()
+    drop_half: frozenset[str] = frozenset()
+    stamp_offset: float = 0.0
+    push: int | None = None
+    stuck: frozenset[str] = frozenset()
+    not_homed: bool = False
+    crash: float | None = None
+
+    @classmethod
+    def from_texts(cls, texts: Sequence[str]) -> "Faults":
+        """Return the faults that texts like "push:20" name. Raises `InputError` for one that is not known."""
+        faults = cls()
+        for text in texts:
+            name, _, value = text.partition(":")
+            faults = faults._with(name.strip(), value.strip(), text)
+        return faults
+
+    def publishes(self, side: str, tick: int) -> bool:
+        """Return whether the lidar of that side ("left" or "right") publishes scan `tick`."""
+        return side not in self.silent and not (side in self.drop_half and tick % 2)
+
+    def clock_offset(self, side: str) -> float:
+        """Return how far ahead that lidar's clock is, in s."""
+        return self.stamp_offset if side == "right" else 0.0
+
+    def _with(self, name: str, value: str, text: str) -> "Faults":
+        kind, _, side = name.rpartition("_")
+        if kind in ("silent", "drop_half") and side in SIDES:
+            return replace(self, **{kind: getattr(self, kind) | {side}})
+        if name in ("stamp_offset", "push", "crash"):
+            number = _number(value, text)
+            return replace(self, **{name: int(number) if name == "push" else number})
+        if name == "stuck" and value:
+            return replace(self, stuck=self.stuck | {value})
+        if name == "not_homed":
+            return replace(self, not_homed=True)
+        raise InputError(
+            f"fault '{text}' is not known; there is silent_left, silent_right, drop_half_left, drop_half_right, "
+            "stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS"
+        )
+
+
+def _number(value: str, text: str) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise InputError(f"fault '{text}': after the colon a number was expected") from error

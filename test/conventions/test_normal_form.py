@@ -16,23 +16,21 @@ from described_robots import (
     joint,
     joint_set,
     link,
-    renamed,
-    robot,
-    stretch_text,
-    text_of,
-    without,
-)
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from random_robots import (
     prefixed,
     random_arm,
     random_icub,
     random_stretch,
     random_tree,
+    renamed,
+    robot,
     scrambled,
+    stretch_text,
+    text_of,
     with_leader_and_follower,
+    without,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stretch_sim_cal.conventions import PROFILES, normalized_files
 from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description

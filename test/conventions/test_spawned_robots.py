@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
-from random_robots import scrambled
+from described_robots import scrambled
 from scipy.stats import chi2
 
 from stretch_sim_cal import files

@@ -7,7 +7,6 @@ import pytest
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.simulation.faults import Faults
 from stretch_sim_cal.simulation.joints import (
     INVALID_GOAL,
     INVALID_JOINTS,
@@ -17,6 +16,7 @@ from stretch_sim_cal.simulation.joints import (
     Joints,
     read_waypoints,
 )
+from stretch_sim_cal.simulation.setup import Faults
 
 
 @pytest.fixture(scope="module")
