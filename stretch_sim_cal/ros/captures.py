@@ -3,6 +3,7 @@
 A capture is a few pairs of clouds of one arm pose, cropped around the robot and thinned.
 """
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,10 +196,17 @@ def _driver_mode(context: Any, action: str) -> str | None:
     try:
         if not context.spin_until(client.service_is_ready, timeout=ANSWER):
             return None
-        asked = client.call_async(GetParameters.Request(names=["mode"]))
-        if not context.spin_until(asked.done, timeout=ANSWER):
+        asked: list[Any] = []
+
+        def answered() -> bool:  # asked every second: a driver that has not found this node yet answers nobody
+            if time.monotonic() >= began + len(asked):
+                asked.append(client.call_async(GetParameters.Request(names=["mode"])))
+            return any(answer.done() for answer in asked)
+
+        began = time.monotonic()
+        if not context.spin_until(answered, timeout=ANSWER):
             return None
-        values = asked.result().values
+        values = next(answer for answer in asked if answer.done()).result().values
         return values[0].string_value or None if values else None
     finally:
         context.node.destroy_client(client)
