@@ -7,6 +7,7 @@ Names of links and joints in a profile are those of the description as it is spa
 profile names a convention. A commanded joint may stand for several joints of the description that are tied together.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -42,6 +43,9 @@ GEOMETRIES = ("collision", "visual")
 """Which of a description's shapes lidars may see; or those of another one."""
 DESCRIPTION_KEYS = {"file", "vendor", "arguments", "packages", "tool"}
 LIDAR_KEYS = {"frame", "older_frame", "topic", "unseen", "housing", "sensor"}
+NOT_OF_FURTHER = ("housing", "sensor")
+"""Keys of the left and the right lidar alone; further ones are of the left one's kind."""
+LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
 HOUSING_KEYS = {"link", "radius", "heights", "collar_radius", "collar_heights"}
 JOINT_KEYS = {"command", "parts", "tie", "linear", "planned", "limits", "speed", "step"}
 TOPIC_KEYS = {"trajectory", "stop"}
@@ -126,7 +130,8 @@ Pose = dict[str, float]
 
 @dataclass(frozen=True)
 class RobotProfile:
-    """One robot. `lidars` by side, the same one twice if there is one (`one_lidar`); `joints` in the order of
+    """One robot. `lidars` by side, the same one twice if there is one (`one_lidar`), those beyond two in `further` by
+    their names; `joints` in the order of
     datasets; `shape_joints` (at most two of the planned ones)
     are those that the body shape follows; `stow` and `home` are poses as steps that are gone through in their order.
     `sensor` is the name of the lidars' sensor, or "LEFT,RIGHT".
@@ -163,6 +168,20 @@ class RobotProfile:
     stop: str
     values_file: bool
     lidar_geometry: str = GEOMETRIES[0]
+    further: Mapping[str, ProfiledLidar] = field(default_factory=dict)
+
+    @property
+    def every_lidar(self) -> dict[str, ProfiledLidar]:
+        """All lidars by name: "left", "right" if there is one, and those beyond."""
+        return {side: self.lidars[side] for side in self.sides} | dict(self.further)
+
+    def need_two(self, what: str) -> None:
+        """Raise `InputError` if there are more than two lidars, saying that it is `what` that takes no more."""
+        if self.further:
+            raise InputError(
+                f"{what}: takes two lidars at most, {self.source} has {len(self.every_lidar)}; calibrate all of them "
+                "with stretch-sim-cal calibrate, or name two of them in a profile"
+            )
 
     @property
     def one_lidar(self) -> bool:
@@ -322,7 +341,7 @@ class RobotProfile:
         where = self.source
         for key, frame in (("base_frame", self.base_frame), ("footprint_frame", self.footprint_frame)):
             _check_link(model, frame, f"{where}: {key}")
-        for side, lidar in self.lidars.items():
+        for side, lidar in self.every_lidar.items():
             if lidar.older_frame not in model.links:
                 _check_link(model, lidar.frame, f"{where}: lidars: {side}: frame")
             for link in lidar.unseen:
@@ -406,7 +425,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         )
     offsets = _by_joint(profile.get("offset_joints"), planned, profile.at("offset_joints"))
     topics = Section(profile.get("topics"), TOPIC_KEYS, profile.at("topics"))
-    base = profile.text("base_frame")
+    base, lidars = profile.text("base_frame"), _lidars(profile.get("lidars"), profile.at("lidars"))
     return RobotProfile(
         name=profile.text("name", path.stem),
         source=profile.where,
@@ -420,7 +439,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         base_frame=base,
         footprint_frame=profile.text("footprint_frame", base),
         sensor=_sensors(profile, path),
-        lidars=_lidars(profile.get("lidars"), profile.at("lidars")),
+        lidars={side: lidars.get(side, lidars["left"]) for side in SIDES},
         joints=joints,
         shape_joints=shape_joints,
         reach=profile.number("reach", 0.01, 10.0, default=0.5),
@@ -442,6 +461,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         stop=topics.text("stop", "/stop_the_robot"),
         values_file=profile.flag("values_file", False),
         lidar_geometry=lidar_geometry(profile.get("lidar_geometry", GEOMETRIES[0]), path, profile.at("lidar_geometry")),
+        further={name: lidar for name, lidar in lidars.items() if name not in SIDES},
     )
 
 
@@ -535,12 +555,21 @@ def _found(source: Section, key: str, packages: Mapping[str, Path], path: Path) 
 
 
 def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
-    lidars = Section(value, set(SIDES), where)
+    lidars = Section(value, {*SIDES, *_mapping(value, where)}, where)
     if "left" not in lidars.data:
         raise InputError(f"{where}: left: is missing; a profile has a left and a right lidar, or one, as left")
+    further = [name for name in lidars.data if name not in SIDES]
+    if further and "right" not in lidars.data:
+        raise InputError(f"{where}: right: is missing; the first two lidars are left and right, '{further[0]}' a third")
     found = {}
-    for side in lidars.data:
-        lidar = Section(lidars.get(side), LIDAR_KEYS, lidars.at(side))
+    for side in (*SIDES, *further):
+        if side not in lidars.data:
+            continue
+        if not LIDAR_NAME.fullmatch(side):
+            raise InputError(f"{lidars.at(side)}: name a lidar with small letters, digits and _")
+        lidar = Section(
+            lidars.get(side), LIDAR_KEYS - (set(NOT_OF_FURTHER) if side in further else set()), lidars.at(side)
+        )
         frame = lidar.text("frame")
         housing = None
         if "housing" in lidar:
@@ -563,12 +592,13 @@ def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
             tuple(validate.text(link, lidar.at("unseen")) for link in unseen),
             housing,
         )
-    if "right" not in found:
-        return {"left": found["left"], "right": found["left"]}
-    found = {side: found[side] for side in SIDES}
     for key in ("frame", "topic"):
-        if getattr(found["left"], key) == getattr(found["right"], key):
-            raise InputError(f"{where}: {key}: is '{getattr(found['left'], key)}' for both lidars")
+        given: dict[str, str] = {}
+        for side, lidar in found.items():
+            other = given.setdefault(getattr(lidar, key), side)
+            if other != side:
+                both = "both lidars" if len(found) == len(SIDES) else f"the lidars {other} and {side}"
+                raise InputError(f"{where}: {key}: is '{getattr(lidar, key)}' for {both}")
     links = {lidar.housing.link for lidar in found.values() if lidar.housing is not None}
     if len(links) > 1:
         raise InputError(

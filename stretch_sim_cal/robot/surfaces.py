@@ -91,7 +91,7 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
     """
     profile = profile or stretch_profile()
     surfaces = outline_surfaces(model, profile)
-    for lidar in profile.lidars.values():
+    for lidar in profile.every_lidar.values():
         for link in lidar.unseen:
             surfaces.pop(link, None)
     return surfaces
@@ -153,7 +153,7 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
     placed = robot_surfaces(model, profile)
     transforms = link_transforms(model, {})
     found = {}
-    for side, lidar in profile.lidars.items():
+    for side, lidar in profile.every_lidar.items():
         frame = lidar.link_in(model)
         for link, surface in placed.items():
             if lidar.housing is not None and link == lidar.housing.link:

@@ -135,7 +135,7 @@ class _Driver:
 
 
 class LidarDrivers:
-    """Publishes both lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans
+    """Publishes the lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans
     that nobody takes are not cast.
 
     Scan `tick` is the same whether earlier ones were cast or not, so a run's data does not depend on who listened.
@@ -146,11 +146,11 @@ class LidarDrivers:
 
     def __init__(self, publishers: Publishers, simulation: Any, profile: RobotProfile, faults: Faults):
         self._simulation = simulation
-        self._frames = {side: lidar.frame for side, lidar in profile.lidars.items()}
+        self._frames = {side: lidar.frame for side, lidar in profile.every_lidar.items()}
         self._faults = faults
         self._drivers = [
-            _Driver(side, publishers.create(PointCloud2, profile.lidars[side].topic, self.DEPTH))
-            for side in profile.sides
+            _Driver(side, publishers.create(PointCloud2, lidar.topic, self.DEPTH))
+            for side, lidar in profile.every_lidar.items()
         ]
 
     @property

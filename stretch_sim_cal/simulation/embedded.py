@@ -53,7 +53,7 @@ class RobotGeometry:
     def housings(self) -> dict[str, Surface]:
         """The surfaces of the links that are the lidars themselves, by side, in the model's root frame; only those that
         there are."""
-        links = true_lidar_links()
+        links = true_lidar_links(self._profile.further)
         transforms = link_transforms(self.model, {}, list(links.values()))
         return {side: surface.moved(transforms[links[side]]) for side, surface in self._housings.items()}
 
@@ -102,15 +102,15 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
 
 def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
     """Return by side the surfaces of the links that are a lidar itself, in the lidar's frame, with which they move."""
-    unseen = {link for lidar in profile.lidars.values() for link in lidar.unseen if model.links[link].collisions}
+    lidars = profile.every_lidar
+    unseen = {link for lidar in lidars.values() for link in lidar.unseen if model.links[link].collisions}
     if not unseen:
         return {}
     surfaces, transforms = link_surfaces(model), link_transforms(model, {})
     found = {}
-    for side, frame in zip(profile.sides, profile.lidar_links(model), strict=False):
-        lidar = profile.lidars[side]
+    for side, lidar in lidars.items():
         own = [
-            surfaces[link].moved(inverse(transforms[frame]) @ transforms[link])
+            surfaces[link].moved(inverse(transforms[lidar.link_in(model)]) @ transforms[link])
             for link in lidar.unseen
             if link in unseen
         ]
@@ -145,6 +145,7 @@ class EmbeddedSimulator:
         self.setup = setup
         self.sensors: tuple[Sensor, Sensor] = by_side(sensor or setup.sensors())
         self.sensor = self.sensors[0]
+        kinds = dict(zip(SIDES, self.sensors, strict=True)) | dict.fromkeys(setup.profile.further, self.sensor)
         self.world: World = load_world(setup.world)
         self.profile = setup.profile
         self.nominal_description = setup.nominal_description
@@ -154,19 +155,17 @@ class EmbeddedSimulator:
         self.geometry = RobotGeometry(model, self.joints.movable, self.profile)
         self.joints.place({name: value for name, value in self.profile.stowed.items() if name in self.joints.ranges})
         self._lidars = {
-            device: Lidar(setup.sensor_of(device, kind), device, setup.seed, setup.unit_seed)
-            for device, kind in zip(SIDES, self.sensors, strict=True)
+            device: Lidar(setup.sensor_of(device, kind), device, setup.seed, setup.unit_seed, number)
+            for number, (device, kind) in enumerate(kinds.items())
         }
-        self._true_links = true_lidar_links()
+        self._true_links = true_lidar_links(self.profile.further)
         self._nominal_links = dict(zip(SIDES, self.profile.lidar_links(model), strict=True))
+        self._nominal_links |= {name: lidar.frame for name, lidar in self.profile.further.items()}
         links = [self.profile.base_frame, *self._true_links.values(), *self._nominal_links.values()]
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)
         self._added: dict[str, Surface] = {}
-        self._optics = {
-            device: Optics(self.world.materials, kind.reflectivity)
-            for device, kind in zip(SIDES, self.sensors, strict=True)
-        }
+        self._optics = {device: Optics(self.world.materials, kind.reflectivity) for device, kind in kinds.items()}
         self._static: dict[str, Scene] | None = None
         self._people = [Scene({actor.name: actor.surface}) for actor in self.world.actors]
         self._moving: tuple[dict[str, float], Scene] | None = None
@@ -193,14 +192,14 @@ class EmbeddedSimulator:
         """Do nothing: scans are cast when they are asked for. (Gazebo casts them while somebody listens.)"""
 
     def scan(self, lidar: str, tick: int) -> np.ndarray:
-        """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
+        """Return scan `tick` of lidar "left", "right" or a further one, points (M,) of `POINT_DTYPE` in its frame.
 
         They come in firing order, as from the vendor's driver: with misses and second returns if the sensor has them
         (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions and
         surroundings give equal scans, whatever was scanned before.
         """
         scan = self._measured(lidar, tick)[0]
-        return scan if lidar in self.profile.sides else scan[:0]
+        return scan if lidar in self.profile.every_lidar else scan[:0]
 
     def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return a scan's returns (M,), an index (M,) of what each one lies on, and the names that these are into.
@@ -256,12 +255,19 @@ class EmbeddedSimulator:
             "nominal_base_link_from_lidar_left": nominal_left.tolist(),
             "nominal_base_link_from_lidar_right": nominal_right.tolist(),
             "lidar_left_from_lidar_right": (inverse(left) @ right).tolist(),
+            **self._further_truth(),
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
             "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",
             "lidar_geometry": self.profile.lidar_geometry,
             **({"robot": self.setup.robot_keys["robot"]} if "robot" in self.setup.robot_keys else {}),
         }
+
+    def _further_truth(self) -> dict[str, Any]:
+        return {
+            f"{prefix}base_link_from_lidar_{name}": self.base_from_lidar(name, bool(prefix)).tolist()
+            for name in self.profile.further for prefix in ("", "nominal_")
+        }  # fmt: skip
 
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
         """Return base_link_from_lidar (4, 4), the true one, or that of the description."""
@@ -320,7 +326,7 @@ class EmbeddedSimulator:
                 side: alone or Scene(resting | {
                     f"{other} lidar": surface for other, surface in housings.items() if other != side
                 })
-                for side in SIDES
+                for side in self._lidars
             }  # fmt: skip
             self._moving = None
         scenes = [self._static[lidar], self._moving_scene()]
@@ -342,9 +348,10 @@ class EmbeddedSimulator:
         return self._moving[1]
 
     def lidar(self, name: str) -> Lidar:
-        """Return lidar "left" or "right", with its unit's true values. Raises `InputError` for another name."""
+        """Return lidar "left", "right" or a further one, with its unit's true values. Raises `InputError` for another
+        name."""
         if name not in self._lidars:
-            raise InputError(f"lidar '{name}': use one of {', '.join(SIDES)}")
+            raise InputError(f"lidar '{name}': use one of {', '.join(self._lidars)}")
         return self._lidars[name]
 
 

@@ -71,12 +71,16 @@ class Lidar:
     """One device: a unit of a sensor, with a clock and a spin of its own.
 
     Everything random is drawn anew from (seed, device, tick), so that a scan is the same whatever was scanned before;
-    the `unit` is drawn from (`unit_seed`, device).
+    the `unit` is drawn from (`unit_seed`, device). A device that is neither "left" nor "right" has a `number` from 2
+    on.
     """
 
-    def __init__(self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None):
-        if device not in SIDES:
+    def __init__(
+        self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None, number: int | None = None
+    ):  # fmt: skip
+        if number is None and device not in SIDES:
             raise InputError(f"lidar '{device}': use one of {', '.join(SIDES)}")
+        self._number = SIDES.index(device) if number is None else number
         self.sensor = sensor
         self.device = device
         self.seed = seed
@@ -278,7 +282,7 @@ class Lidar:
 
     def _generator(self, purpose: str, tick: int = 0, seed: int | None = None) -> np.random.Generator:
         """Return the generator for one purpose and tick; independent of every other one."""
-        key = (PURPOSES.index(purpose), SIDES.index(self.device), tick)
+        key = (PURPOSES.index(purpose), self._number, tick)
         sequence = np.random.SeedSequence(self.seed if seed is None else seed, spawn_key=key)
         return np.random.Generator(np.random.SFC64(sequence))
 

@@ -30,7 +30,7 @@ from stretch_sim_cal.validate import Section
 
 KEYS = {
     "world", "sensor", "seed", "lidar_left_error", "lidar_right_error", "base_error", "payload", "joint_errors",
-    "real_time_factor", "unit_seed", "units", "driver", "lidar_geometry", *ROBOT_KEYS,
+    "real_time_factor", "unit_seed", "units", "driver", "lidar_geometry", "lidar_errors", *ROBOT_KEYS,
 }  # fmt: skip
 MAX_SEED = 2**63 - 1
 PUSH_DISTANCE = 0.020
@@ -97,6 +97,8 @@ class SimulationSetup:
     robot_keys: Mapping[str, str] = field(default_factory=dict)
     """The keys of the robot that `from_mapping` read."""
     lidar_geometry: str | None = None
+    further_errors: Mapping[str, PoseError] = field(default_factory=dict)
+    """The errors of the lidars beyond two, by name."""
 
     @property
     def profile(self) -> RobotProfile:
@@ -120,6 +122,7 @@ class SimulationSetup:
             gazebo=arguments,
             joint_errors={joint: error.matrix for joint, error in self.joint_errors.items()},
             robot=self.robot,
+            further_errors={name: error.matrix for name, error in self.further_errors.items()},
         )
 
     def sensors(self) -> tuple[Sensor, Sensor]:
@@ -175,13 +178,15 @@ class SimulationSetup:
         setup = Section(data, KEYS, f"{source}: simulation")
         robot, robot_keys = robot_from_mapping(setup.data, source, setup.where)
         default_sensor = cls.sensor if robot is None or "robot" not in setup.data else robot.profile.sensor
-        units = Section(setup.get("units"), set(SIDES), setup.at("units"))
+        further = () if robot is None else tuple(robot.profile.further)
+        units = Section(setup.get("units"), {*SIDES, *further}, setup.at("units"))
         joint_errors = setup.get("joint_errors")
         if not isinstance(joint_errors, Mapping | None):
             raise InputError(f"{setup.at('joint_errors')}: a mapping of joints to errors was expected")
         geometry = None
         if "lidar_geometry" in setup:
             geometry = lidar_geometry(setup.get("lidar_geometry"), Path(source), setup.at("lidar_geometry"))
+        lidar_errors = Section(setup.get("lidar_errors"), set(further), setup.at("lidar_errors"))
         left_error, right_error = (setup.get(f"lidar_{side}_error") for side in SIDES)
         if robot is not None and robot.profile.one_lidar:
             if right_error not in (None, left_error):
@@ -206,6 +211,9 @@ class SimulationSetup:
             robot=robot,
             robot_keys=robot_keys,
             lidar_geometry=geometry,
+            further_errors={
+                name: _pose_error(error, lidar_errors.at(name)) for name, error in lidar_errors.data.items()
+            },
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -228,6 +236,11 @@ class SimulationSetup:
             "units": {device: str(file) for device, file in self.units.items()},
             "driver": dict(self.driver),
             **({"lidar_geometry": self.lidar_geometry} if self.lidar_geometry else {}),
+            **(
+                {"lidar_errors": {name: pose_mapping(error) for name, error in self.further_errors.items()}}
+                if self.further_errors
+                else {}
+            ),
             **self.robot_keys,
         }
 

@@ -50,13 +50,15 @@ def simulated_description(
     gazebo: Mapping[str, object] | None = None,
     joint_errors: Mapping[str, np.ndarray] | None = None,
     robot: SpawnedRobot | None = None,
+    further_errors: Mapping[str, np.ndarray] | None = None,
 ) -> str:
     """Return the URDF text of a robot (by default the vendor's Stretch 4 with `tool`) whose lidars and base are not
     where its description says.
 
-    The lidars' errors are 4x4, `true = nominal * error`; `base_error` is (height, roll, pitch) of the base frame over
-    the floor in m and rad, in its own frame. With `simulator="gazebo"` there are sensors and
-    controllers, and no collision box around the lidars; `gazebo` are further arguments of models/gazebo.xacro.
+    The lidars' errors are 4x4, `true = nominal * error`, `further_errors` by name those of lidars beyond two;
+    `base_error` is (height, roll, pitch) of the base frame over the floor in m and rad, in its own frame. With
+    `simulator="gazebo"` there are sensors and controllers, and no collision box around the lidars; `gazebo` are further
+    arguments of models/gazebo.xacro.
     `joint_errors` (4x4 by joint) move the origins of joints that carry no lidar, `true = nominal * error`. Raises
     `InputError` for errors that are not rigid, unknown tools, simulators and links of the payload.
     """
@@ -82,6 +84,8 @@ def simulated_description(
         root = parse_xml(text, "simulated description")
         root.set("name", robot.model.name)
         text = ElementTree.tostring(root, encoding="unicode")
+    if profile.further:
+        text = _with_true_lidars(text, profile, further_errors or {})
     if joint_errors:
         text = _with_joint_errors(text, joint_errors, profile)
     if simulator == "gazebo":
@@ -106,11 +110,25 @@ def _frame_arguments(
     return arguments
 
 
+def _with_true_lidars(text: str, profile: RobotProfile, errors: Mapping[str, np.ndarray]) -> str:
+    """Return the description with the links at the true poses of the lidars beyond two, as models/truth.xacro has those
+    of the first two."""
+    robot = parse_xml(text, "simulated description")
+    for name, lidar in profile.further.items():
+        xyz, rpy = to_xyz_rpy(check_rigid(errors.get(name, np.eye(4)), f"error of lidar {name}"))
+        ElementTree.SubElement(robot, "link", name=f"lidar_{name}_true_link")
+        joint = ElementTree.SubElement(robot, "joint", name=f"lidar_{name}_true_joint", type="fixed")
+        ElementTree.SubElement(joint, "origin", xyz=_text(xyz), rpy=_text(rpy))
+        ElementTree.SubElement(joint, "parent", link=lidar.frame)
+        ElementTree.SubElement(joint, "child", link=f"lidar_{name}_true_link")
+    return ElementTree.tostring(robot, encoding="unicode")
+
+
 def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: RobotProfile) -> str:
     """Return the description with the origins of joints moved. Raises `InputError` for ones that carry a lidar."""
     robot, model = parse_xml(text, "simulated description"), parse_urdf(text, source="simulated description")
     carrying = set()
-    for link in profile.lidar_links(model):
+    for link in (*profile.lidar_links(model), *(lidar.frame for lidar in profile.further.values())):
         while (joint := model.parent_joint(link)) is not None:
             carrying.add(joint.name)
             link = joint.parent
@@ -142,9 +160,9 @@ def _for_gazebo(text: str, profile: RobotProfile) -> str:
     return ElementTree.tostring(robot, encoding="unicode")
 
 
-def true_lidar_links() -> dict[str, str]:
-    """Return the links at the true poses of the lidars, by side."""
-    return dict(zip(SIDES, TRUE_LIDAR_LINKS, strict=True))
+def true_lidar_links(further: Iterable[str] = ()) -> dict[str, str]:
+    """Return the links at the true poses of the lidars, by side, and by name those of `further` ones."""
+    return dict(zip(SIDES, TRUE_LIDAR_LINKS, strict=True)) | {name: f"lidar_{name}_true_link" for name in further}
 
 
 def _text(values: Iterable[float]) -> str:

@@ -81,6 +81,7 @@ class GazeboSimulator:
         # What is true is computed in one place for both simulators.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor
+        setup.profile.need_two("Gazebo")
         if setup.profile.one_lidar:
             raise InputError(
                 f"{setup.profile.name} has one lidar; in Gazebo two are needed, use the embedded simulator"
