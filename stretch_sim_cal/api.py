@@ -7,18 +7,25 @@
     result.left_from_right, result.covariance, result.findings
     result.save("calibration.yaml")
 
+Any number of lidars, one included, by their names:
+
+    rig = cal.Rig.from_urdf("robot.urdf", sensor="jt128", lidars=["front_link", "rear_link", "mast_link"])
+    result = cal.calibrate(rig, {"front_link": clouds, "rear_link": clouds, "mast_link": clouds})
+    result.transform("front_link", "mast_link"), result.covariance_of("front_link", "mast_link")
+
 Transforms are named target_from_source, lengths are in m, angles in rad (see `geometry/transforms.py`).
 """
 
 import html
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, known_mount, with_further_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.finding import Finding as CodedFinding
 from stretch_sim_cal.calibration.findings import error_in_units
@@ -27,16 +34,23 @@ from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
-from stretch_sim_cal.calibration.summaries import alignment_lines, alignment_numbers, floor_lines, floor_numbers
+from stretch_sim_cal.calibration.summaries import (
+    alignment_lines,
+    alignment_numbers,
+    array_lines,
+    array_numbers,
+    floor_lines,
+    floor_numbers,
+)
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse, to_xyz_rpy
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
-from stretch_sim_cal.sensor.sensor import Sensors, sensor_called
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, sensors_called
 from stretch_sim_cal.sensor.unit import SCALARS
 
 __all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording"]
@@ -44,20 +58,32 @@ __all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibra
 
 @dataclass(frozen=True, eq=False)
 class Rig:
-    """Two lidars on a robot, as they are described: the start of a calibration.
+    """The lidars of a robot, as they are described: the start of a calibration.
 
     `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4,
     4) maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's
-    own origin. `sensor` is the kind of both lidars, or a tuple of the left one's and the right one's; if it is None, a
-    spinning lidar of unknown make. Raises `InputError` if one of them is not a rigid transform.
+    own origin. `sensor` is the kind of all lidars, or a tuple of each one's kind; if it is None, a
+    spinning lidar of unknown make. `further` are the poses of lidars beyond two by name; `names` are those of all, the
+    left and the right one first; a robot with one lidar has one name, and its right lidar where the left one is. Raises
+    `InputError` if one of them is not a rigid transform, or the names are not as many as the lidars.
     """
 
     base_from_left: np.ndarray
     base_from_right: np.ndarray
     footprint_from_base: np.ndarray | None = None
     sensor: Sensors = None
+    further: Mapping[str, np.ndarray] = field(default_factory=dict)
+    names: tuple[str, ...] = SIDES
 
     def __post_init__(self) -> None:
+        given = {name: check_rigid(pose, f"further lidar {name}") for name, pose in self.further.items()}
+        object.__setattr__(self, "further", given)
+        if given and self.names == SIDES:
+            object.__setattr__(self, "names", (*SIDES, *given))
+        count = len(SIDES) + len(given) if given else len(self.names)
+        if len(set(self.names)) != count or not 1 <= len(self.names) <= len(SIDES) + len(given):
+            raise InputError(f"rig: names: {', '.join(self.names)}: give every lidar a name of its own")
+        for_each(self.sensor, count)
         for name in ("base_from_left", "base_from_right", "footprint_from_base"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_rigid(getattr(self, name), name))
@@ -66,7 +92,7 @@ class Rig:
     def from_urdf(
         cls, source: str | Path | None, sensor: str | Path | Sensors = None,
         left: str | None = None, right: str | None = None, base: str | None = None, footprint: str | None = None,
-        robot: str | Path | None = None,
+        robot: str | Path | None = None, lidars: Sequence[str] | Mapping[str, str] | None = None,
     ) -> "Rig":  # fmt: skip
         """Return the rig that a URDF or xacro file, or the text of a URDF, describes; None is refused.
 
@@ -74,7 +100,9 @@ class Rig:
         lidars of different kinds, or as of a `Rig`. `left`, `right`, `base` and `footprint` are links; by default they
         are called as in the profile `robot` (a name in `config/robots/` or a path), of the Stretch if none is named:
         older names of its lidars are found as well.
-        `footprint` may be absent. Raises `InputError` naming file and link.
+        `footprint` may be absent. `lidars` are the links of any number of lidars, or a mapping of names to links, in
+        place of `left` and `right`; the first one is the one that the others are given to. Raises `InputError` naming
+        file and link.
         """
         if source is None:
             raise InputError("no URDF: the recording has no /robot_description; give the robot's URDF file")
@@ -83,23 +111,42 @@ class Rig:
             source if isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<") else "URDF text"
         )
         profile: RobotProfile = profile_called(robot)
-        older = {lidar.frame: lidar.older_frame for lidar in profile.lidars.values()}
+        older = {lidar.frame: lidar.older_frame for lidar in profile.every_lidar.values()}
         links = []
-        frames = profile.lidar_frames
-        for name in (left or frames[0], right or frames[1], base or profile.base_frame):
+        if lidars is not None and (left or right or not lidars or isinstance(lidars, str)):
+            raise InputError("lidars: give the links of all lidars, one or more, in a list, and not left or right")
+        wanted = {name: lidar.frame for name, lidar in profile.every_lidar.items()}
+        if left or right:
+            wanted = {"left": left or wanted["left"], "right": right or profile.lidar_frames[1]}
+        if lidars is not None:
+            wanted = dict(lidars) if isinstance(lidars, Mapping) else {link: link for link in lidars}
+        for name in (base or profile.base_frame, *wanted.values()):
             known = [link for link in (name, older.get(name)) if link is not None and link in model.links]
             if not known:
                 raise InputError(f"{where}: has no link '{name}'{near(name, model.links)}; give the name that it has")
             links.append(known[0])
         root_from_link = link_transforms(model, {})
-        base_from_root = inverse(root_from_link[links[2]])
+        base_from_root = inverse(root_from_link[links[0]])
         footprint_from_base = None
         if (floor := footprint or profile.footprint_frame) in model.links:
             footprint_from_base = inverse(base_from_root @ root_from_link[floor])
+        poses = [base_from_root @ root_from_link[link] for link in links[1:]]
         return cls(
-            base_from_root @ root_from_link[links[0]], base_from_root @ root_from_link[links[1]], footprint_from_base,
-            sensor_called(sensor) if isinstance(sensor, str | Path) else sensor,
+            poses[0], poses[min(1, len(poses) - 1)], footprint_from_base,
+            sensors_called(sensor) if isinstance(sensor, str | Path) else sensor,
+            dict(zip(list(wanted)[2:], poses[2:], strict=True)), tuple(wanted),
         )  # fmt: skip
+
+    @property
+    def base_from_lidar(self) -> dict[str, np.ndarray]:
+        """The nominal poses (4, 4) of all lidars in base_link, by name."""
+        poses = (self.base_from_left, self.base_from_right, *self.further.values())
+        return dict(zip(self.names, poses, strict=False))
+
+    @property
+    def sensors(self) -> dict[str, Sensor | None]:
+        """The kinds of all lidars, by name; of lidars beyond two that none is given for, the left one's."""
+        return dict(zip(self.names, for_each(self.sensor, len(self.names)), strict=True))
 
     @property
     def left_from_right(self) -> np.ndarray:
@@ -149,12 +196,35 @@ class Result:
 
     `alignment` and `floor` are the two stages' own results; `floor` is None if the alignment was refused, or the floor
     was not asked for. `floor.plane` is the floor in base_link, `floor.covariance` (3, 3) is over (height, tilt about x,
-    tilt about y), `floor.footprint_from_base` (4, 4) puts base_footprint on it.
+    tilt about y), `floor.footprint_from_base` (4, 4) puts base_footprint on it. `array` is the estimate of all lidars
+    if there are more than two; `alignment` is then that of the first two by it.
     """
 
     rig: Rig
     alignment: AlignmentResult
     floor: FloorResult | None = None
+    array: ArrayResult | None = None
+
+    def transform(self, target: str, source: str) -> np.ndarray:
+        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`, by name."""
+        return self._between(target, source)[0]
+
+    def covariance_of(self, target: str, source: str) -> np.ndarray:
+        """Return the covariance (6, 6) of `transform(target, source)`, in the target's frame, as of `covariance`."""
+        return self._between(target, source)[1]
+
+    def _between(self, target: str, source: str) -> tuple[np.ndarray, np.ndarray]:
+        for name in (target, source):
+            if name not in self.rig.names:
+                raise InputError(f"lidar '{name}': there is {', '.join(self.rig.names)}")
+        if target == source:
+            return np.eye(4), np.zeros((6, 6))
+        if self.array is not None:
+            return self.array.transform(target, source), self.array.covariance(target, source)
+        if target == self.rig.names[0]:
+            return self.left_from_right, self.covariance
+        back = adjoint(inverse(self.left_from_right))
+        return inverse(self.left_from_right), back @ self.covariance @ back.T
 
     @property
     def left_from_right(self) -> np.ndarray:
@@ -183,15 +253,18 @@ class Result:
 
     @property
     def sensor_errors(self) -> dict[str, dict[str, SensorError]]:
-        """The lidars' own errors as the last stage estimates them, by side ("left", "right") and name."""
+        """The lidars' own errors as the last stage estimates them, by lidar ("left", "right") and name."""
         numbers = (self.floor if self.floor is not None and self.floor.diagnostics else self.alignment).diagnostics
+        lidars = dict(zip(self.rig.names, SIDES, strict=False))  # as they are called in the numbers
+        if self.array is not None:
+            numbers, lidars = self.array.numbers, {name: name for name in self.rig.names}
         return {
-            side: {
+            lidar: {
                 name: SensorError(numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"])
                 for name in SCALARS
                 if f"{name}_{side}" in numbers
             }
-            for side in SIDES
+            for lidar, side in lidars.items()
         }
 
     def save(self, path: str | Path, robot_id: str | None = None) -> None:
@@ -205,7 +278,10 @@ class Result:
             raise Refused(f"{path}: not written: {'; '.join(self.alignment.refusals)}")
         file = CalibrationFile.load_or_empty(path).with_alignment(self.alignment, robot_id)
         if self.floor is not None and self.floor.accepted:
-            file = with_floor(file, self.floor, robot_id, self.rig.base_from_left)
+            left = self.rig.base_from_left if self.array is None else self.array.base_from_lidar[self.rig.names[0]]
+            file = with_floor(file, self.floor, robot_id, left)
+        if self.array is not None:
+            file = with_further_lidars(file, self.array, robot_id)
         if self.alignment.observations is not None:
             # They say of which alignment they are, so they are harmless if the calibration file
             # is not replaced after all.
@@ -213,9 +289,14 @@ class Result:
         file.save(path)
 
     def __str__(self) -> str:
-        lines = alignment_lines(
-            self.alignment, alignment_numbers(self.alignment, self.rig.left_from_right, self.rig.base_from_left)
-        )
+        if self.array is not None:
+            lines = array_lines(self.array, array_numbers(self.array, self.rig.base_from_lidar))
+        elif len(self.rig.names) == 1:
+            lines = ["one lidar: there is nothing to align"]
+        else:
+            lines = alignment_lines(
+                self.alignment, alignment_numbers(self.alignment, self.rig.left_from_right, self.rig.base_from_left)
+            )
         if self.floor is not None:
             lines += floor_lines(self.floor, floor_numbers(self.floor, _footprint(self.rig)))
         for side, errors in self.sensor_errors.items():
@@ -228,12 +309,15 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the result as a table, for notebooks."""
         rows = [("verdict", "accepted" if self.accepted else "<b>refused</b>")]
-        deviations = np.sqrt(np.diag(self.covariance))
-        numbers = alignment_numbers(self.alignment, self.rig.left_from_right, self.rig.base_from_left)
-        for axis, value, deviation in zip("xyz", numbers["xyz"], deviations[:3], strict=True):
-            rows.append((f"left from right, {axis}", f"{1e3 * value:.2f} &plusmn; {1e3 * deviation:.2f} mm"))
-        for axis, value, deviation in zip("xyz", numbers["rpy_deg"], np.degrees(deviations[3:]), strict=True):
-            rows.append((f"left from right, about {axis}", f"{value:.4f} &plusmn; {deviation:.4f} deg"))
+        first, *others = self.rig.names
+        for other in others:
+            found, covariance = self._between(first, other)
+            xyz, rpy = to_xyz_rpy(found)
+            deviations = np.sqrt(np.diag(covariance))
+            for axis, value, deviation in zip("xyz", xyz, deviations[:3], strict=True):
+                rows.append((f"{first} from {other}, {axis}", f"{1e3 * value:.2f} &plusmn; {1e3 * deviation:.2f} mm"))
+            for axis, value, deviation in zip("xyz", np.degrees(rpy), np.degrees(deviations[3:]), strict=True):
+                rows.append((f"{first} from {other}, about {axis}", f"{value:.4f} &plusmn; {deviation:.4f} deg"))
         if self.floor is not None:
             found = floor_numbers(self.floor, _footprint(self.rig))
             height, deviation = found["height_mm"], found["height_standard_deviation_mm"]
@@ -254,10 +338,16 @@ class Result:
 
 
 def calibrate(
-    rig: Rig, left_clouds: Iterable[np.ndarray] | RecordedClouds, right_clouds: Iterable[np.ndarray] | None = None,
-    *, floor: bool = True,
+    rig: Rig, left_clouds: Iterable[np.ndarray] | Mapping[str, Iterable[np.ndarray]] | RecordedClouds,
+    right_clouds: Iterable[np.ndarray] | None = None,
+    *, floor: bool = True, mounts: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> Result:  # fmt: skip
     """Return the calibration of two lidars from pairs of clouds, taken while robot and scene stood still.
+
+    Of one, two or more lidars from `left_clouds` by the rig's names, as many clouds of each. Lidars that see nothing in
+    common are tied by those that see something in common with both, and by `mounts`: poses in base_link (4, 4) with
+    their covariances (6, 6), a twist in base_link, of any of the lidars that the robot's own returns gave one
+    (calibration of the extrinsics).
 
     `left_clouds` and `right_clouds` hold one cloud per pair, each in its own lidar's frame: points (N, 3), or
     structured arrays (N,) with x, y, z and perhaps ring and intensity, as drivers publish them. With rings and the
@@ -270,6 +360,15 @@ def calibrate(
             raise InputError("right_clouds: a recording has the clouds of both lidars; give it alone")
         recorded = left_clouds
         left_clouds, right_clouds = recorded.left_clouds, recorded.right_clouds
+    if isinstance(left_clouds, Mapping):
+        if right_clouds is not None:
+            raise InputError("right_clouds: the clouds by name are those of all lidars; give them alone")
+        by_name = _clouds_by_name(rig, left_clouds)
+        if len(rig.names) != len(SIDES) or mounts:
+            return _calibrated_array(rig, by_name, floor, mounts or {})
+        left_clouds, right_clouds = by_name.values()
+    elif len(rig.names) != len(SIDES) or mounts:
+        raise InputError(f"clouds: give those of {', '.join(rig.names)} in a mapping by these names")
     left, right = _clouds(left_clouds, "left"), _clouds(right_clouds, "right")
     if len(left) != len(right):
         raise InputError(
@@ -284,6 +383,43 @@ def calibrate(
     settings = FloorSettings(observations=result.alignment.known, sensor=rig.sensor)
     method = SupportFloor(rig.base_from_left, result.left_from_right, _footprint(rig), settings)
     return replace(result, floor=_solved(method, left, right))
+
+
+def _clouds_by_name(rig: Rig, clouds: Mapping[str, Iterable[np.ndarray]]) -> dict[str, list[np.ndarray]]:
+    if set(clouds) != set(rig.names):
+        raise InputError(f"clouds: are of {', '.join(map(str, clouds))}; the rig's lidars are {', '.join(rig.names)}")
+    found = {name: _clouds(clouds[name], name) for name in rig.names}
+    if len({len(own) for own in found.values()}) > 1:
+        counts = ", ".join(f"{len(own)} of {name}" for name, own in found.items())
+        raise InputError(f"clouds: {counts}: give as many of each lidar")
+    return found
+
+
+def _calibrated_array(
+    rig: Rig, clouds: Mapping[str, list[np.ndarray]], floor: bool, mounts: Mapping[str, tuple[np.ndarray, np.ndarray]]
+) -> Result:
+    """Return the calibration of one lidar, or of several in one problem."""
+    if len(rig.names) == 1:
+        result, (left,) = Result(rig, AlignmentResult.of_one_lidar()), clouds.values()
+        if not floor:
+            return result
+        settings = FloorSettings(sensor=rig.sensors[rig.names[0]])
+        method = SupportFloor(rig.base_from_left, np.eye(4), _footprint(rig), settings)
+        return replace(result, floor=_solved(method, left, [cloud[:0] for cloud in left]))
+    for name in mounts:
+        if name not in rig.names:
+            raise InputError(f"mounts: '{name}': the rig's lidars are {', '.join(rig.names)}")
+    lidars = {
+        name: ArrayLidar(pose, rig.sensors[name], known_mount(name, mounts.get(name)))
+        for name, pose in rig.base_from_lidar.items()
+    }
+    array = LidarArray(lidars, _footprint(rig), floor)
+    for together in zip(*clouds.values(), strict=True):
+        array.add(dict(zip(clouds, together, strict=True)))
+    found = array.solve()
+    alignment = found.aligned(*rig.names[:2])
+    alignment = replace(alignment, refusals=list(found.refusals), warnings=list(found.warnings))
+    return Result(rig, alignment, found.floor if found.accepted else None, found)
 
 
 def open_recording(

@@ -15,6 +15,8 @@ from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footpri
 from stretch_sim_cal.geometry.transforms import check_rigid, error
 
 RIGHT_TO_LEFT = "right_to_left_transform"
+TO_LEFT = "_to_left_transform"  # behind the name of a lidar beyond two: where it is, as right_to_left_transform has it
+COVARIANCE_WITH_RIGHT = "covariance_with_right"  # of such an entry: between its twist and the right lidar's
 FOOTPRINT = "floor_to_base_link_transform"  # despite its name it maps base_link into base_footprint
 FOOTPRINT_ALIAS = "base_link_to_base_footprint_transform"  # the same under the name some versions write
 FLOOR = "floor_model_params"
@@ -145,7 +147,7 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
     """Return the fields of an entry."""
     covariance = raw.get("covariance")
     if covariance is not None:
-        size = 6 if key == RIGHT_TO_LEFT else 3
+        size = 6 if key.endswith(TO_LEFT) else 3
         if not _is_table(covariance, size):
             raise InputError(f"{path}: {key}: covariance: is not a {size}x{size} matrix of numbers")
         covariance = _numbers(covariance, (size, size), f"{path}: {key}: covariance")

@@ -18,6 +18,7 @@ import numpy as np
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import backups
 from stretch_sim_cal.calibration.calibration_entries import (
+    COVARIANCE_WITH_RIGHT,
     FLOOR,
     FOOTPRINT,
     FOOTPRINT_ALIAS,
@@ -28,6 +29,7 @@ from stretch_sim_cal.calibration.calibration_entries import (
     RIGHT_TO_LEFT,
     RIGHT_TO_LEFT_CONVENTION,
     SEEN_COVARIANCE,
+    TO_LEFT,
     Entry,
     entry_of,
     floor_of,
@@ -63,7 +65,8 @@ def default_robot_id(environment: Mapping[str, str] | None = None) -> str:
 class CalibrationFile:
     """The content of a calibration file; immutable, the `with_...` methods return an updated copy.
 
-    `right_to_left` (4, 4) maps the right lidar's frame into the left's, `footprint_from_base` (4, 4) maps base_link
+    `right_to_left` (4, 4) maps the right lidar's frame into the left's, `further_to_left` do so by name for the lidars
+    beyond two, `footprint_from_base` (4, 4) maps base_link
     into base_footprint, `floor_plane` is the floor in base_link with `normal . p + offset = 0` and its normal up. Each
     is None if the file has no such entry. `contradictions` are one-line sentences; a file with any is not to be
     used. `data` is the whole mapping as it stands in the file.
@@ -76,6 +79,7 @@ class CalibrationFile:
     entries: dict[str, Entry] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     path: Path | None = None
+    further_to_left: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationFile":
@@ -98,12 +102,16 @@ class CalibrationFile:
         right_to_left = transform_of(data, RIGHT_TO_LEFT, path)
         footprint = footprint_of(data, path, contradictions)
         plane, footprint = floor_of(data, footprint, path, contradictions)
+        further = [key for key in data if str(key).endswith(TO_LEFT) and key != RIGHT_TO_LEFT]
+        further_to_left = {key.removesuffix(TO_LEFT): transform_of(data, key, path) for key in further}
         entries = {
             key: entry_of(data[key], key, path)
-            for key in (RIGHT_TO_LEFT, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
+            for key in (RIGHT_TO_LEFT, *further, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
             if key in data
         }
-        return cls(right_to_left, footprint, plane, tuple(contradictions), entries, data, Path(path))
+        return cls(
+            right_to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), further_to_left
+        )  # fmt: skip
 
     def with_alignment(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
         """Return a copy that holds an `AlignmentResult`. Raises `Refused` if the result carries refusals."""
@@ -111,6 +119,20 @@ class CalibrationFile:
         described = _description(result, robot_id, timestamp)
         entry = {"data": _rows(result.right_to_left), **described, "convention": RIGHT_TO_LEFT_CONVENTION}
         return self.updated({RIGHT_TO_LEFT: entry})
+
+    def with_further(
+        self, name: str, result, covariance_with_right: np.ndarray, robot_id: str,
+        timestamp: datetime.datetime | None = None,
+    ) -> "CalibrationFile":  # fmt: skip
+        """Return a copy that holds a lidar beyond two by its `name`: an `AlignmentResult` in which it is the right one,
+        and the covariance (6, 6) between its twist and that of the right lidar."""
+        described = _description(result, robot_id, timestamp)
+        entry = {"data": _rows(result.right_to_left), **described}
+        entry |= {
+            "convention": RIGHT_TO_LEFT_CONVENTION.replace("p_right", f"p_{name}"),
+            COVARIANCE_WITH_RIGHT: _rows(covariance_with_right),
+        }
+        return self.updated({f"{name}{TO_LEFT}": entry})
 
     def with_floor(
         self, result, robot_id: str, timestamp: datetime.datetime | None = None,

@@ -41,7 +41,7 @@ from stretch_sim_cal.calibration.results import Direction, Support
 from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
-from stretch_sim_cal.sensor.sensor import Sensors, by_side
+from stretch_sim_cal.sensor.sensor import Sensors
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 
 # Of the alignment.
@@ -79,16 +79,17 @@ UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share"
 BEYOND_SPREAD = 2.0
 
 
-def unit_warnings(numbers: Mapping[str, float], sensors: Sensors) -> list[Finding]:
-    """Return which of the lidars' own errors, `numbers` by name and side as in a result's diagnostics, are larger than
+def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
+    """Return which of the lidars' own errors, `numbers` by name and lidar as in a result's diagnostics, are larger than
     those of the units that the sensor file describes, and which corrections their drivers leave out.
 
     Their priors were widened (`Solver`), so neither the result nor its covariance relies on the file there.
     """
     if sensors is None:
         return []
-    found = _uncorrected(numbers)
-    for side, sensor in zip(SIDES, by_side(sensors), strict=True):
+    found = _uncorrected(numbers, names)
+    kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
+    for side, sensor in zip(names, kinds, strict=True):
         if sensor is None:
             continue
         beyond, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
@@ -111,19 +112,20 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors) -> list[Findin
     return found
 
 
-def _uncorrected(numbers: Mapping[str, float]) -> list[Finding]:
-    """Return which corrections the drivers leave out: one finding for both lidars if they are the same."""
+def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:
+    """Return which corrections the drivers leave out: one finding for all lidars if they are the same."""
     left_out = {
         side: " and ".join(
             correction
             for scalar, correction in UNCORRECTED.items()
             if (name := f"{scalar}_{side}") in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5
         )
-        for side in SIDES
+        for side in names
     }
     drivers = {f"the {side} lidar's driver does": corrections for side, corrections in left_out.items()}
-    if left_out["left"] == left_out["right"]:
-        drivers = {"the drivers of both lidars do": left_out["left"]}
+    if len(set(left_out.values())) == 1:
+        count = "both" if len(names) == len(SIDES) else "all"
+        drivers = {f"the drivers of {count} lidars do": left_out[names[0]]}
     remedy = (
         "turn the correction on and calibrate again: the calibration holds only for clouds corrected by the same amount"
     )

@@ -12,7 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
-from stretch_sim_cal.calibration.problem import FLOOR, LEFT, RIGHT, NormalEquations, Solution, State, Unknowns
+from stretch_sim_cal.calibration.problem import (
+    FLOOR,
+    RIGHT,
+    NormalEquations,
+    Solution,
+    State,
+    Unknowns,
+    shortened_by_chance,
+)
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
@@ -140,25 +148,42 @@ class Observations:
             np.array_equal(own.elevations, other.elevations) for own, other in zip(self.models, models, strict=False)
         )
 
-    def equations_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
-        """Return the normal equations over all unknowns at another state, the poses in any frame."""
-        gone = [log(state.left_from_right @ inverse(self.at))]
-        gone += [now - then for now, then in zip(state.units, self.at_units, strict=False)]
+    def equations_at(self, state: State, unknowns: Unknowns, lidars: tuple[int, int] = (0, 1)) -> NormalEquations:
+        """Return the normal equations over all unknowns at another state, the poses in any frame; `lidars` are the
+        numbers of those that are the left and the right one here."""
+        left, right = (state.base_from_lidar[lidar] for lidar in lidars)
+        gone = [log(inverse(left) @ right @ inverse(self.at))]
+        gone += [state.units[lidar] - then for lidar, then in zip(lidars, self.at_units, strict=False)]
         gradient = self.gradient - self.information @ np.concatenate(gone)
-        first, count = unknowns.units[0].start, len(gradient) - 6
-        equations, by_pose = NormalEquations.empty(unknowns.size), _by_poses(state.base_from_lidar[0])
-        both, units = slice(LEFT.start, RIGHT.stop), slice(first, first + count)
-        equations.information[both, both] = by_pose.T @ self.information[:6, :6] @ by_pose
-        equations.information[both, units] = by_pose.T @ self.information[:6, 6:]
-        equations.information[units, both] = equations.information[both, units].T
-        equations.information[units, units] = self.information[6:, 6:]
+        equations, by_pose = NormalEquations.empty(unknowns.size), by_poses(left)
+        both = np.concatenate([columns_of(unknowns.poses[lidar]) for lidar in lidars])
+        units = np.concatenate([columns_of(unknowns.units[lidar]) for lidar in lidars])[: len(gradient) - 6]
+        equations.information[np.ix_(both, both)] = by_pose.T @ self.information[:6, :6] @ by_pose
+        equations.information[np.ix_(both, units)] = by_pose.T @ self.information[:6, 6:]
+        equations.information[np.ix_(units, both)] = (by_pose.T @ self.information[:6, 6:]).T
+        equations.information[np.ix_(units, units)] = self.information[6:, 6:]
         equations.gradient[both], equations.gradient[units] = by_pose.T @ gradient[:6], gradient[6:]
         return equations
+
+    def less_by_chance(self, by_chance: np.ndarray) -> "Observations":
+        """Return the same, about the result, without the information (6, 6) on the transform that noise alone brings.
+
+        The result stays what it is: it is not moved along the directions in which little is left.
+        """
+        gone = [log(self.result @ inverse(self.at))]
+        gone += [now - then for now, then in zip(self.units, self.at_units, strict=True)]
+        shortened = np.eye(len(self.gradient))
+        shortened[:6, :6] = shortened_by_chance(self.information[:6, :6], by_chance)
+        return replace(
+            self, at=self.result, at_units=self.units,
+            information=shortened.T @ self.information @ shortened,
+            gradient=shortened.T @ (self.gradient - self.information @ np.concatenate(gone)),
+        )  # fmt: skip
 
     def of_poses(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return information (12, 12) and gradient (12,) about twists of the left and the right lidar's poses (4, 4),
         if nothing but the transform is observed."""
-        gone, by_pose = log(inverse(left) @ right @ inverse(self.at)), _by_poses(left)
+        gone, by_pose = log(inverse(left) @ right @ inverse(self.at)), by_poses(left)
         return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ gone)
 
     def save(self, path: Path) -> None:
@@ -209,7 +234,12 @@ class Observations:
             ) from problem
 
 
-def _by_poses(left: np.ndarray) -> np.ndarray:
+def columns_of(own: slice) -> np.ndarray:
+    """Return the columns of a slice (n,)."""
+    return np.arange(own.start, own.stop)
+
+
+def by_poses(left: np.ndarray) -> np.ndarray:
     """Return how the twist of left_from_right changes (6, 12) with twists of the left lidar, at a pose (4, 4), and of
     the right."""
     to_left = adjoint(inverse(left))

@@ -14,6 +14,8 @@ singular, and the variance of the channels' errors can be taken from the data (e
 interpolation", 1992): the sensor file says how far units of its kind differ, a good unit differs less.
 """
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -48,11 +50,12 @@ BEYOND_PRIOR = 4.0
 
 @dataclass(frozen=True)
 class State:
-    """An estimate: `base_from_lidar`, the poses (4, 4) of the left and the right lidar; `units`, the parameters (n,) of
-    their error models; the `floor` in base_link and its `curvature` (xx, xy, yy) in 1/m at base_link's origin."""
+    """An estimate: `base_from_lidar`, the poses (4, 4) of the lidars, the left and the right one first; `units`, the
+    parameters (n,) of their error models; the `floor` in base_link and its `curvature` (xx, xy, yy) in 1/m at
+    base_link's origin."""
 
-    base_from_lidar: tuple[np.ndarray, np.ndarray]
-    units: tuple[np.ndarray, np.ndarray]
+    base_from_lidar: tuple[np.ndarray, ...]
+    units: tuple[np.ndarray, ...]
     floor: Plane | None = None
     curvature: np.ndarray = field(default_factory=lambda: np.zeros(3))
 
@@ -88,19 +91,21 @@ def first_units(models: tuple[ErrorModel, ErrorModel], known: tuple[np.ndarray, 
 
 
 class Unknowns:
-    """Which column of the problem is what: twists of both lidars, floor, curvature, the units' parameters, and last so
-    many `others` as a residual block brings with it."""
+    """Which column of the problem is what: twists of two lidars, floor, curvature, the units' parameters, twists of
+    further lidars, and last so many `others` as a residual block brings with it."""
 
-    def __init__(self, models: tuple[ErrorModel, ErrorModel], others: int = 0):
+    def __init__(self, models: tuple[ErrorModel, ...], others: int = 0):
         self.models = models
-        first = FIRST_UNIT + models[0].size
-        self.units = (slice(FIRST_UNIT, first), slice(first, first + models[1].size))
-        self.others = slice(self.units[1].stop, self.units[1].stop + others)
+        ends = FIRST_UNIT + np.cumsum([0, *(model.size for model in models)])
+        self.units = tuple(slice(int(first), int(end)) for first, end in itertools.pairwise(ends))
+        further = [slice(first, first + 6) for first in range(int(ends[-1]), int(ends[-1]) + 6 * (len(models) - 2), 6)]
+        self.poses = (*POSES, *further)
+        self.others = slice(int(ends[-1]) + 6 * len(further), int(ends[-1]) + 6 * len(further) + others)
         self.size = self.others.stop
 
     @property
     def scalars(self) -> np.ndarray:
-        """The columns (28,) of both lidars' scalars, the left one's first."""
+        """The columns (14 per lidar,) of the lidars' scalars, the left one's first."""
         return np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in self.units])
 
     def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
@@ -116,7 +121,7 @@ class Unknowns:
         if floor is not None:
             floor = incremented(floor, change[FLOOR])
         return State(
-            tuple(exp(change[own]) @ pose for own, pose in zip(POSES, state.base_from_lidar, strict=True)),
+            tuple(exp(change[own]) @ pose for own, pose in zip(self.poses, state.base_from_lidar, strict=True)),
             tuple(values + change[own] for own, values in zip(self.units, state.units, strict=True)),
             floor, state.curvature + change[CURVATURE],
         )  # fmt: skip
@@ -124,7 +129,7 @@ class Unknowns:
     def difference(self, state: State, before: State) -> np.ndarray:
         """Return the change (n,) that leads from one state to another."""
         change = np.zeros(self.size)
-        for own, after, pose in zip(POSES, state.base_from_lidar, before.base_from_lidar, strict=True):
+        for own, after, pose in zip(self.poses, state.base_from_lidar, before.base_from_lidar, strict=True):
             change[own] = log(after @ inverse(pose))
         for own, after, values in zip(self.units, state.units, before.units, strict=True):
             change[own] = after - values
@@ -199,26 +204,28 @@ class Solution:
 
     change: np.ndarray
     covariance: np.ndarray
-    spreads: tuple[dict[str, float], dict[str, float]]
+    spreads: tuple[dict[str, float], ...]
 
 
-def scalar_numbers(state: State, covariance: np.ndarray) -> dict[str, float]:
-    """Return the scalars of both lidars' errors in m, rad and ratios with their standard deviations, by
-    their covariance (28, 28)."""
+def scalar_numbers(state: State, covariance: np.ndarray, names: Sequence[str] = SIDES) -> dict[str, float]:
+    """Return the scalars of the lidars' errors in m, rad and ratios with their standard deviations, by
+    their covariance (14 per lidar, squared), each under its own name and the lidar's."""
     numbers = {}
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0)).reshape(2, len(SCALARS))
-    for side, values, own in zip(SIDES, state.units, deviations, strict=True):
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0)).reshape(len(names), len(SCALARS))
+    for side, values, own in zip(names, state.units, deviations, strict=True):
         for scalar, value, deviation in zip(SCALARS, values, own, strict=False):
             if deviation > 0 or value:  # a share that is decided has no deviation
                 numbers[f"{scalar}_{side}"], numbers[f"{scalar}_{side}_std"] = float(value), float(deviation)
     return numbers
 
 
-def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict[str, float]:
+def sensor_numbers(
+    unknowns: Unknowns, state: State, solution: Solution, names: Sequence[str] = SIDES
+) -> dict[str, float]:
     """Return what was found of the lidars' own errors: the scalars, and the standard deviation of the channels'
     errors from channel to channel."""
-    numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)])
-    for side, model, spreads in zip(SIDES, unknowns.models, solution.spreads, strict=True):
+    numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)], names)
+    for side, model, spreads in zip(names, unknowns.models, solution.spreads, strict=True):
         for kind in CHANNEL_KINDS:
             if getattr(model.spread, kind):
                 numbers[f"{kind}_spread_{side}"] = spreads[kind] * getattr(model.spread, kind)
@@ -229,9 +236,9 @@ def sensor_numbers(unknowns: Unknowns, state: State, solution: Solution) -> dict
 class Priors:
     """What is known beforehand: standard deviations of the changes from the `nominal` state.
 
-    `left` and `right` are covariances (6, 6) of the lidars' poses about the nominal ones (None: not known at all; zero
-    `left` keeps the left lidar where it is); `floor_height` in m, `curvature` in 1/m. If `units_known` the lidars' own
-    errors stay what they are in the state.
+    `left`, `right` and `further` are covariances (6, 6) of the lidars' poses about the nominal ones (None: not known at
+    all; zero `left` keeps the left lidar where it is); `floor_height` in m, `curvature` in 1/m. If `units_known` the
+    lidars' own errors stay what they are in the state.
     """
 
     nominal: State
@@ -240,6 +247,7 @@ class Priors:
     floor_height: float = UNKNOWN
     curvature: float = 0.0
     units_known: bool = False
+    further: tuple[np.ndarray | None, ...] = ()
 
 
 Parts = list[tuple[slice | np.ndarray, slice | np.ndarray]]
@@ -375,7 +383,7 @@ class Solver:
         information, gradient = information.copy(), gradient.copy()
         priors, gone = self.priors, self.unknowns.difference(state, self.priors.nominal)
         fixed = np.zeros(self.unknowns.size, bool)
-        for own, covariance in ((LEFT, priors.left), (RIGHT, priors.right)):
+        for own, covariance in itertools.zip_longest(self.unknowns.poses, (priors.left, priors.right, *priors.further)):
             if covariance is not None and not np.any(covariance):
                 fixed[own] = True
                 continue
@@ -500,19 +508,26 @@ def _inverse_diagonal(root: np.ndarray) -> np.ndarray:
 
 
 def _less_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
-    """Return the information (n, n) of data whose part `by_chance` (6, 6) about the right lidar's pose is noise.
+    """Return the information (n, n) of data whose part `by_chance` (6, 6) about the right lidar's pose is noise; see
+    `shortened_by_chance`."""
+    shortened = shortened_by_chance(information[RIGHT, RIGHT], by_chance)
+    result = information.copy()
+    result[RIGHT] = shortened.T @ result[RIGHT]
+    result[:, RIGHT] = result[:, RIGHT] @ shortened
+    return result
+
+
+def shortened_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
+    """Return the matrix (6, 6) that the jacobian of a pose's columns, which have this `information` (6, 6), has to be
+    multiplied with since the part `by_chance` (6, 6) of it is noise.
 
     Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much,
     also in their products with the other unknowns' columns: taken from the pose's block alone, the same amount would
     outweigh what is left of it after unknowns that nearly move like the pose are eliminated.
     """
-    values, axes = np.linalg.eigh(information[RIGHT, RIGHT])
+    values, axes = np.linalg.eigh(information)
     root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
     whitened = np.linalg.solve(root, np.linalg.solve(root, by_chance).T)
     shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
     kept = np.sqrt(np.maximum(1.0 - shares, LEAST_KEPT))
-    shortened = np.linalg.solve(root.T, directions * kept) @ directions.T @ root.T
-    result = information.copy()
-    result[RIGHT] = shortened.T @ result[RIGHT]
-    result[:, RIGHT] = result[:, RIGHT] @ shortened
-    return result
+    return np.linalg.solve(root.T, directions * kept) @ directions.T @ root.T

@@ -93,8 +93,8 @@ class FloorResult:
     `normal . p + offset = 0`, its normal up, so `offset` is the height of base_link's origin over the floor.
     `covariance` (3, 3) is over (height at base_link's origin along the normal in m, tilt about base x, tilt about base
     y in rad), true minus estimate; a tilt a turns the normal n to n + a x n. `rmse` (m) is the root mean square
-    distance of the fitted returns to the plane; `by_units` is its dependence on the lidars' own errors. A result with
-    `refusals` must not be written.
+    distance of the fitted returns to the plane; `by_units` is its dependence on the lidars' own errors, `systematic`
+    (3, 3) the part of the covariance by the floor's own shape. A result with `refusals` must not be written.
     """
 
     footprint_from_base: np.ndarray
@@ -110,6 +110,7 @@ class FloorResult:
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
     by_units: FloorByUnits | None = field(default=None, repr=False)
+    systematic: np.ndarray | None = field(default=None, repr=False)
 
     @property
     def accepted(self) -> bool:

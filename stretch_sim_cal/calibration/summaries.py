@@ -9,13 +9,15 @@ import numpy as np
 
 from stretch_sim_cal.calibration.mounts.poses import Chosen
 from stretch_sim_cal.calibration.mounts.result import MountsResult
+from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, Direction, FloorResult
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import SIDES, error, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, to_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 if TYPE_CHECKING:
     from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
+    from stretch_sim_cal.calibration.array import ArrayResult
 
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
@@ -97,6 +99,54 @@ def _direction(direction: Direction) -> str:
     return f"{direction.name}: {bound}{'' if direction.observed else '  <- not determined by this scene'}"
 
 
+def array_numbers(result: "ArrayResult", nominal: Mapping[str, np.ndarray]) -> dict:
+    """Return the lidars of an array, against their `nominal` poses (4, 4) by name, as plain numbers and arrays: each in
+    the first one's frame and in base_link, and every pair with its standard deviations, and whether it was used."""
+    first = result.names[0]
+    lidars = {}
+    for name in result.names:
+        base_xyz, base_rpy = to_xyz_rpy(result.base_from_lidar[name])
+        lidars[name] = {"in_base_link": {"xyz": base_xyz, "rpy_deg": np.degrees(base_rpy)}}
+        if name != first:
+            found = result.transform(first, name)
+            xyz, rpy = to_xyz_rpy(found)
+            moved, turned = error(inverse(nominal[first]) @ nominal[name], found)
+            lidars[name] |= {f"to_{first}": found, "xyz": xyz, "rpy_deg": np.degrees(rpy)}
+            lidars[name] |= {
+                "moved_from_description_mm": 1e3 * moved,
+                "turned_from_description_deg": np.degrees(turned),
+            }
+    pairs = []
+    for pair in result.pairs:
+        deviations = np.sqrt(np.diag(result.covariance(*pair.names)))
+        pairs.append({
+            "lidars": list(pair.names), "used": pair.used, "overlap": pair.alignment.overlap,
+            "standard_deviation_mm": 1e3 * deviations[:3], "standard_deviation_deg": np.degrees(deviations[3:]),
+            "refusals": list(pair.alignment.refusals),
+        })  # fmt: skip
+    return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.numbers}
+
+
+def array_lines(result: "ArrayResult", numbers: dict) -> list[str]:
+    """Return the lidars of an array and their `array_numbers` as lines for the terminal."""
+    first, *others = result.names
+    lines = [f"{len(result.names)} lidars in one estimate ({numbers['num_frames']} clouds of each), to {first}:"]
+    for name in others:
+        own = numbers["lidars"][name]
+        lines.append(
+            f"  {name}: xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg; "
+            f"{own['moved_from_description_mm']:.2f} mm and {own['turned_from_description_deg']:.3f} deg from the "
+            "description"
+        )
+    for pair in numbers["pairs"]:
+        mm, deg = pair["standard_deviation_mm"], pair["standard_deviation_deg"]
+        seen = f"overlap {100 * pair['overlap']:.0f} %" if pair["used"] else "see too little in common, tied by others"
+        known = np.all(mm < 500.0 * UNOBSERVED)
+        said = f"standard deviation {listed(mm, 3)} mm, {listed(deg, 4)} deg" if known else "not determined"
+        lines.append(f"  {' - '.join(pair['lidars'])}: {said} ({seen})")
+    return lines
+
+
 def floor_numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) -> dict:
     """Return a floor as plain numbers and arrays by name: mm, deg, standard deviations, support."""
     normal = result.plane.normal
@@ -143,7 +193,7 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
 def mount_numbers(result: MountsResult, nominal: Mapping[str, np.ndarray]) -> dict:
     """Return the result as plain numbers: mm and deg."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
-    for side in SIDES:
+    for side in SIDES[:1] if np.array_equal(nominal["left"], nominal["right"]) else SIDES:
         pose = result.base_from_lidar[side]
         xyz, rpy = to_xyz_rpy(pose)
         position, angle = result.spread_of(side)
@@ -169,7 +219,7 @@ def _gain(result: MountsResult, proposal: Chosen) -> str:
     """Return what a further pose would bring, in words; nothing if the pose's gain is not known."""
     if not proposal.before:
         return ""
-    share, (position, angle) = proposal.spread / proposal.before, max(result.spread_of(side) for side in SIDES)
+    share, (position, angle) = proposal.spread / proposal.before, max(map(result.spread_of, result.directions))
     return (
         f" (the less sure lidar's standard deviation {1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be "
         f"{100 * (1 - share):.0f} % smaller)"

@@ -182,8 +182,9 @@ class Sensor:
         }  # fmt: skip
 
 
-Sensors = Sensor | tuple[Sensor | None, Sensor | None] | None
-"""The kind of both lidars, or those of the left and of the right one; None: a spinning lidar of unknown make."""
+Sensors = Sensor | tuple[Sensor | None, ...] | None
+"""The kind of all lidars, or those of the left one, the right one, and perhaps further ones; None: a spinning lidar of
+unknown make."""
 
 
 def sensor_called(name: str | Path) -> Sensors:
@@ -193,6 +194,23 @@ def sensor_called(name: str | Path) -> Sensors:
     if not right or right == left:
         return None if left == UNKNOWN else load_sensor(left)
     return tuple(None if each == UNKNOWN else load_sensor(each) for each in (left, right))
+
+
+def sensors_called(name: str | Path) -> Sensors:
+    """Return the sensors of any number of lidars: as `sensor_called`, or a kind for each, separated by commas."""
+    names = [each.strip() for each in str(name).split(validate.BETWEEN)]
+    if len(names) <= len(("left", "right")):
+        return sensor_called(name)
+    return tuple(None if each == UNKNOWN else load_sensor(each) for each in names)
+
+
+def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
+    """Return the sensors of so many lidars: of those beyond a left and a right one that none is given for, the left
+    one's. Raises `InputError` if they are given for another number of lidars."""
+    given = sensors if isinstance(sensors, tuple) else (sensors,) * count
+    if len(given) not in (count, 2):
+        raise InputError(f"sensor: {len(given)} kinds for {count} lidars; give one, or one each")
+    return tuple(given[number] if number < len(given) else given[0] for number in range(count))
 
 
 def by_side(sensors: Sensors) -> tuple[Sensor | None, Sensor | None]:

@@ -75,6 +75,7 @@ class PlaneAlignment:
         self._intake = FrameIntake(self._settings)
         self._places: list[tuple[DirectionCells, DirectionCells]] = []
         self._solved: tuple[tuple[Lidar, Lidar], JointEstimate, Solver] | None = None
+        self._scale = 1.0
         self.new_place()
 
     def new_place(self) -> None:
@@ -122,11 +123,19 @@ class PlaneAlignment:
         result = judged(self.name, evidence, self._intake, self._settings)
         if fallback is not None:
             return result
-        self._solved = places[0], found, solver
+        self._solved, self._scale = (places[0], found, solver), evidence.scale
         observations = Observations.of(
             found.equations.weighing(evidence.scale**-2), unknowns, found.blocks[0].state, state, evidence.covariance
         )
         return replace(result, observations=replace(observations, patches=seen[0].last.seen()))
+
+    def information_by_chance(self) -> np.ndarray | None:
+        """Return how much of the information (6, 6) that the observations of what was solved have about the transform
+        is noise; None if there are none."""
+        if self._solved is None:
+            return None
+        blocks = self._solved[1].blocks
+        return sum(block.information_by_chance() for block in blocks) * self._scale**-2
 
     def another_place(self) -> AnotherPlace | None:
         """Return what a further standing place, the robot turned on the spot, would gain on what was solved;

@@ -35,7 +35,7 @@ def support_of(found: FoundFloor, level_share: float) -> Support:
     sector = np.round(bearings / (2 * np.pi / SECTORS)).astype(int) % SECTORS
     reach = np.zeros(SECTORS)
     np.maximum.at(reach, sector[supporting], distances[supporting])
-    gap, middle = _widest_gap(bearings[supporting])
+    gap, middle = widest_gap(bearings[supporting])
     return Support(
         area=float(areas.sum()),
         sectors=np.bincount(sector, areas, minlength=SECTORS),
@@ -47,7 +47,7 @@ def support_of(found: FoundFloor, level_share: float) -> Support:
     )
 
 
-def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
+def widest_gap(bearings: np.ndarray) -> tuple[float, float]:
     """Return the widest angle (rad) between neighbouring bearings and the bearing of its middle."""
     if not len(bearings):
         return 2 * np.pi, 0.0

@@ -254,6 +254,7 @@ class SupportFloor:
             }
             | numbers,
             by_units=FloorByUnits.of(solution, unknowns, state, to_base),
+            systematic=to_base @ fit.systematic @ to_base.T,
         )
 
     def _disagreement(self, block: RoomBlock, state: State, aligned: np.ndarray) -> Disagreement | None:

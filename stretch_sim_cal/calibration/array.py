@@ -1,0 +1,447 @@
+"""Any number of lidars of one robot, from what every two of them see in common and from the floor that each one sees.
+
+Every pair is aligned as two lidars are (`alignment/planes.py`), and every lidar finds the floor by itself
+(`floor/support_method.py`). What these observed, without priors, is added up in one problem (`problem.py`) over the
+poses of all lidars, the floor, and the errors of every unit: a unit's error that moves two of its pairs alike is one
+unknown, so the covariance between any two lidars is the joint one. A lidar whose mount is known has its pose as prior;
+without any the first lidar stays where the description has it.
+
+A lidar's returns count in several pairs. Each pair is therefore weighed by one over the number of pairs that the
+busier of its lidars is in, so that no return counts more than once in all: the covariance is too large by that much
+where pairs see different things, never too small.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.findings import BEYOND_CHANCE, UNLIKELY, Findings, check_support, unit_warnings
+from stretch_sim_cal.calibration.floor.support import widest_gap
+from stretch_sim_cal.calibration.floor.support_method import SupportFloor
+from stretch_sim_cal.calibration.observability import directions, unobserved
+from stretch_sim_cal.calibration.observations import Observations, by_poses, columns_of
+from stretch_sim_cal.calibration.problem import (
+    FLOOR,
+    NormalEquations,
+    Priors,
+    Solution,
+    Solver,
+    State,
+    Unknowns,
+    sensor_numbers,
+)
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, Support
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.transforms import check_rigid, error, exp, inverse, log
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.unit import SCALARS, UNKNOWN_SENSOR, ErrorModel
+
+FIXED = np.zeros((6, 6))
+STEPS = 8
+SETTLED = 1e-7  # m, rad
+SMALL = 1e-6  # m, rad: of the difference that gives a plane's derivatives
+# A pair refused for this alone still says what it sees; the others complete it.
+PARTLY = {"unobserved"}
+# Findings of a pair, or of one lidar's floor, that all lidars together answer anew.
+OF_ALL = {"beyond_sensor_file", "driver_uncorrected", "floor_of_one_lidar"}
+OF_ONE_VIEW = {"little_floor", "floor_on_one_side", "uncertain_floor"}
+NO_ROOM = "little_overlap"
+
+
+@dataclass(frozen=True)
+class ArrayLidar:
+    """A lidar of the array: its nominal pose `base_from_lidar` (4, 4), its kind, and, if its `mount` was found, that
+    pose (4, 4) with its covariance (6, 6), a twist in base_link with true = exp(twist) @ pose."""
+
+    base_from_lidar: np.ndarray
+    sensor: Sensor | None = None
+    mount: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class AlignedPair:
+    """Two lidars by themselves: their `names`, their `alignment` (the second one is its right one), what it `observed`,
+    and whether it is `used` for the array; `why_not` if it sees enough in common and still is not."""
+
+    names: tuple[str, str]
+    alignment: AlignmentResult
+    observed: Observations | None = field(default=None, repr=False)
+    used: bool = False
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class ArrayResult:
+    """The lidars of a robot.
+
+    `base_from_lidar` are their poses (4, 4) by name and `pose_covariance` (6 n, 6 n) is over their twists in base_link
+    in the same order, true = exp(twist) @ pose; without known mounts the first lidar is where the description has it,
+    and the others and the floor as seen from there. `floor` is None if it was not asked for;
+    `floors` is what each lidar sees of it by itself. `numbers` are the lidars' own errors as in an alignment's
+    diagnostics, by their names. A result with `refusals` must not be written.
+    """
+
+    base_from_lidar: dict[str, np.ndarray]
+    pose_covariance: np.ndarray
+    pairs: list[AlignedPair]
+    floor: FloorResult | None
+    floors: dict[str, FloorResult]
+    numbers: dict[str, float]
+    num_frames: int
+    refusals: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lidars' names, in the order in which they were given."""
+        return tuple(self.base_from_lidar)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the data supports the lidars' poses; the floor has its own refusals."""
+        return not self.refusals
+
+    def transform(self, target: str, source: str) -> np.ndarray:
+        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`."""
+        found: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
+        return found
+
+    def covariance(self, target: str, source: str) -> np.ndarray:
+        """Return the covariance (6, 6) of `transform`, in the target's frame, `true = exp(xi) @ transform`."""
+        first, second = (6 * self.names.index(name) for name in (target, source))
+        columns = np.r_[first : first + 6, second : second + 6]
+        change = by_poses(self.base_from_lidar[target])
+        found: np.ndarray = change @ self.pose_covariance[np.ix_(columns, columns)] @ change.T
+        return found
+
+    def covariance_between(self, target: str, source: str, other: str) -> np.ndarray:
+        """Return the covariance (6, 6) between the twists of `transform(target, source)` and `(target, other)`."""
+        size, blocks = len(self.names), []
+        for name in (source, other):
+            change = np.zeros((6, 6 * size))
+            by_both = by_poses(self.base_from_lidar[target])
+            for lidar, part in ((target, by_both[:, :6]), (name, by_both[:, 6:])):
+                change[:, 6 * self.names.index(lidar) :][:, :6] += part
+            blocks.append(change)
+        found: np.ndarray = blocks[0] @ self.pose_covariance @ blocks[1].T
+        return found
+
+    def aligned(self, target: str, source: str) -> AlignmentResult:
+        """Return the transform between two lidars as all of them give it, in the form of an alignment of two."""
+        pair = next((pair for pair in self.pairs if set(pair.names) == {target, source}), None)
+        used = [pair.alignment for pair in self.pairs if pair.used]
+        rmse = pair.alignment.rmse if pair is not None and pair.used else max((one.rmse for one in used), default=0.0)
+        return AlignmentResult(
+            self.transform(target, source), self.covariance(target, source), float(rmse), self.num_frames, "array",
+            0.0 if pair is None else pair.alignment.overlap, [],
+        )  # fmt: skip
+
+
+def known_mount(name: str, mount: tuple[np.ndarray, np.ndarray] | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return a lidar's mount, pose (4, 4) and covariance (6, 6), checked. Raises `InputError` naming the lidar."""
+    if mount is None:
+        return None
+    pose, covariance = mount
+    covariance = np.asarray(covariance, dtype=float)
+    if covariance.shape != (6, 6) or not np.isfinite(covariance).all() or np.linalg.eigvalsh(covariance)[0] <= 0:
+        raise InputError(f"mounts: {name}: the covariance must be a positive definite 6x6 matrix")
+    return check_rigid(pose, f"mounts: {name}"), covariance
+
+
+def with_further_lidars(file: CalibrationFile, result: ArrayResult, robot_id: str) -> CalibrationFile:
+    """Return the file with the lidars of an accepted result beyond the first two."""
+    for name in result.names[2:]:
+        left, right = result.names[:2]
+        beside = result.covariance_between(left, name, right)
+        file = file.with_further(name, result.aligned(left, name), beside, robot_id)
+    return file
+
+
+class LidarArray:
+    """Calibrates the lidars of a robot; `add` takes a cloud of each, `solve` returns the result."""
+
+    def __init__(
+        self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray, floor: bool = True
+    ):  # fmt: skip
+        """`lidars` by name; `nominal_footprint_from_base` (4, 4) is where the description has base_footprint, near
+        which the `floor` is looked for if it is asked for."""
+        self._lidars, self._with_floor = dict(lidars), floor
+        # Which of a pair is the left one must not depend on what the lidars are called.
+        self._order = sorted(lidars, key=lambda name: tuple(lidars[name].base_from_lidar.round(9).ravel()))
+        self._alignments = {
+            (left, right): PlaneAlignment(
+                inverse(lidars[left].base_from_lidar) @ lidars[right].base_from_lidar,
+                AlignmentSettings(
+                    base_from_left=lidars[left].base_from_lidar, sensor=(lidars[left].sensor, lidars[right].sensor)
+                ),
+            )
+            for left, right in itertools.combinations(self._order, 2)
+        }  # fmt: skip
+        self._floors = {
+            name: SupportFloor(
+                lidar.base_from_lidar, np.eye(4), nominal_footprint_from_base, FloorSettings(sensor=lidar.sensor)
+            )
+            for name, lidar in lidars.items()
+        }
+        self._num_frames = 0
+
+    def add(self, clouds: Mapping[str, np.ndarray], floor: bool = True) -> None:
+        """Take a cloud of each lidar by name, as of `PlaneAlignment.add`; the `floor` is looked for in it, or not."""
+        self._num_frames += 1
+        for (left, right), alignment in self._alignments.items():
+            alignment.add(clouds[left], clouds[right])
+        if floor and self._with_floor:
+            for name, method in self._floors.items():
+                method.add(clouds[name], clouds[name][:0])
+
+    def solve(self) -> ArrayResult:
+        """Return the result, with refusals if the data does not support it."""
+        pairs = [self._aligned(names, alignment) for names, alignment in self._alignments.items()]
+        floors = {name: method.solve() for name, method in self._floors.items()} if self._with_floor else {}
+        return self._result(_Problem(self._lidars, self._order, pairs, floors), pairs, floors)
+
+    def _aligned(self, names: tuple[str, str], alignment: PlaneAlignment) -> AlignedPair:
+        """Return a pair by itself. Views that hardly overlap may fit in a wrong place as well, so what is far from the
+        description is not used."""
+        found, settings = alignment.solve(), AlignmentSettings()
+        refused = [said for said in found.refusals if said.code not in PARTLY]
+        if refused:
+            return AlignedPair(names, found, why_not="" if refused[0].code == NO_ROOM else refused[0].sentence)
+        left, right = (self._lidars[name].base_from_lidar for name in names)
+        distance, angle = error(inverse(left) @ right, found.right_to_left)
+        if distance > settings.max_model_translation or angle > settings.max_model_rotation:
+            said = (
+                f"they seem {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from where the description has them"
+            )
+            return AlignedPair(names, found, why_not=said)
+        by_chance = alignment.information_by_chance()
+        if found.observations is not None and by_chance is not None:
+            return AlignedPair(names, found, found.observations.less_by_chance(by_chance), used=True)
+        return AlignedPair(names, found, found.known, used=found.accepted)
+
+    def _result(self, found: "_Problem", pairs: list[AlignedPair], floors: dict[str, FloorResult]) -> ArrayResult:
+        names = tuple(self._lidars)
+        columns = np.concatenate([columns_of(found.unknowns.poses[self._order.index(name)]) for name in names])
+        numbers = sensor_numbers(found.unknowns, found.state, found.solution, self._order)
+        floor = found.floor(floors) if self._with_floor else None
+        result = ArrayResult(
+            {name: found.state.base_from_lidar[self._order.index(name)] for name in names},
+            found.solution.covariance[np.ix_(columns, columns)], pairs, floor, floors, numbers, self._num_frames,
+        )  # fmt: skip
+        refusals, warnings = [], []
+        for pair in pairs:
+            where, alignment = f"lidars {pair.names[0]}, as left, and {pair.names[1]}", pair.alignment
+            refusals += [said.at(where) for said in alignment.refusals if said.code == "moved"]
+            warnings += [said.at(where) for said in alignment.warnings if pair.used and said.code not in OF_ALL]
+            if pair.why_not and "moved" not in {said.code for said in alignment.refusals}:
+                warnings.append(Finding("pair_left_out", f"{where} tell nothing of each other: {pair.why_not}"))
+        refusals += [
+            Finding(
+                "pairs_contradict",
+                f"what lidars {' and '.join(pair.names)} see in common contradicts all others together: "
+                f"{1e3 * off[0]:.1f} mm and {np.degrees(off[1]):.3f} deg",
+                "move the robot to another place; check the sensor of each lidar",
+            )
+            for pair in found.contradicting()
+            if (off := error(result.transform(*pair.names), pair.alignment.right_to_left))
+        ]
+        untied = self._untied(pairs)
+        refusals += [self._said_untied(name, floors.get(name)) for name in untied]
+        settings = AlignmentSettings()
+        tied = [name for name in names if name not in untied]
+        for name in tied[1:]:
+            own = directions(
+                result.covariance(tied[0], name), result.base_from_lidar[tied[0]], settings.max_std_translation,
+                settings.max_std_rotation,
+            )  # fmt: skip
+            refusals += [said.at(f"lidar {name} to {tied[0]}") for said in unobserved(own)]
+        warnings += unit_warnings(numbers, tuple(self._lidars[name].sensor for name in self._order), self._order)
+        return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
+
+    def _untied(self, pairs: Sequence[AlignedPair]) -> list[str]:
+        """Return the lidars that no pairs and no mounts tie to most of the others."""
+        groups = [{name} for name in self._lidars]
+        mounted = [name for name, lidar in self._lidars.items() if lidar.mount is not None]
+        for one, other in [pair.names for pair in pairs if pair.used] + list(itertools.pairwise(mounted)):
+            joined = [group for group in groups if one in group or other in group]
+            groups = [group for group in groups if group not in joined] + [set().union(*joined)]
+        most = max(groups, key=lambda group: (len(group), next(iter(self._lidars)) in group))
+        return [name for name in self._lidars if name not in most]
+
+    @staticmethod
+    def _said_untied(name: str, floor: FloorResult | None) -> Finding:
+        open_yet = "" if floor is None or floor.by_units is None else (
+            ", and the floor, which it sees, does not tell where on it and which way round it is"
+        )  # fmt: skip
+        return Finding(
+            "untied_lidar",
+            f"nothing ties the {name} lidar to the others: it sees too little in common with any of them{open_yet}",
+            "move the robot to where another lidar sees the same surfaces, or give its mount, found by the robot's "
+            "returns",
+        )
+
+
+class _Problem:
+    """All observations in one least-squares problem, solved; lidars are numbered in `order`."""
+
+    def __init__(
+        self, lidars: Mapping[str, ArrayLidar], order: Sequence[str], pairs: Sequence[AlignedPair],
+        floors: Mapping[str, FloorResult],
+    ):  # fmt: skip
+        self._lidars, self._order = lidars, order
+        self._pairs = [pair for pair in pairs if pair.used]
+        self._floors = {name: floor for name, floor in floors.items() if floor.by_units is not None}
+        self.unknowns = Unknowns(tuple(self._model(name) for name in order))
+        poses = tuple(
+            lidars[name].base_from_lidar if lidars[name].mount is None else lidars[name].mount[0] for name in order
+        )
+        floor = next((self._floors[name].plane for name in order if name in self._floors), None)
+        self.state = State(poses, tuple(np.zeros(model.size) for model in self.unknowns.models), floor)
+        known = [None if lidars[name].mount is None else lidars[name].mount[1] for name in order]
+        if all(each is None for each in known):
+            known[order.index(next(iter(lidars)))] = FIXED
+        self._solver = Solver(self.unknowns, Priors(self.state, known[0], known[1], further=tuple(known[2:])))
+        self.solution = self._solved()
+
+    def _model(self, name: str) -> ErrorModel:
+        """Return the error model of a lidar as its pairs have it; without any, one of the scalars alone."""
+        for pair in self._pairs:
+            if name in pair.names and pair.observed.knows_units:
+                return pair.observed.models[pair.names.index(name)]
+        sensor = self._lidars[name].sensor
+        spread, centre = (UNKNOWN_SENSOR, np.zeros(3)) if sensor is None else (sensor.spread, sensor.optical_centre)
+        return ErrorModel(spread, np.zeros(1), np.zeros(1), centre)
+
+    def _numbers(self, pair: AlignedPair) -> tuple[int, int]:
+        return self._order.index(pair.names[0]), self._order.index(pair.names[1])
+
+    def _solved(self) -> Solution:
+        busy = np.bincount(np.array([self._numbers(pair) for pair in self._pairs], int).ravel(), minlength=1)
+        for _ in range(STEPS):
+            equations = NormalEquations.empty(self.unknowns.size)
+            for pair in self._pairs:
+                numbers = self._numbers(pair)
+                observed = pair.observed
+                if observed.knows_units and not observed.fits(tuple(self.unknowns.models[n] for n in numbers)):
+                    observed = observed.of_the_transform()
+                own = observed.equations_at(self.state, self.unknowns, numbers)
+                equations = equations.plus(own.weighing(1.0 / float(busy[list(numbers)].max())))
+            for name, floor in self._floors.items():
+                self._add_floor(equations, self._order.index(name), floor)
+            solution = self._solver.solve(equations, self.state)
+            self.state = self._solver.decided(self.unknowns.moved(self.state, solution.change), solution)
+            if np.abs(solution.change[np.concatenate(list(map(columns_of, self.unknowns.poses)))]).max() < SETTLED:
+                break
+        return solution
+
+    def _floor_of(self, number: int, floor: FloorResult, state: State) -> Plane:
+        """Return a lidar's floor at its pose in a state."""
+        nominal = self._lidars[self._order[number]].base_from_lidar
+        return floor.plane.moved(state.base_from_lidar[number] @ inverse(nominal))
+
+    def _floor_residual(self, number: int, floor: FloorResult, state: State) -> np.ndarray:
+        """Return by how much the floor is off the one that a lidar sees (3,): height in m, tilts in rad."""
+        by_units, scalars = floor.by_units, state.units[number][: len(SCALARS)]
+        count = len(SCALARS)
+        own = by_units.gain[:, :count] @ (scalars - by_units.scalars[:count])
+        return floor_between(self._floor_of(number, floor, state), state.floor) - own
+
+    def _add_floor(self, equations: NormalEquations, number: int, floor: FloorResult) -> None:
+        """Add what a lidar by itself tells of the floor."""
+        state, pose = self.state, self.unknowns.poses[number]
+        seen = self._floor_of(number, floor, state)
+        by_pose = np.column_stack([floor_between(seen, seen.moved(exp(SMALL * axis))) / SMALL for axis in np.eye(6)])
+        jacobian = np.hstack([np.eye(3), -by_pose, -floor.by_units.gain[:, : len(SCALARS)]])
+        scalars = self.unknowns.units[number].start + np.arange(len(SCALARS))
+        columns = np.concatenate([columns_of(FLOOR), columns_of(pose), scalars])
+        weighted = np.linalg.solve(floor.by_units.conditional + floor.systematic, jacobian)
+        equations.information[np.ix_(columns, columns)] += jacobian.T @ weighted
+        equations.gradient[columns] -= weighted.T @ self._floor_residual(number, floor, state)
+
+    @cached_property
+    def _pose_columns(self) -> list[np.ndarray]:
+        return [columns_of(pose) for pose in self.unknowns.poses]
+
+    def contradicting(self) -> list[AlignedPair]:
+        """Return the pairs whose own transform is off that of all lidars together by more than chance."""
+        found = []
+        for pair in self._pairs if len(self._pairs) > 1 else []:
+            first, second = self._numbers(pair)
+            pose = self.state.base_from_lidar[first]
+            twist = log(inverse(pose) @ self.state.base_from_lidar[second] @ inverse(pair.alignment.right_to_left))
+            columns = np.concatenate([self._pose_columns[first], self._pose_columns[second]])
+            change = by_poses(pose)
+            joint = change @ self.solution.covariance[np.ix_(columns, columns)] @ change.T
+            if twist @ np.linalg.solve(joint + pair.alignment.covariance, twist) > BEYOND_CHANCE:
+                found.append(pair)
+        return found
+
+    def floor(self, floors: Mapping[str, FloorResult]) -> FloorResult:
+        """Return the floor that all lidars together see, and whether it may be used; `floors` is what each sees."""
+        if not self._floors:
+            name, first = next(iter(floors.items()))
+            return replace(first, refusals=[said.at(f"lidar {name}, and no other sees one") for said in first.refusals])
+        settings, plane = FloorSettings(), self.state.floor.facing(np.array([0.0, 0.0, 1.0]))
+        covariance = self.solution.covariance[FLOOR, FLOOR]
+        seen = list(self._floors.values())
+        refusals = [
+            said.at(f"lidar {name}")
+            for name, floor in self._floors.items()
+            for said in floor.refusals
+            if said.code not in OF_ONE_VIEW
+        ]
+        warnings = [
+            said.at(f"lidar {name}")
+            for name, floor in self._floors.items()
+            for said in floor.warnings
+            if said.code not in OF_ALL
+        ]
+        for name, floor in self._floors.items():
+            number = self._order.index(name)
+            off = self._floor_residual(number, floor, self.state)
+            known = floor.by_units.conditional + floor.systematic + covariance
+            sentence = (
+                f"the {name} lidar sees the floor {1e3 * abs(off[0]):.2f} mm and "
+                f"{np.degrees(np.linalg.norm(off[1:])):.3f} deg off that of all lidars together"
+            )
+            far = abs(off[0]) > settings.max_disagreement_height
+            far |= float(np.linalg.norm(off[1:])) > settings.max_disagreement_tilt
+            if off @ np.linalg.solve(known, off) > UNLIKELY:
+                (refusals if far else warnings).append(Finding("lidars_disagree", sentence, "move to a flat floor"))
+        support = union(one.support for one in seen if one.support is not None)
+        findings = Findings()
+        check_support(findings, support, "", covariance, settings)
+        return FloorResult(
+            footprint_from_base(plane), plane, covariance,
+            rmse=float(np.sqrt(np.average([one.rmse**2 for one in seen], weights=[one.num_inliers for one in seen]))),
+            num_frames=max(one.num_frames for one in seen), num_inliers=sum(one.num_inliers for one in seen),
+            method=SupportFloor.name,
+            support=support, warnings=findings.warnings + warnings, refusals=findings.refusals + refusals,
+        )  # fmt: skip
+
+
+def floor_between(before: Plane, after: Plane) -> np.ndarray:
+    """Return the change (3,) from one floor to another: height in m, tilts about x and y in rad."""
+    tilt = np.cross(before.normal, after.normal)
+    return np.array([after.offset - before.offset, tilt[0], tilt[1]])
+
+
+def union(supports) -> Support:
+    """Return the floor that supports any of several fits: in every sector the best of them."""
+    supports = list(supports)
+    sectors = np.max([one.sectors for one in supports], axis=0)
+    bearings = 2 * np.pi / len(sectors) * np.flatnonzero(sectors > 0)
+    gap, bearing = widest_gap(bearings)
+    return Support(
+        area=float(sectors.sum()), sectors=sectors, reach=np.max([one.reach for one in supports], axis=0), gap=gap,
+        gap_bearing=bearing, level_share=min(one.level_share for one in supports),
+        unevenness=max(one.unevenness for one in supports),
+    )  # fmt: skip

@@ -1,0 +1,183 @@
+"""Any number of lidars in one estimate: their poses, covariances, and what is refused."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from array_scenes import APART, NAMES, NARROW, ROBOT, ArrayScene, array_scene, normalised
+
+import stretch_sim_cal as cal
+from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, floor_between
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import error, exp, log
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return array_scene(1, units=True)
+
+
+@pytest.fixture(scope="module")
+def result(scene):
+    return cal.calibrate(scene.rig, scene.clouds)
+
+
+@pytest.fixture(scope="module")
+def over_robots():
+    """Five robots with other units, mounts and noise, each with its result and with that from views `APART`."""
+    scenes = [ArrayScene(seed, sensor="jt128_sparse_real", frames=2) for seed in range(11, 16)]
+    return [(scene, *(cal.calibrate(scene.rig, scene.seen(views), floor=False) for views in ({}, APART)))
+            for scene in scenes]  # fmt: skip
+
+
+def test_three_lidars_are_found_as_exactly_as_is_said(scene, result):
+    assert result.accepted, result.findings
+    assert scene.rig.names == NAMES and all(pair.used for pair in result.array.pairs)
+    for pair in itertools.combinations(NAMES, 2):
+        distance, angle = error(scene.truth(*pair), result.transform(*pair))
+        deviations = np.sqrt(np.diag(result.covariance_of(*pair)))
+        assert distance < 4.0 * np.linalg.norm(deviations[:3]) < 0.01
+        assert angle < 4.0 * np.linalg.norm(deviations[3:]) < np.radians(0.2)
+    off = floor_between(result.floor.plane, scene.true_floor())
+    assert off @ np.linalg.solve(result.floor.covariance, off) < 16.3
+    for name in NAMES:
+        offset = result.sensor_errors[name]["range_offset"]
+        true = scene.simulator.lidar(name).unit.values[0]
+        assert abs(offset.value - true) < 4.0 * offset.standard_deviation
+
+
+def test_lidars_that_see_nothing_in_common_are_tied_by_the_one_between(over_robots):
+    for scene, whole, apart in over_robots:
+        assert apart.accepted, apart.findings
+        used = {frozenset(pair.names) for pair in apart.array.pairs if pair.used}
+        assert used == {frozenset(("left", "right")), frozenset(("right", "mast"))}
+        distance, angle = error(scene.truth("left", "mast"), apart.transform("left", "mast"))
+        assert distance < 0.005 and angle < np.radians(0.1)
+        # It is less sure than what all see together, and says so.
+        sure = [np.trace(one.covariance_of("left", "mast")[3:, 3:]) for one in (whole, apart)]
+        assert sure[1] > 1.2 * sure[0]
+
+
+def test_the_covariances_are_honest_over_several_robots(over_robots):
+    """The normalised error, 1 on average, is between 0.3 and 3 for every pair."""
+    for which in (1, 2):
+        found = np.array([list(one[0].normalised_errors(one[which]).values()) for one in over_robots])
+        assert np.all((found.mean(axis=0) > 0.3) & (found.mean(axis=0) < 3.0)), np.round(found, 2)
+
+
+def test_what_the_lidars_are_called_and_their_order_change_nothing(scene, result):
+    order = ("mast", "left", "right")
+    links = {f"{name}_one": f"lidar_{name}_link" for name in order}
+    rig = cal.Rig.from_urdf(
+        scene.simulator.nominal_description, sensor=scene.sensor, robot="three_lidar_amr", lidars=links
+    )
+    other = cal.calibrate(rig, {f"{name}_one": scene.clouds[name] for name in NAMES})
+    for pair in itertools.combinations(NAMES, 2):
+        renamed = [f"{name}_one" for name in pair]
+        deviations = np.sqrt(np.diag(result.covariance_of(*pair)))
+        gone = log(other.transform(*renamed) @ np.linalg.inv(result.transform(*pair)))
+        assert np.all(np.abs(gone) < 0.01 * deviations)
+        assert np.sqrt(np.diag(other.covariance_of(*renamed))) == pytest.approx(deviations, rel=0.01)
+
+
+def test_two_lidars_come_out_as_they_do_by_themselves(scene):
+    # Left the one that is further behind: of two lidars the array takes it for the left one, whatever it is called.
+    two = cal.Rig(scene.rig.base_from_right, scene.rig.base_from_left, sensor=scene.sensor)
+    clouds = {"left": scene.clouds["right"], "right": scene.clouds["left"]}
+    alone = cal.calibrate(two, clouds["left"], clouds["right"], floor=False)
+    by_name = cal.calibrate(two, clouds, floor=False)
+    assert np.array_equal(alone.left_from_right, by_name.left_from_right)
+    array = LidarArray({name: ArrayLidar(pose, scene.sensor) for name, pose in two.base_from_lidar.items()}, np.eye(4),
+                       floor=False)  # fmt: skip
+    for left, right in zip(*clouds.values(), strict=True):
+        array.add({"left": left, "right": right})
+    found = array.solve()
+    twist = log(found.transform("left", "right") @ np.linalg.inv(alone.left_from_right))
+    deviations = np.sqrt(np.diag(alone.covariance))
+    assert np.all(np.abs(twist) < 0.05 * deviations)
+    assert np.sqrt(np.diag(found.covariance("left", "right"))) == pytest.approx(deviations, rel=0.05)
+
+
+def test_a_lidar_that_nothing_ties_is_named_and_nothing_is_written(scene, tmp_path):
+    refused = cal.calibrate(scene.rig, scene.seen(NARROW))
+    assert not refused.accepted and refused.floor is None
+    said = [finding for finding in refused.findings if finding.code == "untied_lidar"]
+    assert said and all(finding.severity == "error" for finding in said)
+    assert any("the mast lidar" in finding.sentence or "the left lidar" in finding.sentence for finding in said)
+    assert "give its mount" in said[0].remedy and "not determined" in str(refused)
+    with pytest.raises(Refused, match="nothing ties"):
+        refused.save(tmp_path / "calibration.yaml")
+
+
+def test_mounts_tie_lidars_that_nothing_else_does(scene):
+    rng, sigma = np.random.default_rng(3), np.repeat([0.001, 0.0003], 3)
+    true = {name: scene.simulator.base_from_lidar(name) for name in NAMES}
+    mounts = {name: (exp(-sigma * rng.normal(size=6)) @ pose, np.diag(sigma**2)) for name, pose in true.items()}
+    found = cal.calibrate(scene.rig, scene.seen(NARROW), mounts=mounts, floor=False)
+    assert found.accepted, found.findings
+    for pair in itertools.combinations(NAMES, 2):
+        assert normalised(scene.truth(*pair), found.transform(*pair), found.covariance_of(*pair)) < 3.7
+    assert normalised(true["mast"], found.array.base_from_lidar["mast"], found.array.pose_covariance[12:, 12:]) < 3.7
+
+
+def test_one_lidar_gives_the_floor_and_nothing_to_align(scene):
+    rig = cal.Rig.from_urdf(scene.simulator.nominal_description, sensor=scene.sensor, robot="three_lidar_amr",
+                            lidars=["lidar_left_link"])  # fmt: skip
+    found = cal.calibrate(rig, {"lidar_left_link": scene.clouds["left"]})
+    assert found.accepted and found.alignment.method == "one_lidar"
+    off = floor_between(found.floor.plane, scene.true_floor())
+    assert off @ np.linalg.solve(found.floor.covariance, off) < 16.3
+    assert list(found.sensor_errors) == ["lidar_left_link"] and "one lidar" in str(found)
+
+
+def test_the_file_keeps_its_keys_and_names_the_further_lidars_beside(result, tmp_path):
+    path = tmp_path / "calibration.yaml"
+    result.save(path, robot_id="amr-1")
+    file = CalibrationFile.load(path)
+    assert np.allclose(file.right_to_left, result.transform("left", "right"))
+    assert np.allclose(file.further_to_left["mast"], result.transform("left", "mast"))
+    entry = file.entries["mast_to_left_transform"]
+    assert entry.robot_id == "amr-1" and np.allclose(entry.covariance, result.covariance_of("left", "mast"))
+    # What is written gives the covariance of the third pair as well.
+    beside = np.array(file.data["mast_to_left_transform"]["covariance_with_right"])
+    both = np.block([[file.entries["right_to_left_transform"].covariance, beside.T], [beside, entry.covariance]])
+    assert np.linalg.eigvalsh(both)[0] > 0
+    assert file.floor_plane is not None and file.with_alignment(result.alignment, "x").further_to_left.keys() == {
+        "mast"
+    }
+
+
+def test_a_result_shows_every_pair_and_every_lidar(result):
+    said = str(result)
+    for text in ("3 lidars in one estimate", "mast: xyz", "overlap", "base_link lies", "accepted"):
+        assert text in said
+    page = result._repr_html_()
+    assert "left from mast, x" in page and "left from right, about z" in page
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda scene: cal.calibrate(scene.rig, {"left": []}), "clouds: are of left; the rig's lidars are left, r"),
+        (lambda scene: cal.calibrate(scene.rig, scene.clouds | {"mast": scene.clouds["mast"][:2]}), "2 of mast"),
+        (lambda scene: cal.calibrate(scene.rig, scene.clouds["left"], scene.clouds["right"]), "in a mapping by these"),
+        (lambda scene: cal.calibrate(scene.rig, scene.clouds, mounts={"top": None}), "mounts: 'top': the rig's"),
+        (lambda scene: cal.calibrate(scene.rig, scene.clouds, mounts={"mast": (np.eye(4), np.eye(3))}), "mounts: mast"),
+        (lambda scene: dataclasses.replace(scene.rig, names=("a", "b")), "rig: names: a, b: give every lidar a name"),
+        (lambda scene: dataclasses.replace(scene.rig, sensor=(None,) * 4), "sensor: 4 kinds for 3 lidars"),
+        (lambda scene: cal.Rig.from_urdf(scene.simulator.nominal_description, robot=ROBOT, lidars=["no_link"]),
+         "has no link 'no_link'"),
+        (lambda scene: cal.Rig.from_urdf(scene.simulator.nominal_description, lidars=[]), "lidars: give the links"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_said_in_one_line(scene, call, message):
+    with pytest.raises(InputError, match=message) as caught:
+        call(scene)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_lidar_is_known_by_another_name(result):
+    with pytest.raises(InputError, match="lidar 'top': there is left, right, mast"):
+        result.transform("left", "top")
