@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
 from stretch_sim_cal.recording.rosbag import Recording, is_recording
 from stretch_sim_cal.recording.topics import (
     RecordedPairs,
+    recorded_clouds,
     recorded_description,
     recorded_frames,
     recorded_joints,
@@ -43,9 +45,9 @@ from stretch_sim_cal.recording.topics import (
     sensor_lines,
 )
 from stretch_sim_cal.robot.description import load_model, load_urdf_text
-from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
+from stretch_sim_cal.robot.profile import ProfiledLidar, RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.sensor.sensor import Sensors, by_side, sensor_called
+from stretch_sim_cal.sensor.sensor import Sensors, by_side, for_each, sensor_called, sensors_called
 from stretch_sim_cal.sensor.signature import known_sensors
 from stretch_sim_cal.view import opened
 
@@ -170,17 +172,21 @@ def open_source(args: argparse.Namespace, recording: Recording) -> _Source:
     if args.model:
         description = nominal_description() if is_own(args.model) else load_urdf_text(args.model)
     frames = recorded_frames(
-        recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description
-    )
+        recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description,
+        {name: lidar.frame for name, lidar in profile.further.items()},
+    )  # fmt: skip
     if frames.footprint_from_base is None and args.footprint_frame != stretch_profile().footprint_frame:
         raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
     return _Source(recording, frames, args, recorded_description(recording) or description, profile)
 
 
-def recorded_sensor_lines(recording, args: argparse.Namespace) -> list[str]:
+def recorded_sensor_lines(
+    recording, args: argparse.Namespace, further: Mapping[str, ProfiledLidar] | None = None
+) -> list[str]:
     """Return the properties of sensor and driver in the first clouds of an open recording, a line each. Raises
     `InputError` if a topic is missing."""
     topics = {"left": args.left_topic, "right": args.right_topic}
+    topics |= {name: lidar.topic for name, lidar in (further or {}).items()}
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
     return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
@@ -194,6 +200,12 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
+    if args.only == "floor" or len(args.recording) > 1 or args.method or args.floor_method or args.mounts:
+        option = next(name for name, given in {
+            "--mounts": args.mounts, "--only floor": args.only == "floor", "--method": args.method,
+            "--floor-method": args.floor_method, "several recordings": True,
+        }.items() if given)  # fmt: skip
+        profile_called(args.robot).need_two(option)
     if args.mounts:
         only_with(args, {"view": False, "view_file": None, "view_port": None}, "alignment and floor")
         return calibrate_mounts(args)
@@ -216,7 +228,9 @@ def run(args: argparse.Namespace) -> int:
         recordings = [stack.enter_context(Recording(path)) for path in args.recording]
         source = open_source(args, recordings[0])
         print(f"lidar poses from {source.frames.source} of {recordings[0].path}", file=sys.stderr)
-        print("\n".join(recorded_sensor_lines(recordings[0], args)), file=sys.stderr)
+        print("\n".join(recorded_sensor_lines(recordings[0], args, source.profile.further)), file=sys.stderr)
+        if source.profile.further:
+            return _calibrate_array(source, args, robot_id, view)
         right_to_left, accepted = file.right_to_left, True
         if args.only != "floor":
             result, another_place = _align(source, file, recordings[1:])
@@ -266,6 +280,92 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     if unchecked:
         print(unchecked, file=sys.stderr)
     return result, gain_of_another_place(method, result)
+
+
+def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, view) -> int:
+    """Calibrate more than two lidars in one estimate, write what is accepted, and return the exit code."""
+    from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_further_lidars
+    from stretch_sim_cal.ros.watchdog import Progress
+
+    lidars, frames = source.profile.every_lidar, source.frames
+    base_from_lidar = {"left": frames.base_from_left, "right": frames.base_from_left @ frames.right_to_left}
+    base_from_lidar |= frames.base_from_further
+    topics = {name: lidar.topic for name, lidar in lidars.items()}
+    topics |= {"left": args.left_topic, "right": args.right_topic}
+    named = {name: lidar.frame for name, lidar in lidars.items()}
+    named |= {"left": args.left_frame, "right": args.right_frame}
+    limit = args.num_samples or DEFAULT_SAMPLES["alignment"]
+    clouds = recorded_clouds(source.recording, topics, named, limit, warn)
+    sensors = for_each(sensors_called(args.sensor or source.profile.sensor), len(lidars))
+    with_floor_too = args.only != "alignment"
+    array = LidarArray(
+        {name: ArrayLidar(base_from_lidar[name], sensor) for name, sensor in zip(lidars, sensors, strict=True)},
+        source.footprint_from_base, with_floor_too,
+    )  # fmt: skip
+    floor_samples = args.num_samples or DEFAULT_SAMPLES["floor"]
+    count = len(clouds["left"])
+    with Progress(f"looking with {len(lidars)} lidars", count) as progress:
+        for number in range(count):
+            array.add({name: own[number] for name, own in clouds.items()}, floor=number < floor_samples)
+            progress.advance()
+    result, outcome, accepted = array.solve(), {}, True
+    numbers = summaries.array_numbers(result, base_from_lidar)
+    stages = [("lidars", result, numbers, summaries.array_lines(result, numbers))]
+    if with_floor_too and result.accepted:
+        numbers = summaries.floor_numbers(result.floor, source.footprint_from_base)
+        stages.append(("floor", result.floor, numbers, summaries.floor_lines(result.floor, numbers)))
+    for stage, found, numbers, lines in stages:
+        tell(found, [] if args.json else lines)
+        outcome[stage] = _as_json(found, numbers)
+        accepted &= found.accepted
+        if not found.accepted:
+            continue
+        file = CalibrationFile.load_or_empty(args.out)
+        if stage == "lidars":
+            file = file.with_alignment(result.aligned("left", "right"), robot_id)
+            with_further_lidars(file, result, robot_id).save(args.out)
+        else:
+            with_floor(file, result.floor, robot_id, frames.base_from_left).save(args.out)
+        if not args.json:
+            print(f"accepted: {stage} written to {args.out}")
+    if (args.report or view) and result.accepted:
+        few = {name: np.concatenate(own[:3]) for name, own in clouds.items()}
+        _array_report(source, few, base_from_lidar, CalibrationFile.load(args.out), args.report, view)
+    if args.json:
+        print(json.dumps(outcome | {"file": str(args.out)}))
+    return 0 if accepted else Refused.exit_code
+
+
+def _array_report(source: _Source, clouds, base_from_lidar, file: CalibrationFile, folder: Path | None, view) -> None:
+    """Draw every lidar's cloud with the left one's before and after, and the floor."""
+    from stretch_sim_cal.harness.clouds_3d import CapturedClouds
+    from stretch_sim_cal.harness.report import clouds as both_clouds
+    from stretch_sim_cal.harness.report import drawn, floor_picture, write_page
+    from stretch_sim_cal.harness.run_view import show_calibrated, show_described
+
+    parts = []
+    for name in list(clouds)[1:]:
+        seen = CapturedClouds(
+            {"left": clouds["left"], "right": clouds[name]},
+            {"left": base_from_lidar["left"], "right": base_from_lidar[name]},
+        )
+        # A further lidar is drawn as the right one is.
+        own = file if name == "right" else replace(file, right_to_left=file.further_to_left[name])
+        if view is not None:
+            view.stage(f"described: left and {name}")
+            show_described(view, seen)
+            view.stage(f"calibrated: left and {name}")
+            show_calibrated(view, seen, own)
+        if folder is not None:
+            title = f"Lidars left and {name} before and after alignment"
+            parts.append(drawn(title, lambda seen=seen, own=own: both_clouds(seen, own)))
+            if file.footprint_from_base is not None:
+                parts.append(drawn(f"Floor residuals, left and {name}", lambda s=seen, f=own: floor_picture(s, f)))
+    if view is not None:
+        view.close()
+    if folder is not None:
+        page = write_page(folder / "report.html", f"Calibration from {source.recording.path.name}", parts)
+        print(f"report: {page}", file=sys.stderr)
 
 
 def _find_floor(source: _Source, file: CalibrationFile):

@@ -1,8 +1,8 @@
 """Frames, the description, joints and pairs of clouds from the topics of a recording. Needs no ROS."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,31 +32,36 @@ JOINT_MESSAGES = 20  # several nodes may share the topic, each with joints of it
 
 @dataclass(frozen=True)
 class RecordedFrames:
-    """First guesses (4x4): base_from_left, right_to_left and footprint_from_base; `source` names their origin."""
+    """First guesses (4x4): base_from_left, right_to_left and footprint_from_base; `source` names their origin.
+    `base_from_further` are the poses in base_link of lidars beyond two, by name."""
 
     base_from_left: np.ndarray
     right_to_left: np.ndarray
     footprint_from_base: np.ndarray | None
     source: str
+    base_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def recorded_frames(
-    recording: "Recording", base: str, left: str, right: str, footprint: str, description: str | None = None
-) -> RecordedFrames:
+    recording: "Recording", base: str, left: str, right: str, footprint: str, description: str | None = None,
+    further: Mapping[str, str] | None = None,
+) -> RecordedFrames:  # fmt: skip
     """Return the lidars' poses as the recording has them: its /robot_description, else its /tf_static, else
     `description`.
 
-    `description` is the text of a URDF. Raises `InputError` that says what was looked for and what is there.
+    `description` is the text of a URDF, `further` the frames of lidars beyond two by name. Raises `InputError` that
+    says what was looked for and what is there.
     """
     problems = []
     for tree in _trees(recording, description):
         try:
-            found = RecordedFrames(tree.lookup(base, left), tree.lookup(left, right), None, tree.source)
+            beyond = {name: tree.lookup(base, frame) for name, frame in (further or {}).items()}
+            found = RecordedFrames(tree.lookup(base, left), tree.lookup(left, right), None, tree.source, beyond)
         except InputError as error:
             problems.append(str(error))
             continue
         try:
-            return RecordedFrames(found.base_from_left, found.right_to_left, tree.lookup(footprint, base), found.source)
+            return replace(found, footprint_from_base=tree.lookup(footprint, base))
         except InputError:  # older descriptions begin at base_link
             return found
     raise InputError(
@@ -135,6 +140,38 @@ def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
     if len(found) == len(SIDES) and all(isinstance(seen, Signature) for seen in found.values()):
         lines.append(sync_line(found["left"], found["right"])[1])
     return lines
+
+
+def recorded_clouds(
+    recording: "Recording",
+    topics: Mapping[str, str],
+    frames: Mapping[str, str],
+    limit: int,
+    warn: Callable[[str], None],
+) -> dict[str, list[np.ndarray]]:
+    """Return up to `limit` clouds (N, 5 or 3) of each of any number of lidars by name, as many of each: the first ones
+    with returns, in order. The robot stands still, so they need not be of the same time.
+
+    `topics` and `frames` are by name, too; `warn` is told once of other frames. Raises `InputError` naming topic and
+    lidar if one is missing or has no returns.
+    """
+    for topic in topics.values():
+        recording.require(topic, CLOUD_TYPE)
+    name_of, found, complaints = {topic: name for name, topic in topics.items()}, {name: [] for name in topics}, set()
+    for topic, message in recording.messages(list(name_of)):
+        name = name_of[topic]
+        if message.header.frame_id != frames[name] and name not in complaints:
+            complaints.add(name)
+            warn(f"{topic}: clouds are in frame {message.header.frame_id}, {frames[name]} was expected")
+        if len(found[name]) < limit and len(cloud := returns_from_message(message)):
+            found[name].append(cloud)
+        if all(len(clouds) == limit for clouds in found.values()):
+            break
+    count = min(map(len, found.values()))
+    if not count:
+        empty = next(name for name, clouds in found.items() if not clouds)
+        raise InputError(f"{recording.path}: {topics[empty]}: holds no returns of the {empty} lidar")
+    return {name: clouds[:count] for name, clouds in found.items()}
 
 
 class RecordedPairs:

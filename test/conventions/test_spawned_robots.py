@@ -18,6 +18,7 @@ from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.summaries import mount_numbers
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.fit_body_shape import main as fit
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
@@ -161,6 +162,7 @@ def test_one_lidar_gives_the_floor_and_its_own_place_as_exactly_as_is_said(one_l
     assert mounts.accepted and list(mounts.directions) == ["left"]
     assert within(log(true @ inverse(mounts.base_from_lidar["left"])), mounts.covariance_of("left"))
     assert max(mounts.spread_of("left")) < 3e-3
+    assert "right" not in mount_numbers(mounts, robot.nominal)
     np.testing.assert_allclose(mounts.base_from_lidar["right"], mounts.base_from_lidar["left"], atol=1e-9)
     silent = MountedRobot(model, named_robot("two_lidar_manipulator"))  # a right lidar that is there and says nothing
     with pytest.raises(InputError, match="holds no right cloud"):
