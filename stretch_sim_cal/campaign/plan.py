@@ -192,6 +192,7 @@ class Campaign:
             robot = validate.text(data["robot"], f"{source}: robot")
             if (beside := Path(source).parent / robot).is_file():  # workers start elsewhere
                 robot = data["robot"] = str(beside.resolve())
+            load_profile(robot).need_two("a campaign")
             kind = load_profile(robot).sensor
         stages = data.get("stages", list(DEFAULT_STAGES))
         if not isinstance(stages, list) or not stages or stages != list(STAGES)[: len(stages)]:

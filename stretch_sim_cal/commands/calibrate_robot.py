@@ -113,6 +113,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     from stretch_sim_cal.view import opened
 
     profile = profile_called(args.robot)
+    profile.need_two("ros_calibrate_robot")
     sensor = args.sensor or profile.sensor
     view = opened(args.view, args.view_file, args.view_port)
     wanted = args.only or STAGES

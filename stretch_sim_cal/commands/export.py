@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
     """Return the description's joints with their calibrated origins."""
     model, profile = load_description(args.model, args.robot), profile_called(args.robot)
+    profile.need_two(f"export --as {args.form}")
     if stored_mounts(calibration) is not None:
         from stretch_sim_cal.calibration.mounts.robot import mount_joints
 
@@ -131,6 +132,7 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
     if calibration.right_to_left is not None:
         left = profile.lidar_links(load_description(args.model, args.robot))[0]
         transforms.append((left, RIGHT_CALIBRATED, calibration.right_to_left))
+        transforms += [(left, f"lidar_{name}_calibrated", pose) for name, pose in calibration.further_to_left.items()]
     mounts = stored_mounts(calibration)
     if mounts is not None:
         transforms.append((profile.base_frame, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))

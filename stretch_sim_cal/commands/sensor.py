@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--num-samples: is {args.num_samples}, at least {MIN_FRAMES} are needed")
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"{args.out}: is a file, --out is the folder for two unit files and a report")
-    with_defaults(args)
+    with_defaults(args).need_two("sensor")
     candidates = [load_sensor(args.sensor)] if args.sensor else known_sensors()
     standings, initial = [], None
     for path in args.recording:

@@ -35,7 +35,9 @@ def _verify(args: argparse.Namespace) -> int:
             raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, a number above 0 is needed")
     if not args.recording:
         only_with(args, {"model": None}, "a recording")
-    sensor = sensor_called(args.sensor or with_defaults(args).sensor)
+    profile = with_defaults(args)
+    profile.need_two("verify")
+    sensor = sensor_called(args.sensor or profile.sensor)
     file = CalibrationFile.load(args.calibration or default_path())
     pairs, base_from_left, footprint = _recorded(args) if args.recording else _live(args)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))

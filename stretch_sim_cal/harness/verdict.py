@@ -8,6 +8,7 @@ is judged in the physical base_link.
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ class Truth:
     """The name or path of the robot's profile; None for the Stretch."""
     lidar_geometry: str = GEOMETRIES[0]
     """The geometry that the simulated lidars see, as in a profile."""
+    base_link_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """True poses of the lidars beyond two, by name."""
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -109,6 +112,9 @@ def load_truth(path: str | Path) -> Truth:
             description_file=Path(path).parent / data["description_file"],
             robot=data.get("robot"),
             lidar_geometry=data.get("lidar_geometry", GEOMETRIES[0]),
+            base_link_from_further={
+                name: check_rigid(pose, f"{path}: lidars: {name}") for name, pose in data.get("lidars", {}).items()
+            },
         )
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error
@@ -252,17 +258,35 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
             reason = f"what was written cannot be judged: {error}"
     quantities = [
         Quantity(key, label, unit, tolerances[bound], *compared.get(key, ()))
-        for key, label, unit, bound in QUANTITIES[stage]
+        for key, label, unit, bound in _quantities(stage, truth)
         if bound in tolerances and not (truth and key.startswith("right.") and "right" not in truth.sides)
     ]
     return StageVerdict(stage, quantities, reason)
 
 
+def _quantities(stage: str, truth: Truth | None) -> list[tuple[str, str, str, str]]:
+    """Return the quantities of a stage; those of an alignment for every lidar beyond two as well."""
+    quantities = list(QUANTITIES[stage])
+    if stage == "alignment" and truth is not None:
+        quantities += [
+            (f"{name}.{key}", f"{name} lidar: {label.partition(': ')[2]}", unit, bound)
+            for name in truth.base_link_from_further
+            for key, label, unit, bound in QUANTITIES[stage]
+        ]
+    return quantities
+
+
 def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:
-    estimate = CalibrationFile.load(files.calibration).right_to_left
-    if estimate is None:
+    file = CalibrationFile.load(files.calibration)
+    if file.right_to_left is None:
         raise InputError(f"{files.calibration} holds no right_to_left_transform")
-    return _compared_poses(truth.right_to_left, estimate)
+    found = _compared_poses(truth.right_to_left, file.right_to_left)
+    for name, pose in truth.base_link_from_further.items():
+        if name not in file.further_to_left:
+            raise InputError(f"{files.calibration} holds no {name}_to_left_transform")
+        true = inverse(truth.base_link_from_lidar_left) @ pose
+        found |= _compared_poses(true, file.further_to_left[name], f"{name}.")
+    return found
 
 
 def _compared_poses(true: np.ndarray, estimate: np.ndarray, part: str = "") -> Compared:

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal.calibration import backups, values_file
+from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_further_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import (
@@ -43,6 +45,8 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.calibration.summaries import (
     alignment_lines,
     alignment_numbers,
+    array_lines,
+    array_numbers,
     floor_lines,
     floor_numbers,
     mount_lines,
@@ -60,7 +64,7 @@ from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
 from stretch_sim_cal.ros.subscription import JointListener
-from stretch_sim_cal.sensor.sensor import sensor_called
+from stretch_sim_cal.sensor.sensor import for_each, sensor_called, sensors_called
 
 BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its file has changed, on a busy machine too
 
@@ -173,6 +177,8 @@ def align(context: NodeContext) -> int:
             result, "alignment", ["one lidar: there is nothing to align"], {},
             lambda file: file.with_alignment(result, default_robot_id()),
         )  # fmt: skip
+    if profile_called(options.robot).further:
+        return _align_all(context, files)
     sensor = sensor_called(options.sensor)
     watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
     clouds = CloudPairs(context, options, watchdog)
@@ -208,6 +214,43 @@ def align(context: NodeContext) -> int:
     return code
 
 
+def _align_all(context: NodeContext, files: _Files) -> int:
+    """Align more than two lidars in one estimate: collect clouds of the left one with each of the others in turn."""
+    options = context.options
+    profile = profile_called(options.robot)
+    if (either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD) != DEFAULT_ALIGNMENT_METHOD:
+        profile.need_two("another method than the default")
+    names = {name: (lidar.topic, lidar.frame) for name, lidar in profile.every_lidar.items()}
+    names |= {"left": (options.left_lidar_topic, options.left_lidar_frame)}
+    names |= {"right": (options.right_lidar_topic, options.right_lidar_frame)}
+    sensors = for_each(sensors_called(options.sensor), len(names))
+    watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
+    poses = frames.wait_for(*((options.base_link_frame, frame) for _, frame in names.values()), watchdog=watchdog)
+    nominal = dict(zip(names, poses, strict=True))
+    clouds: dict[str, list] = {}
+    for name, (topic, frame) in list(names.items())[1:]:
+        own = SimpleNamespace(**vars(options) | {"right_lidar_topic": topic, "right_lidar_frame": frame})
+        pairs = CloudPairs(context, own, watchdog)
+        taken = list(pairs.take(options.num_samples, f"collecting left and {name}"))
+        context.log.info(pairs.summary().replace("right", name))
+        clouds.setdefault("left", [pair.left for pair in taken])
+        clouds[name] = [pair.right for pair in taken]
+    array = LidarArray(
+        {name: ArrayLidar(nominal[name], sensor) for name, sensor in zip(names, sensors, strict=True)}, np.eye(4),
+        floor=False,
+    )  # fmt: skip
+    for together in zip(*clouds.values(), strict=True):
+        array.add(dict(zip(clouds, together, strict=True)))
+    result = array.solve()
+    numbers = array_numbers(result, nominal)
+
+    def updated(file: CalibrationFile) -> CalibrationFile:
+        file = file.with_alignment(result.aligned("left", "right"), default_robot_id())
+        return with_further_lidars(file, result, default_robot_id())
+
+    return files.finish(result, "lidars", array_lines(result, numbers), numbers, updated)
+
+
 def find_floor(context: NodeContext) -> int:
     """Collect pairs of clouds, find the floor in them, and write the result if the data supports it."""
     options, files = context.options, _Files(context)
@@ -217,6 +260,8 @@ def find_floor(context: NodeContext) -> int:
     file, sensor = files.file, sensor_called(options.sensor)
     if file.right_to_left is None:
         raise InputError(f"{files.path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
+    if others := ", ".join(profile_called(options.robot).further):
+        context.log.info(f"the floor is found by the left and the right lidar, without {others}")
     watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
     clouds = CloudPairs(context, options, watchdog)
     (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
@@ -267,6 +312,7 @@ def calibrate_mounts(context: NodeContext) -> int:
     if options.rollback:
         return files.roll_back()
     profile = profile_called(options.robot)
+    profile.need_two("ros_calibrate_lidar_mounts")
     settings = mount_settings(
         link_mm=options.link_mm, link_deg=options.link_deg, with_joint_offsets=options.with_joint_offsets,
         sensor=sensor_called(options.sensor), profile=profile,

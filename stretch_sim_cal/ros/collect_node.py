@@ -54,6 +54,7 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     """
     options, arguments = context.options, context.arguments
     profile = profile_called(options.robot)
+    profile.need_two("collecting arm poses")
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)

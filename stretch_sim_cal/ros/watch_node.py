@@ -54,6 +54,7 @@ class Watcher:
         self._watchdog = context.watchdog(self._options.timeout)
         self._frames = FrameListener(context)
         self._profile = profile_called(self._options.robot)
+        self._profile.need_two("ros_watch_calibration")
         self._joints = JointListener(context, profile=self._profile)
         self._history = History(Path(self._options.history or default_history()).expanduser())
         self._publisher = context.node.create_publisher(DiagnosticArray, "/diagnostics", 10)

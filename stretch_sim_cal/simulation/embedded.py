@@ -242,7 +242,7 @@ class EmbeddedSimulator:
         """Return the ground truth, ready for JSON; transforms are 4x4 nested lists.
 
         `description_file` is where whoever writes the truth puts `true_description`, beside it. `units` are the lidars'
-        own errors by side, as unit files say them.
+        own errors by side, as unit files say them. `lidars` are the poses in base_link of those beyond two, by name.
         """
         left, right = (self.base_from_lidar(device) for device in SIDES)
         nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in SIDES)
@@ -255,19 +255,13 @@ class EmbeddedSimulator:
             "nominal_base_link_from_lidar_left": nominal_left.tolist(),
             "nominal_base_link_from_lidar_right": nominal_right.tolist(),
             "lidar_left_from_lidar_right": (inverse(left) @ right).tolist(),
-            **self._further_truth(),
+            "lidars": {name: self.base_from_lidar(name).tolist() for name in self.profile.further},
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
             "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",
             "lidar_geometry": self.profile.lidar_geometry,
             **({"robot": self.setup.robot_keys["robot"]} if "robot" in self.setup.robot_keys else {}),
         }
-
-    def _further_truth(self) -> dict[str, Any]:
-        return {
-            f"{prefix}base_link_from_lidar_{name}": self.base_from_lidar(name, bool(prefix)).tolist()
-            for name in self.profile.further for prefix in ("", "nominal_")
-        }  # fmt: skip
 
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
         """Return base_link_from_lidar (4, 4), the true one, or that of the description."""

@@ -101,6 +101,21 @@ BAD = {
         with_(lidars={side: {"frame": "lidar_left_link"} for side in ("left", "right")}),
         "lidars: frame: is 'lidar_left_link' for both lidars",
     ),
+    "a third without a right one": (
+        with_(lidars={"left": {"frame": "lidar_left_link"}, "mast": {"frame": "lidar_right_link"}}),
+        "lidars: right: is missing; the first two lidars are left and right, 'mast' a third",
+    ),
+    "a third one's frame twice": (
+        with_(lidars=AMR["lidars"] | {"mast": {"frame": "lidar_left_link"}}),
+        "lidars: frame: is 'lidar_left_link' for the lidars left and mast",
+    ),
+    "a third one's unknown frame": (
+        with_(lidars=AMR["lidars"] | {"mast": {"frame": "mast_link"}}),
+        "lidars: mast: frame: the description has no link",
+    ),
+    "a third one's name": (
+        with_(lidars=AMR["lidars"] | {"my mast": {"frame": "mast_link"}}), "my mast: name a lidar with small letters"
+    ),
     "a joint twice": (
         with_(joints={"a": {"command": "wheel_left_joint"}, "b": {"command": "wheel_left_joint"}}),
         "'wheel_left_joint' is there twice, under a and under b",
