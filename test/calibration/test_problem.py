@@ -12,6 +12,7 @@ from stretch_sim_cal.calibration.problem import (
     FLOOR,
     LEFT,
     RIGHT,
+    UNKNOWN,
     NormalEquations,
     Priors,
     Solution,
@@ -228,6 +229,20 @@ def test_a_prior_that_the_data_exceeds_neither_pulls_nor_makes_sure():
     assert value > 0.18 and 0.0095 < deviation <= 0.01
 
 
+def test_what_noise_alone_seems_to_tell_holds_the_guess_and_is_not_believed():
+    unknowns = Unknowns((MODEL, MODEL))
+    solver = Solver(unknowns, Priors(NOTHING, left=np.zeros((6, 6))))
+    seen = NormalEquations.empty(unknowns.size)
+    seen.information[RIGHT, RIGHT], seen.gradient[RIGHT] = 1e8 * np.eye(6), 1e5
+    plain = solver.solve(seen, NOTHING)
+    held = solver.solve(seen, NOTHING, 1e8 * np.diag([1.0, 0.0, 0.0, 0.0, 0.0, 0.0]))
+    np.testing.assert_allclose(plain.change[RIGHT], 1e-3, rtol=1e-6)
+    np.testing.assert_allclose(held.change[RIGHT], plain.change[RIGHT] * [0.5, 1.0, 1.0, 1.0, 1.0, 1.0], rtol=1e-6)
+    deviations = np.sqrt(np.diag(held.covariance)[RIGHT])
+    np.testing.assert_allclose(deviations[1:], 1e-4, rtol=1e-6)
+    assert deviations[0] == pytest.approx(UNKNOWN, rel=0.01)
+
+
 def test_channels_spread_is_learnt_from_how_far_they_differ(random):
     model = ErrorModel(UnitSpread(channel_range=0.01), np.linspace(-0.4, 0.4, 40), np.zeros(40))
     unknowns = Unknowns((model, model))
@@ -271,6 +286,18 @@ def test_what_a_driver_corrects_is_decided_if_the_data_leaves_no_doubt(share, de
     found = solver.decided(replace(NOTHING, units=units), Solution(np.zeros(unknowns.size), covariance, ({}, {})))
     assert found.units[1][CENTRE_SHARE] == decided and found.units[1][FIRING_SHARE] == 0.0
     assert not found.units[0].any()
+
+
+def test_what_is_decided_of_a_driver_does_not_vary_any_more():
+    model = ErrorModel(UnitSpread(driver_uncertain=True), np.zeros(4), np.zeros(4), np.array([0.01, 0.0, 0.0]))
+    unknowns, nothing = Unknowns((model, model)), State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    solver, column = Solver(unknowns, Priors(nothing)), unknowns.units[0].start + CENTRE_SHARE
+    seen = NormalEquations.empty(unknowns.size)
+    seen.information[column, column], seen.gradient[column] = 1e4, 0.98e4
+    solution = solver.solve(seen, nothing)
+    state = solver.decided(unknowns.moved(nothing, solution.change), solution)
+    assert solution.change[column] > 0.9 and state.units[0][CENTRE_SHARE] == 1.0
+    assert solver.solve(seen, state).change[column] == 0.0
 
 
 def test_errors_eliminated_under_widened_priors_are_those_of_wider_priors_written_out(solver):
