@@ -19,6 +19,7 @@ import numpy as np
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.robust import weighted_quantile
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -211,7 +212,7 @@ class DirectionCells:
         trusted = _trusted(moments)
         counts = np.where(trusted, moments[0], 0.0)
         block_points = np.moveaxis(moments[1:4] / np.maximum(moments[0], 1.0), 0, -1)
-        ranges = np.where(counts > 0, np.linalg.norm(block_points, axis=-1), np.nan)
+        ranges = np.where(counts > 0, lengths(block_points), np.nan)
         usual = weighted_quantile(np.nan_to_num(ranges), counts, 0.5)
         foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > JUMP + RELATIVE_JUMP * usual[:, None]
         kept = np.where(foreign | ~trusted, 0.0, moments[:_LEFT_OUT])
@@ -219,7 +220,7 @@ class DirectionCells:
         mean = (total[1:4] / total[0]).T
         scatter = _matrices(total[4:_ECHO]) / total[0][:, None, None] - mean[:, :, None] * mean[:, None, :]
         safe_counts = np.maximum(kept[0], 1.0)
-        between = np.einsum("mbi,mbj->mij", np.moveaxis(kept[1:4] / safe_counts, 0, -1), np.moveaxis(kept[1:4], 0, -1))
+        between = np.moveaxis(kept[1:4] / safe_counts, 1, 0) @ np.moveaxis(kept[1:4], 0, -1)
         freedom = total[0] - (kept[0] > 0).sum(axis=1)
         within = (_matrices(total[4:_ECHO]) - between) / np.maximum(freedom, 1.0)[:, None, None]
         return Cells(

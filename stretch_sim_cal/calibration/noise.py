@@ -38,7 +38,8 @@ class Noise:
 def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np.ndarray:
     """Return the variances (K,) along the ray that make up scatter matrices (K, 3, 3) about the members' planes."""
     normals = normals.take(members.patch, axis=0)
-    return np.maximum(np.einsum("ki,kij,kj->k", normals, scatter, normals), 0.0) / members.cosines**2
+    across = np.einsum("ki,ki->k", normals, np.einsum("kij,kj->ki", scatter, normals))
+    return np.maximum(across, 0.0) / members.cosines**2
 
 
 def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits: Fits, before: Noise) -> Noise:

@@ -126,13 +126,14 @@ def assign(surface: Surface, patches: Patches, gate: float) -> Members:
     nearest = np.full(len(surface.points), np.inf)
     for patch in candidates.T:
         cell = np.flatnonzero(surface.usable & (patch < len(patches.centres)))
+        normals = patches.normals.take(patch[cell], axis=0)
+        agrees = np.einsum("ki,ki->k", normals, surface.normals.take(cell, axis=0)) > MIN_NORMAL_COSINE
+        cell = cell[agrees]
         patch = patch[cell]
         members = _members(surface, patches, cell, patch)
         distance = np.sqrt(np.einsum("ka,ka->k", members.coordinates, members.coordinates)) / patches.sizes[patch]
-        normals = patches.normals.take(patch, axis=0)
-        agrees = np.einsum("ki,ki->k", normals, surface.normals.take(cell, axis=0)) > MIN_NORMAL_COSINE
         fits = (
-            agrees & (members.cosines > MIN_INCIDENCE_COSINE) & (np.abs(members.heights) < gate)
+            (members.cosines > MIN_INCIDENCE_COSINE) & (np.abs(members.heights) < gate)
             & (distance < np.minimum(0.75, nearest[cell]))
         )  # fmt: skip
         best[cell[fits]] = patch[fits]

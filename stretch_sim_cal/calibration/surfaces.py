@@ -10,6 +10,7 @@ import small_gicp
 from stretch_sim_cal.calibration.clouds import Cells, DirectionCells
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 
@@ -53,7 +54,7 @@ class Surface:
     @property
     def ranges(self) -> np.ndarray:
         """Distances (M,) between lidar and point."""
-        return np.linalg.norm(self.points - self.origins, axis=1)
+        return lengths(self.points - self.origins)
 
 
 def surface_of(cells: Cells, side: int, channel_of_row: np.ndarray | None = None) -> Surface:
@@ -151,7 +152,7 @@ class Lidar:
             return surface
         points, origins = self.model.corrected_with_origins(self.returns, self.cosines, values)
         rays = points - origins
-        rays /= np.linalg.norm(rays, axis=1)[:, None]
+        rays /= lengths(rays)[:, None]
         shift = (points - surface.points)[:, None]
         return replace(surface, points=points, origins=origins, rays=rays, block_points=surface.block_points + shift)
 
@@ -202,7 +203,7 @@ def _neighbours(positions: np.ndarray, number: int) -> np.ndarray:
 def _normals(points: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return normals (M, 3) that face the lidar, and planarity (M,), from the nearest points around each."""
     around = points.take(_neighbours(points, NORMAL_NEIGHBOURS), axis=0)
-    centred = around - around.mean(axis=1, keepdims=True)
+    centred = around - (np.einsum("mki->mi", around) / NORMAL_NEIGHBOURS)[:, None]  # a fifth of the time of mean()
     variances, axes = np.linalg.eigh(centred.transpose(0, 2, 1) @ centred / NORMAL_NEIGHBOURS)
     normals = axes[:, :, 0]
     normals = normals * np.where(np.einsum("mi,mi->m", normals, rays) > 0, -1.0, 1.0)[:, None]

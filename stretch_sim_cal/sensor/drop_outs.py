@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 # Neighbours of a lost return agree in range (share, and m) and intensity (share, and of 255).
 ALIKE_RANGE, ALIKE_INTENSITY = (0.02, 0.05), (0.1, 3.0)
@@ -46,6 +45,8 @@ def drop_outs(images: Sequence[np.ndarray]) -> DropOuts | None:
 
 
 def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | None:
+    from scipy.optimize import minimize  # takes a tenth of a second to import, which every node would pay
+
     if len(intensity) < MIN_TRIALS:
         return None
     levels = np.minimum(np.round(intensity), 255).astype(int)

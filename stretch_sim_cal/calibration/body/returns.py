@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import cKDTree
-from trimesh.triangles import closest_point
 
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, LinkSurface
 from stretch_sim_cal.geometry.points import group_medians, voxel_keys
@@ -97,6 +96,8 @@ class _Part:
 
     def closest(self, points: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return distance (N,), triangle (N,) and nearest point on it (N, 3); distance inf beyond the limit."""
+        from trimesh.triangles import closest_point  # takes a quarter of a second to import
+
         found, index = self._tree.query(points, k=2, distance_upper_bound=limit + SPACING)
         best = np.full(len(points), np.inf)
         triangles, feet = np.zeros(len(points), dtype=int), np.zeros((len(points), 3))

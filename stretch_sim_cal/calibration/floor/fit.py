@@ -189,8 +189,8 @@ class _RobustFit:
         for patches in self.patches:
             plane = np.einsum("p,pij->ij", self.weights, patches.information)
             # A patch's mean over its plane is the curvature's rise there: a regressor like the increment's slopes.
-            both = np.einsum("p,pi,pj->ij", -self.weights, patches.information[:, 0], self.shapes)
-            curved = np.einsum("p,pi,pj->ij", self.weights * patches.weight, self.shapes, self.shapes)
+            both = -(self.weights[:, None] * patches.information[:, 0]).T @ self.shapes
+            curved = ((self.weights * patches.weight)[:, None] * self.shapes).T @ self.shapes
             information += np.block([[plane, both], [both.T, curved]])
             gradient[INCREMENT] += self.weights @ patches.gradient
             gradient[CURVATURE] -= (self.weights * patches.gradient[:, 0]) @ self.shapes

@@ -173,7 +173,7 @@ def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarra
 def _least_squares(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """Return the increment (H, 3) for each row of weights (H, P); the row of `otherwise` if the weights do not
     determine it."""
-    normal = np.einsum("hp,pi,pj->hij", weights, slopes, slopes, optimize=True)
+    normal = (weights @ (slopes[:, :, None] * slopes[:, None]).reshape(-1, 9)).reshape(-1, 3, 3)
     determined = np.linalg.cond(normal) < 1e8
     increments = otherwise.copy()
     right = -(weights[determined] * heights) @ slopes
