@@ -6,6 +6,7 @@ rad. Roll, pitch and yaw turn about the fixed x, then y, then z axis (as in URDF
 covariances are 6x6 over it, with `true = exp(twist) @ estimate`, that is in the target frame.
 """
 
+import math
 import warnings
 
 import numpy as np
@@ -27,8 +28,21 @@ def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> 
 
 def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
     """Return the 4x4 transform of a URDF origin: translation (3,) in m, fixed-axis roll, pitch, yaw (3,) in rad."""
-    rotation = Rotation.from_euler("xyz", rpy).as_matrix() if np.any(rpy) else np.eye(3)
+    # Written out, as below: scipy takes ten times as long for one, and descriptions have hundreds, /tf thousands.
+    roll, pitch, yaw = map(float, rpy)
+    if not (roll or pitch or yaw):
+        return from_rotation_translation(np.eye(3), xyz)
+    sr, cr, sp, cp, sy, cy = *_sin_cos(roll), *_sin_cos(pitch), *_sin_cos(yaw)
+    rotation = (
+        (cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
+        (sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
+        (0.0 - sp, cp * sr, cp * cr),
+    )
     return from_rotation_translation(rotation, xyz)
+
+
+def _sin_cos(angle: float) -> tuple[float, float]:
+    return math.sin(angle), math.cos(angle)
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +55,15 @@ def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def from_xyz_quaternion(xyz, quaternion) -> np.ndarray:
     """Return the 4x4 transform of a translation (3,) and a quaternion (x, y, z, w) of any length but zero."""
-    return from_rotation_translation(Rotation.from_quat(quaternion).as_matrix(), xyz)
+    x, y, z, w = map(float, quaternion)
+    length = math.hypot(x, y, z, w)
+    x, y, z, w = x / length, y / length, z / length, w / length
+    rotation = (
+        (1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y - z * w), 2.0 * (x * z + y * w)),
+        (2.0 * (x * y + z * w), 1.0 - 2.0 * (x * x + z * z), 2.0 * (y * z - x * w)),
+        (2.0 * (x * z - y * w), 2.0 * (y * z + x * w), 1.0 - 2.0 * (x * x + y * y)),
+    )
+    return from_rotation_translation(rotation, xyz)
 
 
 def to_xyz_quaternion(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
