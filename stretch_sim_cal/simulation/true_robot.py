@@ -6,6 +6,7 @@ added.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from xml.etree import ElementTree
 
 import numpy as np
@@ -90,8 +91,14 @@ def simulated_description(
         text = _with_joint_errors(text, joint_errors, profile)
     if simulator == "gazebo":
         text = _for_gazebo(text, profile)
-    parse_urdf(text, source="simulated description")  # Names what is wrong with a payload in its own words.
+    _check(text)
     return text
+
+
+@lru_cache(maxsize=32)
+def _check(text: str) -> None:
+    """Raise `InputError` if a description is none; names what is wrong with a payload in its own words."""
+    parse_urdf(text, source="simulated description")
 
 
 def _frame_arguments(
