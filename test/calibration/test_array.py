@@ -27,7 +27,7 @@ def result(scene):
 @pytest.fixture(scope="module")
 def over_robots():
     """Five robots with other units, mounts and noise, each with its result and with that from views `APART`."""
-    scenes = [ArrayScene(seed, sensor="jt128_sparse_real", frames=2) for seed in range(11, 16)]
+    scenes = [ArrayScene(seed, sensor="jt128_sparse_real", frames=3) for seed in range(11, 16)]
     return [(scene, *(cal.calibrate(scene.rig, scene.seen(views), floor=False) for views in ({}, APART)))
             for scene in scenes]  # fmt: skip
 
