@@ -12,6 +12,7 @@ ones. A return far from those of its cell before (dust, rain, someone who walks 
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,6 +174,28 @@ class DirectionCells:
         seen = np.flatnonzero(block[0] > 0)
         self._usual[seen] = np.linalg.norm(block[1:4, seen], axis=0) / block[0, seen]
         self._usual[block[_LEFT_OUT] > block[0]] = np.nan
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the sums as arrays by name, for a file."""
+        occupied = np.flatnonzero(np.any([block.any(axis=0) for block in self._blocks], axis=0))
+        return {
+            "elevations": self.grid.elevations, "by_ring": np.array(self.grid.by_ring), "occupied": occupied,
+            "sums": np.stack([block[:, occupied] for block in self._blocks]), "num_frames": np.array(self.num_frames),
+        }  # fmt: skip
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray], sensor: Sensor | None = None) -> "DirectionCells":
+        """Return the sums of `arrays`; no frames are to be added to them. Raises `InputError` if they are another
+        sensor's."""
+        cells, by_ring = cls(sensor), bool(arrays["by_ring"])
+        cells.grid = DirectionGrid(arrays["elevations"], by_ring) if by_ring else DirectionGrid.by_elevation()
+        if by_ring and (sensor is None or not np.array_equal(sensor.elevations, cells.grid.elevations)):
+            raise InputError(f"seen by other lidars than '{sensor.name if sensor else 'unknown'}'")
+        cells._blocks = [np.zeros((_NUM_SUMS, cells.grid.num_cells)) for _ in arrays["sums"]]
+        for block, sums in zip(cells._blocks, arrays["sums"], strict=True):
+            block[:, arrays["occupied"]] = sums
+        cells.num_frames = int(arrays["num_frames"])
+        return cells
 
     @property
     def rows(self) -> np.ndarray:

@@ -1,6 +1,10 @@
 """A finding: something that a user should know of a result."""
 
 MORE_SURFACES = "turn the robot or move it to where more surfaces face that way"
+OF_ALL_PLACES = ("unobserved", "little_support")
+"""Codes of findings that depend on all standing places together: another one may cure them."""
+ANOTHER_PLACE_MAY = "another standing place may determine it"
+"""Begins the line in which the alignment says that one may cure all findings."""
 
 
 class Finding(str):

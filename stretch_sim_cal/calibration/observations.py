@@ -28,10 +28,13 @@ from stretch_sim_cal.geometry.transforms import SIDES, adjoint, inverse, log
 from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
+PLACES = ".places.npz"
 # No transform is taken for known better than so (m, rad).
 EXACT = 1e-7
 # So many unknowns came before the lidars' parameters in files in which the poses were those in base_link.
 BEFORE = 18
+TORN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What numpy raises for an .npz file that is torn, or none."""
 TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length")
 
 
@@ -228,7 +231,7 @@ class Observations:
                     at, (data["left_unit"], data["right_unit"]), information, gradient, models, data["result"],
                     data.get("covariance", np.eye(6)), units, floor, patches,
                 )  # fmt: skip
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
+        except TORN as problem:
             raise InputError(
                 f"{path}: is torn or no file of observations ({problem}); align the lidars again"
             ) from problem
@@ -261,6 +264,20 @@ def _model(table: dict[str, np.ndarray]) -> ErrorModel:
 def path_beside(calibration_file: Path) -> Path:
     """Return the path of the observations of a calibration file."""
     return calibration_file.with_name(calibration_file.stem + SUFFIX)
+
+
+def places_beside(calibration_file: Path) -> Path:
+    """Return the path of the standing places that were seen for a calibration file's alignment."""
+    return calibration_file.with_name(calibration_file.stem + PLACES)
+
+
+def num_places(calibration_file: Path) -> int:
+    """Return from how many standing places a calibration file's alignment was looked for: 0 if that is not kept."""
+    try:
+        with np.load(places_beside(calibration_file), allow_pickle=False) as data:
+            return int(data["places"])
+    except TORN:
+        return 0
 
 
 def load_beside(calibration_file: str | Path | None, right_to_left: np.ndarray | None) -> Observations | None:

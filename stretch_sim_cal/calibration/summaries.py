@@ -66,9 +66,10 @@ def _further_place(place: "AnotherPlace | None") -> dict | None:
 
 def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
     """Return an alignment and its `alignment_numbers` as lines for the terminal."""
-    base = numbers["right_in_base_link"]
+    base, places = numbers["right_in_base_link"], result.diagnostics.get("places", 1)
+    standing = f" from {places} standing places" if places > 1 else ""
     return [
-        f"right lidar in the left lidar's frame ({result.method}, {result.num_frames} pairs of clouds):",
+        f"right lidar in the left lidar's frame ({result.method}, {result.num_frames} pairs of clouds{standing}):",
         f"  xyz  {listed(numbers['xyz'], 5)} m    standard deviation {listed(numbers['standard_deviation_mm'], 3)} mm",
         f"  rpy  {listed(numbers['rpy_deg'], 4)} deg  standard deviation"
         f" {listed(numbers['standard_deviation_deg'], 4)} deg (about the left lidar's x, y, z)",

@@ -64,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alignment-samples", type=int, default=100, metavar="N", help="pairs of clouds (default: 100)"
     )
+    parser.add_argument(
+        "--places", type=int, default=1, metavar="N",
+        help="standing places of lidar to lidar; it asks for the robot to be turned in between (default: 1, and "
+        "one more if that leaves a direction open)",
+    )  # fmt: skip
     parser.add_argument("--floor-samples", type=int, default=30, metavar="N", help="pairs of clouds (default: 30)")
     parser.add_argument("--mounts-plan", default="mounts", metavar="PLAN", help="of the poses (default: mounts)")
     parser.add_argument("--plan", default="default", help="of the poses for the body shape (default: default)")
@@ -99,7 +104,9 @@ def run(args: argparse.Namespace) -> int:
             return 0
         if not (args.yes or sys.stdin.isatty()):
             raise InputError("there is no terminal to ask on: say --yes, and the arm moves without being asked for")
-        for name in ("alignment_samples", "floor_samples"):
+        if args.yes and args.places > 1:
+            raise InputError("--places: somebody has to turn the robot, which --yes does not ask for")
+        for name in ("alignment_samples", "floor_samples", "places"):
             if getattr(args, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, at least 1 is needed")
         return _conduct(Session.open(folder), args, say)
@@ -141,7 +148,12 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         if stage in MOVING:
             _ask_for_motion(stage, args.yes)
         say(f"{TITLES[stage]}:")
-        failure = run_stage(session, stage, _options(stage, args), sensor, args.robot, args.use_sim_time, echo)
+
+        def run(stage=stage, final=True, **options):
+            options = _options(stage, args) | options
+            return run_stage(session, stage, options, sensor, args.robot, args.use_sim_time, echo, final)
+
+        failure = _from_places(session, args, run) if stage == "alignment" else run()
         if failure is not None:
             error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
             raise error(
@@ -187,6 +199,45 @@ def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]
         else:
             anew = True
     return [stage for stage in STAGES if stage not in session.stages]
+
+
+def _from_places(session, args: argparse.Namespace, run: Callable):
+    """Align the lidars from as many standing places as are asked for, and from further ones while what was seen leaves
+    a direction open; `run` does one. Return how the last one failed, None if it did not.
+
+    The places are kept: after any end it goes on with the next one.
+    """
+    from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY
+    from stretch_sim_cal.calibration.observations import num_places, places_beside
+    from stretch_sim_cal.harness.robot_session import DONE
+
+    failure, first = None, True
+    while True:
+        seen = num_places(session.files.calibration)
+        further = seen > 0 and not args.yes and _is_turned(seen, first)
+        if not (further or first):
+            break
+        first, final = False, (seen if further else 0) + 1 >= args.places
+        failure = run(another_place=further, final=final)
+        if failure is not None and ANOTHER_PLACE_MAY not in failure.output:
+            return failure
+        if failure is None and final:
+            break
+    if failure is None:
+        if "alignment" not in session.stages:
+            session.ended("alignment", DONE)
+        places_beside(session.files.calibration).unlink(missing_ok=True)
+    return failure
+
+
+def _is_turned(seen: int, first: bool) -> bool:
+    """Ask for the robot to be turned; `first`: before anything was run, so the places seen are of an earlier run."""
+    places = f"{seen} standing place{'s' * (seen > 1)}"
+    otherwise = "begins anew" if first else "leaves it at that"
+    return _yes(
+        f"Lidar to lidar was seen from {places}. Turn the robot by 40 to 90 deg where it stands, arm stowed, and step "
+        f"back: yes adds what it sees from there, no {otherwise}. Is it turned?"
+    )
 
 
 def _options(stage: str, args: argparse.Namespace) -> dict:

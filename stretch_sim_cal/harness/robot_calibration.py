@@ -119,8 +119,10 @@ def run_stage(
     robot: str | None,
     use_sim_time: bool,
     echo: Echo,
+    final: bool = True,
 ) -> Ended | None:
-    """Run a stage's nodes and note in the session that it has ended; return how it failed, None if it did not.
+    """Run a stage's nodes and note in the session that it has ended, if this is its `final` run; return how it failed,
+    None if it did not.
 
     Raises `RunFailure` if a node cannot be started, or takes longer than its time. However this process ends, the nodes
     end with it, and the arm is stopped.
@@ -131,6 +133,8 @@ def run_stage(
         runner.run(sequence)
     if sequence.failure is not None:
         return sequence.failure
+    if not final:
+        return None
     said = [line for output in sequence.output.values() for line in output.splitlines() if PROPOSAL in line]
     session.ended(stage, DONE, " ".join(said[-1].split()) if said else "")
     return None

@@ -23,6 +23,7 @@ from stretch_sim_cal.calibration import backups, values_file
 from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_further_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.clouds import given_clouds
+from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -39,7 +40,13 @@ from stretch_sim_cal.calibration.mounts.robot import (
     proposed,
     solve_dataset,
 )
-from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
+from stretch_sim_cal.calibration.observations import (
+    known_alignment,
+    load_beside,
+    num_places,
+    path_beside,
+    places_beside,
+)
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.summaries import (
@@ -61,7 +68,7 @@ from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.node_commands import MODES, PUBLISHED_FIT
+from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import for_each, sensor_called, sensors_called
@@ -171,6 +178,10 @@ def align(context: NodeContext) -> int:
     method_class = alignment_method(either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD)
     if options.rollback:
         return files.roll_back()
+    if options.another_place and not hasattr(method_class, "load_places"):
+        raise InputError(f"another_place: method {method_class.name} takes one standing place")
+    if options.another_place and not num_places(files.path):
+        raise InputError(f"{places_beside(files.path)}: keeps no standing place yet; run without another_place first")
     if profile_called(options.robot).one_lidar:
         result = AlignmentResult.of_one_lidar()
         return files.finish(
@@ -194,6 +205,8 @@ def align(context: NodeContext) -> int:
     }
     given = {name: value for name, value in given.items() if value is not None}
     method = method_class(first_guess, AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given))
+    if options.another_place:
+        method.load_places(places_beside(files.path))
     joints, check = JointListener(context).positions, LeftMountCheck(sensor, profile_called(options.robot))
     for pair in clouds.take(options.num_samples, "aligning"):
         method.add(*given_clouds(method, pair.left, pair.right))
@@ -207,6 +220,8 @@ def align(context: NodeContext) -> int:
         result, "alignment", alignment_lines(result, numbers), numbers,
         lambda file: file.with_alignment(result, default_robot_id()),
     )  # fmt: skip
+    if hasattr(method, "save_places"):
+        _keep_places(context, method, result, places_beside(files.path))
     if result.accepted and result.observations is not None:
         result.observations.save(path_beside(files.path))
     if result.accepted and files.values and (joints := files.lidar_joints(frames)):
@@ -220,6 +235,8 @@ def _align_all(context: NodeContext, files: _Files) -> int:
     profile = profile_called(options.robot)
     if (either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD) != DEFAULT_ALIGNMENT_METHOD:
         profile.need_two("another method than the default")
+    if options.another_place:
+        profile.need_two("another_place")
     names = {name: (lidar.topic, lidar.frame) for name, lidar in profile.every_lidar.items()}
     names |= {"left": (options.left_lidar_topic, options.left_lidar_frame)}
     names |= {"right": (options.right_lidar_topic, options.right_lidar_frame)}
@@ -249,6 +266,19 @@ def _align_all(context: NodeContext, files: _Files) -> int:
         return with_further_lidars(file, result, default_robot_id())
 
     return files.finish(result, "lidars", array_lines(result, numbers), numbers, updated)
+
+
+def _keep_places(context: NodeContext, method: Any, result: AlignmentResult, path: Path) -> None:
+    """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
+    if all(getattr(refusal, "code", "") in OF_ALL_PLACES for refusal in result.refusals):
+        method.save_places(path)
+        if not result.accepted:
+            context.log.info(
+                f"{ANOTHER_PLACE_MAY}: turn the robot by 40 to 90 deg where it stands, and run {ALIGN.executable} "
+                "--another-place: it adds what it sees then"
+            )
+    elif not context.options.another_place:
+        path.unlink(missing_ok=True)
 
 
 def find_floor(context: NodeContext) -> int:

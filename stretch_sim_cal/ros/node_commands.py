@@ -104,6 +104,8 @@ ALIGN = NodeCommand(
         *CLOUD_OPTIONS,
         SENSOR_OPTION,
         Option("num_samples", 100, "pairs of clouds to use", minimum=1, maximum=100_000),
+        Option("another_place", False,
+               "the robot was turned or moved since the last run: solve with what was seen then as well"),
         Option("method", "", f"alignment method; {ALIGNMENT_METHODS_HELP}"),
         Option("fit_method", "", "the same under its published name"),
         Option("downsampling_resolution_m", None, "voxel size in m (else the method's own)", kind=float, minimum=1e-3),
@@ -114,7 +116,7 @@ ALIGN = NodeCommand(
         ROLLBACK_OPTION,
         TIMEOUT_OPTION,
     ),
-)
+)  # fmt: skip
 FLOOR = NodeCommand(
     executable="ros_find_floor_calibration",
     node_name="find_floor_calibration",
@@ -373,6 +375,7 @@ SIMULATOR = NodeCommand(
         Option("base_error", None, "of the base on the floor: height in m, roll,pitch in deg", kind=str),
         Option("real_time_factor", None, "simulated seconds per second; 0: as fast as possible", kind=float,
                minimum=0.0),
+        Option("heading", 0.0, "turn of the robot on the spot, in deg", minimum=-360.0, maximum=360.0, live=True),
         Option("duration", None, "end after so many simulated seconds", kind=float, minimum=0.0),
         Option("truth", None, "write the ground truth to this JSON file, and the true robot beside it", kind=str),
         Option("record", None,

@@ -328,6 +328,10 @@ class SimulatedRobot:
         self._publish()
         self.lidars.step(self.now)
 
+    def turn(self, heading: float) -> None:
+        """Turn the robot on the spot to a heading in deg, as if somebody had turned it by hand."""
+        self._simulation.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, math.radians(heading))))
+
     def _push_when_due(self, tick: int) -> None:
         if self.now >= self._simulation.start_time("left", tick):
             self._simulation.move_base(from_xyz_rpy((PUSH_DISTANCE, 0.0, 0.0), (0.0, 0.0, PUSH_ANGLE)))

@@ -17,8 +17,8 @@ from typing import Any
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.ros.node_commands import STORAGES
-from stretch_sim_cal.ros.node_main import NodeContext, handle_ending
+from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
+from stretch_sim_cal.ros.node_main import NodeContext, follow_changes, handle_ending
 from stretch_sim_cal.sensor.sensor import Driver
 from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
 
@@ -183,6 +183,10 @@ def run_simulation(
         if options.truth:
             write_truth(options.truth, simulation.ground_truth(), simulation.true_description)
         robot = SimulatedRobot(context, simulation, faults, recording)
+        if options.heading:
+            robot.turn(options.heading)
+        headings = [option for option in SIMULATOR.options if option.name == "heading"]
+        follow_changes(context.node, headings, options, lambda: robot.turn(options.heading))
         factor = setup.real_time_factor
         print(
             f"simulator ready: {setup.world} seen by {setup.sensor}, seed {setup.seed}, "

@@ -9,6 +9,7 @@ from alignment_scenes import SimulatedScene, align, errors, normalised_error
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.sensor import sensor_called
 
 FRAMES = 6
 PLACES = ((0.0, 0.0, 0.0), (0.3, -0.2, np.pi / 2))  # x, y (m), yaw
@@ -66,3 +67,31 @@ def test_a_place_that_cannot_be_used_is_named(scene, seen):
     assert result.refusals and all("(standing place 2)" in refusal for refusal in result.refusals)
     with pytest.raises(InputError, match="of the left lidar in any frame of standing place 2"):
         together([seen[0], [(left, right)]], scene.initial, scene.settings)
+
+
+def test_a_place_that_was_kept_counts_as_one_that_was_just_seen(scene, seen, tmp_path):
+    kept, path = PlaneAlignment(scene.initial, scene.settings), tmp_path / "kept.npz"
+    for left, right in seen[0]:
+        kept.add(left, right)
+    kept.save_places(path)
+    later = PlaneAlignment(scene.initial, scene.settings)
+    later.load_places(path)
+    for left, right in seen[1]:
+        later.add(left, right)
+    result, expected = later.solve(), together(seen, scene.initial, scene.settings)
+    assert np.allclose(result.right_to_left, expected.right_to_left, atol=1e-9)
+    assert np.allclose(result.covariance, expected.covariance, rtol=1e-6)
+    assert result.num_frames == 2 * FRAMES and result.diagnostics["places"] == 2
+
+
+def test_places_of_other_lidars_and_torn_files_are_refused(scene, seen, tmp_path):
+    kept, path = PlaneAlignment(scene.initial, scene.settings), tmp_path / "kept.npz"
+    near = np.array([[0.5, 0.2, 0.1, 0.0, 9.0]], dtype=np.float32)  # x, y, z, ring, intensity
+    kept.add(near, 1.1 * near * (1, 1, 1, 0, 1))
+    kept.save_places(path)
+    other = dataclasses.replace(scene.settings, sensor=sensor_called("xt32"))
+    with pytest.raises(InputError, match=r"kept.npz: holds no standing places .* by other lidars than 'xt32'"):
+        PlaneAlignment(scene.initial, other).load_places(path)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(InputError, match="holds no standing places"):
+        PlaneAlignment(scene.initial, scene.settings).load_places(path)

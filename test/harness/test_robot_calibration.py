@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
 from node_process import PATIENCE, Graph, end_of
+from robot_client import robot_client
 
 from stretch_sim_cal.calibration import backups, verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
@@ -210,3 +212,44 @@ def test_the_arm_does_not_move_without_a_terminal_or_yes(robot, monkeypatch, cap
     monkeypatch.setattr(sys, "stdin", open(os.devnull))
     assert calibrate_robot.main([]) == 2
     assert "--yes" in capsys.readouterr().err
+
+
+CORRIDOR = (
+    "--world", "long_corridor", "--sensor", "jt128_sparse", "--seed", "3",
+    "--lidar-right-error=-0.003,0.002,0.001,-0.5,0.6,-0.2",
+)  # fmt: skip
+TOGETHER = ("--use-sim-time", "--sensor", "jt128_sparse", "--alignment-samples", "8", "--only", "alignment")
+
+
+def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp_path, monkeypatch):
+    """One place leaves sliding along the corridor open; turned, the robot sees it along another axis of its own."""
+    asked = []
+
+    def answers(question):
+        asked.append(question)
+        if "Is it turned?" in question:
+            if len(asked) == 1:
+                raise KeyboardInterrupt  # the battery is empty, or the user has enough
+            assert client.set("heading", 40.0).successful
+        return "yes"
+
+    monkeypatch.setattr("builtins.input", answers)
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(isatty=lambda: True))
+    with own_domain() as domain, Graph(domain, tmp_path).simulator(*CORRIDOR), robot_client(domain) as client:
+        graph = Graph(domain, tmp_path)
+        assert calibrate(graph, *TOGETHER).code == 130
+        assert "seen from 1 standing place." in asked[0] and "no leaves it at that" in asked[0]
+        ended = calibrate(graph, *TOGETHER)
+    assert ended.code == 0, ended.err
+    assert "no begins anew" in asked[1] and "Put the new calibration to use?" in asked[2]
+    file = CalibrationFile.load(graph.calibration_file)
+    distance, angle = error(load_truth(graph.folder / "truth.json").right_to_left, file.right_to_left)
+    deviations = np.sqrt(np.diag(file.entries["right_to_left_transform"].covariance))
+    assert distance < 5 * np.linalg.norm(deviations[:3]) < 0.005
+    assert angle < 5 * np.linalg.norm(deviations[3:]) < np.radians(0.1)
+    assert not list(graph.folder.rglob("*.places.npz"))
+
+
+def test_nobody_turns_the_robot_if_nothing_is_asked(robot, capsys):
+    assert calibrate_robot.main(["--yes", "--places", "2"]) == 2
+    assert "--places: somebody has to turn the robot" in capsys.readouterr().err

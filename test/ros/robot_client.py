@@ -104,7 +104,11 @@ class RobotClient:
         return asked.result()
 
     def set_mode(self, mode: str):
-        parameter = Parameter("mode", value=mode).to_parameter_msg()
+        return self.set("mode", mode)
+
+    def set(self, name: str, value: object):
+        """Set a parameter of the simulator and return what came of it."""
+        parameter = Parameter(name, value=value).to_parameter_msg()
         return self.call(SetParameters, "/stretch_simulator/set_parameters", parameters=[parameter]).results[0]
 
 

@@ -6,9 +6,10 @@ data: a result that they do not support comes with refusals and their reasons. I
 accuracy: docs/accuracy.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from stretch_sim_cal.calibration.findings import (
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observability import directions, unobserved
-from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.observations import TORN, Observations
 from stretch_sim_cal.calibration.problem import (
     RIGHT,
     NormalEquations,
@@ -48,6 +49,7 @@ from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_b
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import by_side
 
@@ -89,6 +91,36 @@ class PlaneAlignment:
         for cells, cloud in zip(self._places[-1], self._intake.admit(left, right), strict=True):
             if len(cloud):
                 cells.add(cloud)
+
+    def save_places(self, path: Path) -> None:
+        """Keep what was seen of all standing places in a file, so that further ones can be added later."""
+        arrays = {
+            f"{number}_{side}_{name}": value
+            for number, place in enumerate(self._places)
+            for side, cells in zip(SIDES, place, strict=True)
+            for name, value in cells.arrays().items()
+        }
+        write_atomic(path, lambda stream: np.savez_compressed(stream, places=len(self._places), **arrays))
+
+    def load_places(self, path: Path) -> None:
+        """Begin with the standing places that a file keeps; the frames to come are of a further one.
+
+        Raises `InputError` if it is torn, or of other lidars.
+        """
+        sensors = by_side(self._settings.sensor)
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                self._places = [
+                    tuple(
+                        DirectionCells.of_arrays(_only(data, f"{number}_{side}_"), sensor)
+                        for side, sensor in zip(SIDES, sensors, strict=True)
+                    )
+                    for number in range(int(data["places"]))
+                ]
+        except (InputError, *TORN) as problem:
+            raise InputError(f"{path}: holds no standing places that can be added to ({problem})") from problem
+        self._intake.num_frames = sum(max(cells.num_frames for cells in place) for place in self._places)
+        self.new_place()
 
     def solve(self) -> AlignmentResult:
         """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
@@ -147,6 +179,11 @@ class PlaneAlignment:
         return after_turning(
             lidars, found.blocks[0], found.equations, by_chance, solver, found.solution, self._settings.base_from_left
         )
+
+
+def _only(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin with `prefix`, by what follows it."""
+    return {name.removeprefix(prefix): data[name] for name in data if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
