@@ -102,7 +102,8 @@ def _history(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found))
     else:
-        print(f"{found['looks']} looks at {found['places']} places, {found['first']} to {found['last']}")
+        counts = [f"{found[what]} {what.removesuffix('s' * (found[what] == 1))}" for what in ("looks", "places")]
+        print(f"{' at '.join(counts)}, {found['first']} to {found['last']}")
         if refused:
             print(f"{len(refused)} could not tell, the last: {refused[-1].refused[0]}")
         for change in changes:

@@ -200,7 +200,12 @@ def lines_of(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def advice(session: Session) -> list[str]:
     """Return what would make the result surer, a line each, with what it would gain."""
-    return [f"{TITLES[stage]}: {state['said']}" for stage, state in session.stages.items() if state.get("said")]
+    how = {"alignment": "; --from alignment --places 2 asks for it"}
+    return [
+        f"{TITLES[stage]}: {state['said']}{how.get(stage, '')}"
+        for stage, state in session.stages.items()
+        if state.get("said")
+    ]
 
 
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import fake_drivers
+import yaml
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.harness.processes import isolated_environment
@@ -193,6 +194,33 @@ def end_of(process: subprocess.Popen, timeout: float = 3 * PATIENCE) -> Ended:
     finally:
         stop(process)
     return Ended(process.returncode, out, err)
+
+
+DISPLAYED = {
+    "PointCloud2": "sensor_msgs/msg/PointCloud2", "MarkerArray": "visualization_msgs/msg/MarkerArray",
+    "Polygon": "geometry_msgs/msg/PolygonStamped",
+}  # fmt: skip
+"""What RViz's displays take, by class."""
+
+
+def unseen_in_rviz(name: str, node) -> list[str]:
+    """Return which displays of a file in rviz/ take nothing that is published now: another topic or type, or less than
+    the quality of service that they ask for."""
+    from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
+
+    def takes(display: dict, offer) -> bool:
+        asked, given = display["Topic"], offer.qos_profile
+        return (
+            offer.topic_type == DISPLAYED[display["Class"].rpartition("/")[2]]
+            and (asked["Reliability Policy"] != "Reliable" or given.reliability == ReliabilityPolicy.RELIABLE)
+            and (asked["Durability Policy"] == "Volatile" or given.durability == DurabilityPolicy.TRANSIENT_LOCAL)
+        )
+
+    manager = yaml.safe_load((PACKAGE_ROOT / "rviz" / f"{name}.rviz").read_text())["Visualization Manager"]
+    displays = [display for display in manager["Displays"] if "Topic" in display]
+    assert displays and manager["Global Options"]["Fixed Frame"] == "floor_plane"
+    offers = {display["Name"]: node.get_publishers_info_by_topic(display["Topic"]["Value"]) for display in displays}
+    return [each["Name"] for each in displays if not any(takes(each, offer) for offer in offers[each["Name"]])]
 
 
 def stop(process: subprocess.Popen, number: int = signal.SIGINT) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fake_drivers import write_calibration
-from node_process import PATIENCE, stop
+from node_process import PATIENCE, stop, unseen_in_rviz
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, save_body_shape_model
@@ -78,6 +78,8 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
         assert move_to(0.1)
         assert move_to(0.45)
         assert heard["body_outline"].header.frame_id == "floor_plane"
+        shown = lambda: not unseen_in_rviz("body_shape_calibration", node)  # noqa: E731
+        assert ros.context.spin_until(shown, timeout=PATIENCE)
         drawn = {marker.ns: marker for marker in heard["obstacle_markers"].markers}
         assert set(drawn) == {
             "minimum_model", "minimum_model_shade", "inner_boundary", "outer_boundary", "stop_zone",
