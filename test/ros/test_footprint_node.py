@@ -11,8 +11,8 @@ from stretch_sim_cal.calibration.body.model import BodyShapeModel, save_body_sha
 from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.geometry.shapes import Circle
 
-# Parameter names of Nav2 for Jazzy: nav2_collision_monitor/src/{collision_monitor_node,polygon,source,pointcloud}.cpp,
-# nav2_costmap_2d/src/costmap_2d_ros.cpp, and its configuration guide.
+# Parameter names of Nav2 1.3.13 (Jazzy), the same in 1.4.2 and 1.5.1: nav2_costmap_2d/src/costmap_2d_ros.cpp and
+# nav2_collision_monitor/src/{collision_monitor_node,polygon,source,pointcloud}.cpp.
 COSTMAP = {"robot_base_frame", "footprint", "footprint_padding"}
 MONITOR = {"base_frame_id", "odom_frame_id", "polygons", "observation_sources"}
 POLYGON = {"type", "action_type", "polygon_sub_topic", "min_points", "visualize", "polygon_pub_topic",
