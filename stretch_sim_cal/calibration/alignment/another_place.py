@@ -4,8 +4,8 @@ the spot and looked again, as far as the first look knows the room.
 The patches that both lidars saw are turned with the room about base_link's z axis, and every cell looks again, in the
 direction in which it looked: at the patch that is nearest there. Its returns lie on the patch, so they add information
 and change nothing. What is common to all places (the lidars' own errors under their priors) stays common: the patches
-are seen by other channels, at other ranges and incidences. For the parts of the room that
-come into view only then, their share of the first view counts once more.
+are seen by other channels, at other ranges and incidences. A cell that would look at a part of the room which comes
+into view only then (a wall, mostly, while the floor is seen all around) counts once more as it did in the first view.
 """
 
 from copy import deepcopy
@@ -16,7 +16,7 @@ import small_gicp
 
 from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE
 from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Solution, Solver
-from stretch_sim_cal.calibration.room import RoomBlock, room_block
+from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 
@@ -56,17 +56,15 @@ def after_turning(
     rotation = from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, -TURN])
     again = _looking_again(lidars, block, inverse(base_from_left) @ rotation @ base_from_left)
     turned = room_block(again, block.state, block.noise, 0.0, block.grids, exact=True)
-    unseen = max(0.0, 1.0 - _cells(turned) / max(_cells(block), 1))
-    added = equations.weighing(unseen)
-    turned.add_to(added, solver.unknowns, again)
-    chance = by_chance + unseen * block.information_by_chance() + turned.information_by_chance()
+    known = np.concatenate([lidar.surface.usable for lidar in again])
+    unseen = replace(block, members=block.members.only(~known[block.members.cell]))
+    unseen = remeasured_block(lidars, block.state, unseen, None)
+    added = NormalEquations.empty(solver.unknowns.size)
+    for part, seeing in ((turned, again), (unseen, lidars)):
+        part.add_to(added, solver.unknowns, seeing)
+    chance = by_chance + unseen.information_by_chance() + turned.information_by_chance()
     both = deepcopy(solver).solve(equations.plus(added), block.state, chance)
     return AnotherPlace(_deviations(solution.covariance), _deviations(both.covariance))
-
-
-def _cells(block: RoomBlock) -> int:
-    """Return how many cells the patches that count have."""
-    return int(np.count_nonzero(block.patch_weights[block.members.patch]))
 
 
 def _deviations(covariance: np.ndarray) -> np.ndarray:
