@@ -178,6 +178,8 @@ def align(context: NodeContext) -> int:
     method_class = alignment_method(either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD)
     if options.rollback:
         return files.roll_back()
+    if options.another_place:
+        profile_called(options.robot).need_two("another_place")
     if options.another_place and not hasattr(method_class, "load_places"):
         raise InputError(f"another_place: method {method_class.name} takes one standing place")
     if options.another_place and not num_places(files.path):
@@ -235,8 +237,6 @@ def _align_all(context: NodeContext, files: _Files) -> int:
     profile = profile_called(options.robot)
     if (either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD) != DEFAULT_ALIGNMENT_METHOD:
         profile.need_two("another method than the default")
-    if options.another_place:
-        profile.need_two("another_place")
     names = {name: (lidar.topic, lidar.frame) for name, lidar in profile.every_lidar.items()}
     names |= {"left": (options.left_lidar_topic, options.left_lidar_frame)}
     names |= {"right": (options.right_lidar_topic, options.right_lidar_frame)}
