@@ -166,7 +166,8 @@ class Progress:
             file=self._stream,
         )
         for line in lines:
-            if line.startswith(("warning:", "error:", "refused:")) and line != results[-1] and line not in self._warned:
+            said = line in results[-1:] or line in self._warned
+            if line.startswith(("warning:", "error:", "refused:")) and not said:
                 self._warned.add(line)
                 print(f"             {line}", file=self._stream)
         self._stream.flush()

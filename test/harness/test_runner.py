@@ -139,3 +139,14 @@ def test_a_run_shows_a_line_per_process_and_each_warning_once(tmp_path):
     assert [line.split()[0] for line in lines] == ["align", "warning:", "floor"]
     assert lines[0].endswith("s  accepted: written to dual_lidar_calibration.yaml")
     assert lines[2].endswith("s  accepted: written to logs/floor.log")
+
+
+def test_a_simulator_that_ends_before_it_is_ready_is_shown_with_its_error(tmp_path):
+    shown = io.StringIO()
+    progress = Progress(RunFiles(tmp_path), False, shown)
+    simulator = types.SimpleNamespace(name="simulator", ready_line="simulator ready")
+    progress(simulator, "[ERROR] Gazebo is not installed")
+    progress(simulator, None)
+    first, second = shown.getvalue().splitlines()
+    assert first.split()[0] == "simulator"
+    assert second.strip() == "error: Gazebo is not installed"

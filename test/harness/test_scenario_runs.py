@@ -64,6 +64,14 @@ def test_every_quantity_is_judged_and_within_its_tolerance(run_folder):
     assert result["versions"]["stretch_sim_cal"]
 
 
+def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_and_each_lidar_is_judged(tmp_path, capsys):
+    assert main(["run", "three_lidar_amr", "--out", str(tmp_path)]) == 0, capsys.readouterr()
+    result = json.loads((tmp_path / "three_lidar_amr" / "result.json").read_text())
+    for lidar in (result["alignment"], result["alignment"]["mast"]):
+        assert 0 < lidar["translation_error_mm"] < 1.0 and 0 < lidar["rotation_error_deg"] < 0.05
+    assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
+
+
 def test_the_truth_differs_from_what_the_nodes_were_told(run_folder):
     truth = load_truth(run_folder / "truth.json")
     assert np.linalg.norm((truth.nominal_right_to_left - truth.right_to_left)[:3, 3]) > 3e-3
