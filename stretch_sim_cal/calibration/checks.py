@@ -1,7 +1,8 @@
 """Checks of a calibration file: do its parts agree, is it plausible, how uncertain and how old is it?"""
 
 import datetime
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     FOOTPRINT,
     FOOTPRINT_ALIAS,
     RIGHT_TO_LEFT,
+    TO_LEFT,
     CalibrationFile,
     Entry,
 )
@@ -28,11 +30,12 @@ OLD = datetime.timedelta(days=365)
 
 @dataclass(frozen=True)
 class Described:
-    """The transforms of the robot's description: `right_to_left` (4, 4) and `footprint_from_base` (4, 4); None if it
-    has none."""
+    """The transforms of the robot's description: `right_to_left` (4, 4) and `footprint_from_base` (4, 4), None if it
+    has none, and by name those (4, 4) of further lidars to the left one."""
 
     right_to_left: np.ndarray | None = None
     footprint_from_base: np.ndarray | None = None
+    further_to_left: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,9 @@ def _problems_of_frames(calibration: CalibrationFile, described: Described) -> l
     if calibration.right_to_left is not None and described.right_to_left is not None:
         far = model_warnings(described.right_to_left, calibration.right_to_left, AlignmentSettings())
         found += [f"{RIGHT_TO_LEFT}: {warning}" for warning in far]
+    for name in [name for name in calibration.further_to_left if name in described.further_to_left]:
+        far = model_warnings(described.further_to_left[name], calibration.further_to_left[name], AlignmentSettings())
+        found += [f"{name}{TO_LEFT}: {warning}" for warning in far]
     plane = calibration.floor_plane
     if plane is None:
         return found
@@ -103,6 +109,8 @@ def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str
     if alignment and floor and alignment.timestamp and floor.timestamp and _age(alignment, now) < _age(floor, now):
         found.append("the floor was found before the alignment, so with another one; find the floor again")
     found += _concerns_of_sureness(alignment, "the alignment") + _concerns_of_sureness(floor, "the floor")
+    for name in calibration.further_to_left:
+        found += _concerns_of_sureness(calibration.entries.get(f"{name}{TO_LEFT}"), f"the {name} lidar's alignment")
     return found
 
 
@@ -135,6 +143,11 @@ def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]
     found = []
     if first.right_to_left is not None and second.right_to_left is not None:
         found.append(Difference("alignment", *error(first.right_to_left, second.right_to_left)))
+    found += [
+        Difference(f"alignment of the {name} lidar", *error(pose, second.further_to_left[name]))
+        for name, pose in first.further_to_left.items()
+        if name in second.further_to_left
+    ]
     if first.floor_plane is not None and second.floor_plane is not None:
         found.append(floor_difference(first.floor_plane, second.floor_plane))
     return found

@@ -16,6 +16,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     FOOTPRINT,
     FOOTPRINT_ALIAS,
     RIGHT_TO_LEFT,
+    TO_LEFT,
     CalibrationFile,
     Entry,
     default_path,
@@ -93,15 +94,13 @@ def _model(args: argparse.Namespace) -> tuple[checks.Described, list[str]]:
 def _contents(calibration: CalibrationFile, model: checks.Described, now: datetime.datetime) -> dict[str, Any]:
     contents: dict[str, Any] = {"alignment": None, "floor": None, "mounts": _mounts(calibration)}
     if calibration.right_to_left is not None:
-        xyz, rpy = to_xyz_rpy(calibration.right_to_left)
-        contents["alignment"] = {
-            "xyz_m": xyz.tolist(),
-            "rpy_deg": np.degrees(rpy).tolist(),
-            **_source(calibration.entries.get(RIGHT_TO_LEFT), now),
+        entry = calibration.entries.get(RIGHT_TO_LEFT)
+        contents["alignment"] = _transform(calibration.right_to_left, entry, model.right_to_left, now)
+    if calibration.further_to_left:
+        contents["further_lidars"] = {
+            name: _transform(pose, calibration.entries.get(f"{name}{TO_LEFT}"), model.further_to_left.get(name), now)
+            for name, pose in calibration.further_to_left.items()
         }
-        if model.right_to_left is not None:
-            distance, angle = error(model.right_to_left, calibration.right_to_left)
-            contents["alignment"]["from_description"] = _in_units(distance, angle)
     if calibration.floor_plane is not None:
         normal, offset = calibration.floor_plane.normal, calibration.floor_plane.offset
         keys = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
@@ -114,6 +113,17 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
         if model.footprint_from_base is not None:
             far = checks.floor_difference(floor_of_footprint(model.footprint_from_base), calibration.floor_plane)
             contents["floor"]["from_description"] = _in_units(far.distance, far.angle)
+    return contents
+
+
+def _transform(
+    to_left: np.ndarray, entry: Entry | None, described: np.ndarray | None, now: datetime.datetime
+) -> dict[str, Any]:
+    """Return a transform (4, 4) into the left lidar's frame, its origin, and how far it is from the `described` one."""
+    xyz, rpy = to_xyz_rpy(to_left)
+    contents = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), **_source(entry, now)}
+    if described is not None:
+        contents["from_description"] = _in_units(*error(described, to_left))
     return contents
 
 
@@ -169,10 +179,13 @@ def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.
 
 def _lines(findings: dict[str, Any]) -> list[str]:
     lines = [findings["file"]]
-    alignment, floor = findings["alignment"], findings["floor"]
-    if alignment:
+    alignments = {"alignment (right_to_left)": findings["alignment"]} if findings["alignment"] else {}
+    for name, further in findings.get("further_lidars", {}).items():
+        alignments[f"alignment ({name}_to_left)"] = further
+    floor = findings["floor"]
+    for title, alignment in alignments.items():
         lines += [
-            "alignment (right_to_left)",
+            title,
             f"  xyz {_listed(alignment['xyz_m'], 5)} m, rpy {_listed(alignment['rpy_deg'], 4)} deg",
             *_source_lines(alignment),
         ]

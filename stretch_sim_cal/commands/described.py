@@ -136,7 +136,11 @@ def described(model: RobotModel, profile: RobotProfile | None = None) -> Describ
     lidars = profile.lidar_links(model)
     right_to_left = link_transform(model, {}, lidars[1], lidars[0]) if len(lidars) == 2 else None
     has_footprint = base in model.links and footprint in model.links
-    return Described(right_to_left, link_transform(model, {}, base, footprint) if has_footprint else None)
+    return Described(
+        right_to_left,
+        link_transform(model, {}, base, footprint) if has_footprint else None,
+        {name: link_transform(model, {}, lidar.frame, lidars[0]) for name, lidar in profile.further.items()},
+    )
 
 
 def lidar_origins(model: RobotModel, profile: RobotProfile | None = None) -> tuple[JointOrigin, JointOrigin]:

@@ -13,6 +13,7 @@ from stretch_sim_cal.calibration.checks import concerns
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.transforms import exp, inverse
+from stretch_sim_cal.robot.profile import profile_called
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,31 @@ def test_two_files_are_compared(good, capsys):
     assert run(good, other, "--json") == 1
     part = json.loads(capsys.readouterr().out.split("usable\n")[-1])["comparison"]["parts"][0]
     assert part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
+
+
+def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared(good, tmp_path, capsys):
+    lidars = described(load_description(None, "three_lidar_amr"), profile_called("three_lidar_amr"))
+
+    def third(data, off=0.004):
+        for key in set(data) - {RIGHT_TO_LEFT}:
+            del data[key]
+        for key, pose in (
+            (RIGHT_TO_LEFT, lidars.right_to_left),
+            ("mast_to_left_transform", lidars.further_to_left["mast"]),
+        ):
+            data[key] = data[RIGHT_TO_LEFT] | {"data": (exp([off, 0, 0, 0, 0, 0]) @ pose).tolist()}
+
+    near = edited(good, third).rename(tmp_path / "near.yaml")
+    assert run(near, "--robot", "three_lidar_amr") == 0
+    printed = capsys.readouterr().out
+    assert "alignment (mast_to_left)" in printed and printed.count("  4.00 mm and 0.000 deg from the description") == 2
+    far = edited(near, lambda data: third(data, 0.5))
+    assert run(far, "--robot", "three_lidar_amr", "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["further_lidars"]["mast"]["from_description"]["mm"] == pytest.approx(500.0, abs=0.1)
+    assert any(sentence.startswith("mast_to_left_transform: far from") for sentence in found["problems"])
+    assert run(near, far, "--robot", "three_lidar_amr") == 1
+    assert "alignment of the mast lidar differs from" in capsys.readouterr().out
 
 
 def test_files_that_cannot_be_used_are_one_line(tmp_path, good, capsys):
