@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, known_mount, with_further_lidars
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, known_mount, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.finding import Finding as CodedFinding
 from stretch_sim_cal.calibration.findings import error_in_units
@@ -276,12 +276,14 @@ class Result:
         path, robot_id = Path(path).expanduser(), robot_id or default_robot_id()
         if not self.alignment.accepted:
             raise Refused(f"{path}: not written: {'; '.join(self.alignment.refusals)}")
-        file = CalibrationFile.load_or_empty(path).with_alignment(self.alignment, robot_id)
+        file = CalibrationFile.load_or_empty(path)
+        if self.array is not None:
+            file = with_lidars(file, self.array, robot_id)
+        else:
+            file = file.with_alignment(self.alignment, robot_id)
         if self.floor is not None and self.floor.accepted:
             left = self.rig.base_from_left if self.array is None else self.array.base_from_lidar[self.rig.names[0]]
             file = with_floor(file, self.floor, robot_id, left)
-        if self.array is not None:
-            file = with_further_lidars(file, self.array, robot_id)
         if self.alignment.observations is not None:
             # They say of which alignment they are, so they are harmless if the calibration file
             # is not replaced after all.

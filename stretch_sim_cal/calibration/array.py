@@ -14,7 +14,6 @@ where pairs see different things, never too small.
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.observability import directions, unobserved
 from stretch_sim_cal.calibration.observations import Observations, by_poses, columns_of
 from stretch_sim_cal.calibration.problem import (
+    FIXED,
     FLOOR,
     NormalEquations,
     Priors,
@@ -39,12 +39,11 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, Support
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
 from stretch_sim_cal.geometry.transforms import check_rigid, error, exp, inverse, log
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import SCALARS, UNKNOWN_SENSOR, ErrorModel
 
-FIXED = np.zeros((6, 6))
 STEPS = 8
 SETTLED = 1e-7  # m, rad
 SMALL = 1e-6  # m, rad: of the difference that gives a plane's derivatives
@@ -116,11 +115,7 @@ class ArrayResult:
 
     def covariance(self, target: str, source: str) -> np.ndarray:
         """Return the covariance (6, 6) of `transform`, in the target's frame, `true = exp(xi) @ transform`."""
-        first, second = (6 * self.names.index(name) for name in (target, source))
-        columns = np.r_[first : first + 6, second : second + 6]
-        change = by_poses(self.base_from_lidar[target])
-        found: np.ndarray = change @ self.pose_covariance[np.ix_(columns, columns)] @ change.T
-        return found
+        return self.covariance_between(target, source, source)
 
     def covariance_between(self, target: str, source: str, other: str) -> np.ndarray:
         """Return the covariance (6, 6) between the twists of `transform(target, source)` and `(target, other)`."""
@@ -156,10 +151,11 @@ def known_mount(name: str, mount: tuple[np.ndarray, np.ndarray] | None) -> tuple
     return check_rigid(pose, f"mounts: {name}"), covariance
 
 
-def with_further_lidars(file: CalibrationFile, result: ArrayResult, robot_id: str) -> CalibrationFile:
-    """Return the file with the lidars of an accepted result beyond the first two."""
-    for name in result.names[2:]:
-        left, right = result.names[:2]
+def with_lidars(file: CalibrationFile, result: ArrayResult, robot_id: str) -> CalibrationFile:
+    """Return the file with all lidars of an accepted result of two or more; the first two are left and right."""
+    left, right, *further = result.names
+    file = file.with_alignment(result.aligned(left, right), robot_id)
+    for name in further:
         beside = result.covariance_between(left, name, right)
         file = file.with_further(name, result.aligned(left, name), beside, robot_id)
     return file
@@ -342,33 +338,27 @@ class _Problem:
                 break
         return solution
 
-    def _floor_of(self, number: int, floor: FloorResult, state: State) -> Plane:
-        """Return a lidar's floor at its pose in a state."""
+    def _floor_of(self, number: int, floor: FloorResult) -> Plane:
+        """Return a lidar's floor at its present pose."""
         nominal = self._lidars[self._order[number]].base_from_lidar
-        return floor.plane.moved(state.base_from_lidar[number] @ inverse(nominal))
+        return floor.plane.moved(self.state.base_from_lidar[number] @ inverse(nominal))
 
-    def _floor_residual(self, number: int, floor: FloorResult, state: State) -> np.ndarray:
+    def _floor_residual(self, number: int, floor: FloorResult) -> np.ndarray:
         """Return by how much the floor is off the one that a lidar sees (3,): height in m, tilts in rad."""
-        by_units, scalars = floor.by_units, state.units[number][: len(SCALARS)]
-        count = len(SCALARS)
-        own = by_units.gain[:, :count] @ (scalars - by_units.scalars[:count])
-        return floor_between(self._floor_of(number, floor, state), state.floor) - own
+        by_units, count = floor.by_units, len(SCALARS)
+        own = by_units.gain[:, :count] @ (self.state.units[number][:count] - by_units.scalars[:count])
+        return floor_between(self._floor_of(number, floor), self.state.floor) - own
 
     def _add_floor(self, equations: NormalEquations, number: int, floor: FloorResult) -> None:
         """Add what a lidar by itself tells of the floor."""
-        state, pose = self.state, self.unknowns.poses[number]
-        seen = self._floor_of(number, floor, state)
+        pose, seen = self.unknowns.poses[number], self._floor_of(number, floor)
         by_pose = np.column_stack([floor_between(seen, seen.moved(exp(SMALL * axis))) / SMALL for axis in np.eye(6)])
         jacobian = np.hstack([np.eye(3), -by_pose, -floor.by_units.gain[:, : len(SCALARS)]])
         scalars = self.unknowns.units[number].start + np.arange(len(SCALARS))
         columns = np.concatenate([columns_of(FLOOR), columns_of(pose), scalars])
         weighted = np.linalg.solve(floor.by_units.conditional + floor.systematic, jacobian)
         equations.information[np.ix_(columns, columns)] += jacobian.T @ weighted
-        equations.gradient[columns] -= weighted.T @ self._floor_residual(number, floor, state)
-
-    @cached_property
-    def _pose_columns(self) -> list[np.ndarray]:
-        return [columns_of(pose) for pose in self.unknowns.poses]
+        equations.gradient[columns] -= weighted.T @ self._floor_residual(number, floor)
 
     def contradicting(self) -> list[AlignedPair]:
         """Return the pairs whose own transform is off that of all lidars together by more than chance."""
@@ -377,7 +367,7 @@ class _Problem:
             first, second = self._numbers(pair)
             pose = self.state.base_from_lidar[first]
             twist = log(inverse(pose) @ self.state.base_from_lidar[second] @ inverse(pair.alignment.right_to_left))
-            columns = np.concatenate([self._pose_columns[first], self._pose_columns[second]])
+            columns = np.concatenate([columns_of(self.unknowns.poses[number]) for number in (first, second)])
             change = by_poses(pose)
             joint = change @ self.solution.covariance[np.ix_(columns, columns)] @ change.T
             if twist @ np.linalg.solve(joint + pair.alignment.covariance, twist) > BEYOND_CHANCE:
@@ -406,7 +396,7 @@ class _Problem:
         ]
         for name, floor in self._floors.items():
             number = self._order.index(name)
-            off = self._floor_residual(number, floor, self.state)
+            off = self._floor_residual(number, floor)
             known = floor.by_units.conditional + floor.systematic + covariance
             sentence = (
                 f"the {name} lidar sees the floor {1e3 * abs(off[0]):.2f} mm and "
@@ -426,12 +416,6 @@ class _Problem:
             method=SupportFloor.name,
             support=support, warnings=findings.warnings + warnings, refusals=findings.refusals + refusals,
         )  # fmt: skip
-
-
-def floor_between(before: Plane, after: Plane) -> np.ndarray:
-    """Return the change (3,) from one floor to another: height in m, tilts about x and y in rad."""
-    tilt = np.cross(before.normal, after.normal)
-    return np.array([after.offset - before.offset, tilt[0], tilt[1]])
 
 
 def union(supports) -> Support:

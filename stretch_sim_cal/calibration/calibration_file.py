@@ -81,6 +81,11 @@ class CalibrationFile:
     path: Path | None = None
     further_to_left: dict[str, np.ndarray] = field(default_factory=dict)
 
+    @property
+    def to_left(self) -> dict[str, np.ndarray]:
+        """The transforms (4, 4) of all lidars that the file has to the left one, by name."""
+        return transforms_to_left(self.right_to_left, self.further_to_left)
+
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationFile":
         """Read a calibration file.
@@ -179,6 +184,13 @@ class CalibrationFile:
             merged = {**old, **entry} if isinstance(old, dict) else entry
             data[key] = {name: value for name, value in merged.items() if value is not None or name not in entry}
         return CalibrationFile.from_mapping(data, self.path or FILE_NAME)
+
+
+def transforms_to_left(
+    right_to_left: np.ndarray | None, further_to_left: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the transforms (4, 4) of the right lidar, if any, and of further ones to the left one, by name."""
+    return ({} if right_to_left is None else {"right": right_to_left}) | dict(further_to_left)
 
 
 def rollback(path: str | Path) -> Path:

@@ -14,12 +14,13 @@ from stretch_sim_cal.calibration.calibration_file import (
     TO_LEFT,
     CalibrationFile,
     Entry,
+    transforms_to_left,
 )
 from stretch_sim_cal.calibration.findings import model_warnings
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footprint
+from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
@@ -36,6 +37,11 @@ class Described:
     right_to_left: np.ndarray | None = None
     footprint_from_base: np.ndarray | None = None
     further_to_left: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def to_left(self) -> dict[str, np.ndarray]:
+        """The transforms (4, 4) of all lidars that it has to the left one, by name."""
+        return transforms_to_left(self.right_to_left, self.further_to_left)
 
 
 @dataclass(frozen=True)
@@ -68,11 +74,8 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
 
 def _problems_of_frames(calibration: CalibrationFile, described: Described) -> list[str]:
     found = []
-    if calibration.right_to_left is not None and described.right_to_left is not None:
-        far = model_warnings(described.right_to_left, calibration.right_to_left, AlignmentSettings())
-        found += [f"{RIGHT_TO_LEFT}: {warning}" for warning in far]
-    for name in [name for name in calibration.further_to_left if name in described.further_to_left]:
-        far = model_warnings(described.further_to_left[name], calibration.further_to_left[name], AlignmentSettings())
+    for name, pose in calibration.to_left.items():
+        far = model_warnings(described.to_left.get(name), pose, AlignmentSettings())
         found += [f"{name}{TO_LEFT}: {warning}" for warning in far]
     plane = calibration.floor_plane
     if plane is None:
@@ -141,13 +144,10 @@ def floor_difference(first: Plane, second: Plane) -> Difference:
 def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]:
     """Return how far the entries that two files have in common are apart."""
     found = []
-    if first.right_to_left is not None and second.right_to_left is not None:
-        found.append(Difference("alignment", *error(first.right_to_left, second.right_to_left)))
-    found += [
-        Difference(f"alignment of the {name} lidar", *error(pose, second.further_to_left[name]))
-        for name, pose in first.further_to_left.items()
-        if name in second.further_to_left
-    ]
+    for name, pose in first.to_left.items():
+        if name in second.to_left:
+            what = "alignment" if name == "right" else f"alignment of the {name} lidar"
+            found.append(Difference(what, *error(pose, second.to_left[name])))
     if first.floor_plane is not None and second.floor_plane is not None:
         found.append(floor_difference(first.floor_plane, second.floor_plane))
     return found
@@ -177,8 +177,7 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
         found.append(_pose_change("lidar to lidar", old.right_to_left, new.right_to_left, *map(_covariance, entries)))
     if old.floor_plane is not None and new.floor_plane is not None:
         planes = [file.floor_plane.facing(np.array([0.0, 0.0, 1.0])) for file in (old, new)]
-        tilt = np.cross(planes[0].normal, planes[1].normal)[:2]
-        step = np.array([planes[1].offset - planes[0].offset, *tilt])
+        step = floor_between(*planes)
         far = floor_difference(*planes)
         covariances = [_covariance(file.entries.get(FOOTPRINT) or file.entries.get(FLOOR)) for file in (old, new)]
         comparable = (mounts[0] is None) == (mounts[1] is None)

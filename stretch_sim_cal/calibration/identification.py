@@ -18,14 +18,14 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.alignment.planes import FIXED, estimate_jointly
+from stretch_sim_cal.calibration.alignment.planes import estimate_jointly
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cloud, DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment
 from stretch_sim_cal.calibration.consistency import Views, seen_by_both
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, remeasured
-from stretch_sim_cal.calibration.problem import RIGHT, Priors, Solver, State, Unknowns, first_units
+from stretch_sim_cal.calibration.problem import FIXED, RIGHT, Priors, Solver, State, Unknowns, first_units
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings

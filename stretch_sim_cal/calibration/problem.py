@@ -23,7 +23,7 @@ from scipy import sparse
 from scipy.linalg import cho_solve, cholesky, lapack
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, height_slopes, incremented
+from stretch_sim_cal.geometry.planes import Plane, floor_between, height_slopes, incremented
 from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, SCALARS, ErrorModel
@@ -31,6 +31,8 @@ from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHAR
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
 POSES = (LEFT, RIGHT)
 FIRST_UNIT = 18
+# The covariance of a pose that does not vary.
+FIXED = np.zeros((6, 6))
 # Standard deviations of the poses' and the floor's changes if nothing else constrains them: 1 m, 1 rad.
 UNKNOWN = 1.0
 # The variance of the channels' errors is looked for in the data in so many steps, down to this
@@ -134,8 +136,7 @@ class Unknowns:
         for own, after, values in zip(self.units, state.units, before.units, strict=True):
             change[own] = after - values
         if state.floor is not None and before.floor is not None:
-            tilt = np.cross(before.floor.normal, state.floor.normal)
-            change[FLOOR] = state.floor.offset - before.floor.offset, tilt[0], tilt[1]
+            change[FLOOR] = floor_between(before.floor, state.floor)
             change[CURVATURE] = state.curvature - before.curvature
         return change
 

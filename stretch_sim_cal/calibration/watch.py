@@ -40,6 +40,7 @@ from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample, pose
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.verification import FoundAnew
+from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
 WINDOW = 10  # looks within which a change is to be noticed, and that may be its first
@@ -143,8 +144,7 @@ def vectors_of(found: FoundAnew) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     if found.floor is not None:
         up = np.array([0.0, 0.0, 1.0])
         before, now = found.file.floor_plane.facing(up), found.floor.plane.facing(up)
-        tilt = np.cross(before.normal, now.normal)
-        vectors["floor"] = (np.array([now.offset - before.offset, tilt[0], tilt[1]]), found.floor.covariance)
+        vectors["floor"] = (floor_between(before, now), found.floor.covariance)
     return vectors
 
 

@@ -33,7 +33,7 @@ from stretch_sim_cal.campaign.plan import TOOLS, Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.planes import floor_error
+from stretch_sim_cal.geometry.planes import floor_between, floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -184,10 +184,8 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
         return found | {f"{stage}.{key}": value for stage in campaign.stages[1:] for key, value in not_run.items()}
     # All that clouds can tell: the floor in the frame in which the left lidar is where the description says.
     plane = simulator.floor_in_base.moved(left @ inverse(true_left))
-    tilt = np.cross(floor.plane.normal, plane.normal)
-    off = np.array([plane.offset - floor.plane.offset, tilt[0], tilt[1]])
     height, angle = floor_error(plane, floor.plane)
-    found |= _judged("floor", floor, off) | {
+    found |= _judged("floor", floor, floor_between(floor.plane, plane)) | {
         "floor.height_mm": 1e3 * height, "floor.tilt_deg": float(np.degrees(angle)),
     }  # fmt: skip
     if "mounts" not in campaign.stages:

@@ -15,6 +15,7 @@ import numpy as np
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.campaign.plan import DEFAULT_STAGES, Campaign, contradicts
 from stretch_sim_cal.files import find_shared, read_yaml, write_yaml
+from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.harness.processes import RunFiles, calibration_nodes, simulator_process
 from stretch_sim_cal.harness.run import run_scenario
@@ -91,5 +92,4 @@ def _off(stage: str, written: CalibrationFile, result) -> np.ndarray:
     """Return by how much what was written differs from a result, as its covariance has it: (6,) or (3,)."""
     if stage == "alignment":
         return log(written.right_to_left @ inverse(result.right_to_left))
-    tilt = np.cross(result.plane.normal, written.floor_plane.normal)
-    return np.array([written.floor_plane.offset - result.plane.offset, tilt[0], tilt[1]])
+    return floor_between(result.plane, written.floor_plane)

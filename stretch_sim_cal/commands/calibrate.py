@@ -284,7 +284,7 @@ def _align(source: _Source, file: CalibrationFile, further: list):
 
 def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, view) -> int:
     """Calibrate more than two lidars in one estimate, write what is accepted, and return the exit code."""
-    from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_further_lidars
+    from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
     from stretch_sim_cal.ros.watchdog import Progress
 
     lidars, frames = source.profile.every_lidar, source.frames
@@ -322,8 +322,7 @@ def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, v
             continue
         file = CalibrationFile.load_or_empty(args.out)
         if stage == "lidars":
-            file = file.with_alignment(result.aligned("left", "right"), robot_id)
-            with_further_lidars(file, result, robot_id).save(args.out)
+            with_lidars(file, result, robot_id).save(args.out)
         else:
             with_floor(file, result.floor, robot_id, frames.base_from_left).save(args.out)
         if not args.json:

@@ -15,7 +15,6 @@ from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
     FOOTPRINT,
     FOOTPRINT_ALIAS,
-    RIGHT_TO_LEFT,
     TO_LEFT,
     CalibrationFile,
     Entry,
@@ -93,14 +92,13 @@ def _model(args: argparse.Namespace) -> tuple[checks.Described, list[str]]:
 
 def _contents(calibration: CalibrationFile, model: checks.Described, now: datetime.datetime) -> dict[str, Any]:
     contents: dict[str, Any] = {"alignment": None, "floor": None, "mounts": _mounts(calibration)}
-    if calibration.right_to_left is not None:
-        entry = calibration.entries.get(RIGHT_TO_LEFT)
-        contents["alignment"] = _transform(calibration.right_to_left, entry, model.right_to_left, now)
-    if calibration.further_to_left:
-        contents["further_lidars"] = {
-            name: _transform(pose, calibration.entries.get(f"{name}{TO_LEFT}"), model.further_to_left.get(name), now)
-            for name, pose in calibration.further_to_left.items()
-        }
+    transforms = {
+        name: _transform(pose, calibration.entries.get(f"{name}{TO_LEFT}"), model.to_left.get(name), now)
+        for name, pose in calibration.to_left.items()
+    }
+    contents["alignment"] = transforms.pop("right", None)
+    if transforms:
+        contents["further_lidars"] = transforms
     if calibration.floor_plane is not None:
         normal, offset = calibration.floor_plane.normal, calibration.floor_plane.offset
         keys = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)

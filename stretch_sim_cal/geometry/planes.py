@@ -89,3 +89,9 @@ def incremented(floor: Plane, increment: np.ndarray) -> Plane:
     """Return the floor after an increment (height, tilt about x, tilt about y)."""
     tilt = np.array([increment[1], increment[2], 0.0])
     return Plane.from_coefficients(floor.normal + np.cross(tilt, floor.normal), floor.offset + increment[0])
+
+
+def floor_between(before: Plane, after: Plane) -> np.ndarray:
+    """Return the increment (3,) that leads from one floor to another: height in m, tilts about x and y in rad."""
+    tilt = np.cross(before.normal, after.normal)
+    return np.array([after.offset - before.offset, tilt[0], tilt[1]])

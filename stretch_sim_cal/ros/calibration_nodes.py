@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration import backups, values_file
-from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_further_lidars
+from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES
@@ -260,12 +260,10 @@ def _align_all(context: NodeContext, files: _Files) -> int:
         array.add(dict(zip(clouds, together, strict=True)))
     result = array.solve()
     numbers = array_numbers(result, nominal)
-
-    def updated(file: CalibrationFile) -> CalibrationFile:
-        file = file.with_alignment(result.aligned("left", "right"), default_robot_id())
-        return with_further_lidars(file, result, default_robot_id())
-
-    return files.finish(result, "lidars", array_lines(result, numbers), numbers, updated)
+    return files.finish(
+        result, "lidars", array_lines(result, numbers), numbers,
+        lambda file: with_lidars(file, result, default_robot_id()),
+    )  # fmt: skip
 
 
 def _keep_places(context: NodeContext, method: Any, result: AlignmentResult, path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.planes import Plane, floor_between
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -104,8 +104,7 @@ class Scene:
 
     def error(self, result: FloorResult) -> np.ndarray:
         """True minus estimated (height, tilt about x, tilt about y), m and rad."""
-        tilt = np.cross(result.plane.normal, self.truth.normal)
-        return np.array([self.truth.offset - result.plane.offset, tilt[0], tilt[1]])
+        return floor_between(result.plane, self.truth)
 
     def assert_found(self, result: FloorResult, millimetres: float, degrees: float) -> None:
         error = self.error(result)

@@ -8,9 +8,10 @@ import pytest
 from array_scenes import APART, NAMES, NARROW, ROBOT, ArrayScene, array_scene, normalised
 
 import stretch_sim_cal as cal
-from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, floor_between
+from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import error, exp, log
 
 

@@ -23,7 +23,7 @@ from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.fit_body_shape import main as fit
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import floor_error
+from stretch_sim_cal.geometry.planes import floor_between, floor_error
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 from stretch_sim_cal.harness.scenario import load_scenario, scenario_from_mapping, with_changes
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
@@ -148,7 +148,7 @@ def test_one_lidar_gives_the_floor_and_its_own_place_as_exactly_as_is_said(one_l
     assert floor.accepted and not any("one lidar" in str(said) or "right" in str(said) for said in floor.warnings)
     up, seen = np.array([0.0, 0.0, 1.0]), simulator.floor_in_base.moved(nominal @ inverse(true))
     there, found = seen.facing(up), floor.plane.facing(up)
-    off = np.append(there.offset - found.offset, np.cross(found.normal, there.normal)[:2])
+    off = floor_between(found, there)
     assert within(off, floor.covariance) and abs(off[0]) < 1e-3
 
     robot, settings = MountedRobot(model, profile), mount_settings(sensor=kind, profile=profile)

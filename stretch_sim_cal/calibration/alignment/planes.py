@@ -34,6 +34,7 @@ from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observability import directions, unobserved
 from stretch_sim_cal.calibration.observations import TORN, Observations
 from stretch_sim_cal.calibration.problem import (
+    FIXED,
     RIGHT,
     NormalEquations,
     Priors,
@@ -57,7 +58,6 @@ from stretch_sim_cal.sensor.sensor import by_side
 # into how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
-FIXED = np.zeros((6, 6))
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
 

@@ -34,6 +34,7 @@ from stretch_sim_cal.calibration.floor.support import flatness, residual_map, su
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.calibration.problem import (
+    FIXED,
     FLOOR,
     RIGHT,
     NormalEquations,
@@ -50,11 +51,10 @@ from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_b
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, height_slopes, incremented
+from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base, height_slopes, incremented
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_side
 
-FIXED = np.zeros((6, 6))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 # The room alone, then twice the floor as it looks by then: how far the surfaces may still be apart (m), shifted grids.
 ROOM_PASSES = ((0.002, 1), (0.0, 1))
@@ -265,12 +265,11 @@ class SupportFloor:
             return None
         # The estimate has moved the right lidar by its error.
         moved = state.floor.moved(self._poses[1] @ inverse(state.base_from_lidar[1]))
-        tilt = np.cross(state.floor.normal, moved.normal)
         increment, covariance = seen
         # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
         by_pose = np.zeros((3, 6))
         by_pose[0, 2], by_pose[1, 3], by_pose[2, 4] = 1.0, -1.0, -1.0
-        increment = increment + [moved.offset - state.floor.offset, *tilt[:2]]
+        increment = increment + floor_between(state.floor, moved)
         return Disagreement(increment, covariance + by_pose @ aligned @ by_pose.T)
 
     def _refused(self, lidars: tuple[Lidar, Lidar], state: State) -> FloorResult:

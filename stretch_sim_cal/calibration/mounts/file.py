@@ -29,7 +29,7 @@ from stretch_sim_cal.calibration.observations import FloorByUnits, Observations,
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, error, inverse
 
 ENTRIES = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
@@ -61,10 +61,8 @@ def with_units(
         return file
     change = by_units.gain @ (scalars_of(units) - by_units.scalars)
     plane = file.floor_plane.facing(np.array([0.0, 0.0, 1.0]))
-    tilt = np.array([change[1], change[2], 0.0])
-    plane = Plane.from_coefficients(plane.normal + np.cross(tilt, plane.normal), plane.offset + change[0])
     total = by_units.conditional + by_units.gain @ covariance @ by_units.gain.T
-    return _with_plane(file, plane, {"covariance": total.tolist(), SEEN_COVARIANCE: None})
+    return _with_plane(file, incremented(plane, change), {"covariance": total.tolist(), SEEN_COVARIANCE: None})
 
 
 def with_left_at(file: CalibrationFile, base_from_left: np.ndarray, described_left: np.ndarray) -> CalibrationFile:
