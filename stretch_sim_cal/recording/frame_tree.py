@@ -32,14 +32,14 @@ def complaint_about_frame(
 ) -> str:
     """Return a warning about the frame in which clouds of a lidar come, or "".
 
-    `expected` holds the frames by side, `options` what the user calls the two "topics" and the "frame" of this side.
-    Raises `InputError` if it is the other lidar's.
+    `expected` holds the frames by side (or name of the lidar), `options` what the user calls the "topics" and the
+    "frame" of this side. Raises `InputError` if it is another lidar's.
     """
     frame, own = frame.lstrip("/"), expected[side]
-    other = "right" if side == "left" else "left"
     if frame in (own, _other_names().get(own)):
         return ""
-    if frame in (expected[other], _other_names().get(expected[other])):
+    other = next((name for name, its in expected.items() if frame in (its, _other_names().get(its))), None)
+    if other is not None:
         raise InputError(
             f"{topic} holds clouds of the {other} lidar (frame '{frame}', '{own}' was expected):"
             f" {options['topics']} are swapped"

@@ -142,6 +142,18 @@ def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
     return lines
 
 
+def _complaint(name: str, topic: str, frame: str, frames: Mapping[str, str]) -> str:
+    """Return what is wrong with the frame of a lidar's clouds, or "". Raises `InputError` if it is another lidar's."""
+    if set(frames) == set(SIDES):
+        options = {"topics": "--left-topic and --right-topic", "frame": f"--{name}-frame"}
+    else:
+        options = {
+            "topics": "topics of the lidars (--left-topic, --right-topic, lidars.NAME.topic in the profile)",
+            "frame": f"--{name}-frame" if name in SIDES else f"lidars.{name}.frame in the profile",
+        }
+    return complaint_about_frame(name, topic, frame, frames, options)
+
+
 def recorded_clouds(
     recording: "Recording",
     topics: Mapping[str, str],
@@ -153,16 +165,17 @@ def recorded_clouds(
     with returns, in order. The robot stands still, so they need not be of the same time.
 
     `topics` and `frames` are by name, too; `warn` is told once of other frames. Raises `InputError` naming topic and
-    lidar if one is missing or has no returns.
+    lidar if one is missing, has no returns or has another lidar's clouds.
     """
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
-    name_of, found, complaints = {topic: name for name, topic in topics.items()}, {name: [] for name in topics}, set()
+    name_of, found, complaints = {topic: name for name, topic in topics.items()}, {name: [] for name in topics}, {""}
     for topic, message in recording.messages(list(name_of)):
         name = name_of[topic]
-        if message.header.frame_id != frames[name] and name not in complaints:
-            complaints.add(name)
-            warn(f"{topic}: clouds are in frame {message.header.frame_id}, {frames[name]} was expected")
+        complaint = _complaint(name, topic, message.header.frame_id, frames)
+        if complaint not in complaints:
+            complaints.add(complaint)
+            warn(complaint)
         if len(found[name]) < limit and len(cloud := returns_from_message(message)):
             found[name].append(cloud)
         if all(len(clouds) == limit for clouds in found.values()):
@@ -225,14 +238,9 @@ class RecordedPairs:
         self.counts = pairing.counts
         complaints = {""}
         for topic, message in self._recording.messages(list(self._side_of)):
-            complaint = self._complaint(topic, message.header.frame_id)
+            complaint = _complaint(self._side_of[topic], topic, message.header.frame_id, self._frames)
             if complaint not in complaints:
                 complaints.add(complaint)
                 self._warn(complaint)
             for side in SIDES if self._one else (self._side_of[topic],):
                 yield from pairing.add(side, stamp_of(message), message)
-
-    def _complaint(self, topic: str, frame: str) -> str:
-        side = self._side_of[topic]
-        options = {"topics": "--left-topic and --right-topic", "frame": f"--{side}-frame"}
-        return complaint_about_frame(side, topic, frame, self._frames, options)

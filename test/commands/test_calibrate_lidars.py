@@ -70,6 +70,25 @@ def test_a_recording_of_three_lidars_gives_all_of_them_and_a_page_with_each(reco
     assert all(each.error is not None for each in verdict.quantities)
 
 
+def test_the_topics_of_two_of_three_lidars_swapped_are_an_error_and_another_frame_a_warning(recorded, tmp_path):
+    simulator, folder = recorded
+    lidars = load_profile(ROBOT).every_lidar
+    arguments = ["calibrate", str(folder), "--out", str(tmp_path / "calibration.yaml"), "--num-samples", "1", *OPTIONS]
+    code, said = told([*arguments, "--right-topic", lidars["left"].topic, "--left-topic", lidars["right"].topic])
+    assert code == 2 and "holds clouds of the" in said and "are swapped" in said
+    assert not (tmp_path / "calibration.yaml").exists()
+    other = tmp_path / "other"
+    with RecordingWriter(other) as writer:
+        write_description(writer, simulator.nominal_description)
+        for name, lidar in lidars.items():
+            frame = lidars["left"].frame if name == "mast" else lidar.frame
+            writer.write_cloud(lidar.topic, frame, 100_000_000, simulator.scan(name, 0))
+    code, said = told(["calibrate", str(other), *arguments[2:]])
+    assert code == 2 and f"{lidars['mast'].topic} holds clouds of the left lidar" in said
+    code, said = told([*arguments, "--left-frame", "base_link"])
+    assert f"comes in frame '{lidars['left'].frame}', 'base_link' was expected" in said and "set --left-frame" in said
+
+
 def test_the_numbers_for_machines_have_every_lidar_and_pair(recorded, tmp_path):
     _, folder = recorded
     out = str(tmp_path / "calibration.yaml")
