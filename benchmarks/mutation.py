@@ -2,11 +2,11 @@
 
     python benchmarks/mutation.py [--mutants 300] [--seed 1] [--minutes 600] [--own] [--out out/benchmarks/mutation]
 
-Runs the tests of calibration/ once to learn which of them pass which lines, and how long they take. Then every mutant
-(another operator or constant, a condition negated, a statement less) is run against those that pass its line, fastest
-files first, until one fails; files that take more than `BUDGET` seconds of CPU together are left out. Continues an
-earlier run; prints the survivors. The first run takes ten minutes, a mutant about five seconds. With --own mutants of
-the modules with fast tests of their own are run against these alone, a second each: what is noticed is a lower bound.
+Every mutant (another operator or constant, a condition negated, a statement less) is run against the tests of its own
+module, a second or two each. What these do not notice (with --own: that is all) is run against the other tests of
+calibration/ that pass its line, fastest files first, until one fails; files that take more than `BUDGET` seconds of CPU
+together are left out. Which tests pass which lines is learned from running all of them once, ten minutes. Continues an
+earlier run of the same code; prints the survivors.
 """
 
 import argparse
@@ -35,9 +35,10 @@ SOURCES = {
 }
 THIRD_PARTY = ("hypothesis", "yaml", "scipy.spatial.transform", "scipy.sparse.csgraph", "scipy.optimize",
     "scipy.stats", "scipy.ndimage", "matplotlib", "trimesh", "shapely", "lxml.etree", "small_gicp")  # fmt: skip
-OWN = {name: [f"test/calibration/test_{name}.py"] for name in ("problem", "robust", "findings", "checks")}
-OWN["observability"] = OWN["problem"] + OWN["findings"]
+OWN = {name: [f"test/calibration/test_{name.replace('/', '_')}.py"] for name in CORE}
+OWN["observability"] = ["test/calibration/test_alignment_parts.py"]
 OWN["checks"] = [*OWN["checks"], "test/commands/test_check_command.py"]
+OWN_SECONDS = 8.0  # of CPU, that these take at most
 BUDGET = 12.0  # s
 OTHER = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
@@ -202,12 +203,25 @@ def passing(tests: dict[str, dict], module: str, statement: int) -> tuple[list[s
     return chosen, total
 
 
+def noticed(module: str, number: int, tests: list[str], seconds: float) -> bool:
+    """Return whether one of the tests, which take so many seconds, fails with a mutant."""
+
+    def mutant():
+        sys.meta_path.insert(0, Mutated(module, number))
+        return run_pytest(*tests)
+
+    ended = in_child(mutant, 20.0 + 3.0 * seconds)
+    if os.WIFEXITED(ended) and os.WEXITSTATUS(ended) in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR):
+        raise SystemExit("error: the tests are others than those of coverage.json: remove it and the results")
+    return ended != 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=300, help="how many (default 300)")
     parser.add_argument("--seed", type=int, default=1, help="which ones are drawn (default 1)")
     parser.add_argument("--minutes", type=float, default=600.0, help="ends after so many, to be continued")
-    parser.add_argument("--own", action="store_true", help="only modules with fast tests of their own, and only these")
+    parser.add_argument("--own", action="store_true", help="only the tests of a mutant's own module: a lower bound")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "benchmarks" / "mutation", help="where results lie")
     options = parser.parse_args()
     end = time.monotonic() + 60.0 * options.minutes
@@ -215,40 +229,34 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     for name in THIRD_PARTY:
         importlib.import_module(name)
-    tests = {} if options.own else coverage(options.out / "coverage.json", end)
     every = []
     for module, path in SOURCES.items():
-        if options.own and path.stem not in OWN:
-            continue
         finder = Mutator()
         finder.visit(ast.parse(path.read_text()))
         every += [(module, number, *each) for number, each in enumerate(finder.found)]
-    results = options.out / f"seed_{options.seed}{'_own' * options.own}.jsonl"
-    done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    results = options.out / f"seed_{options.seed}.jsonl"
+    lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    done = {(each["module"], each["number"]): each for each in lines}
     drawn = random.Random(options.seed).sample(every, options.mutants)
-    for module, number, statement, line, text in drawn[len(done) :]:
-        if time.monotonic() > end:
-            break
-        own = OWN.get(SOURCES[module].stem, []), BUDGET
-        chosen, seconds = own if options.own else passing(tests, module, statement)
-
-        def mutant(module=module, number=number, chosen=chosen):
-            sys.meta_path.insert(0, Mutated(module, number))
-            return run_pytest(*chosen)
-
-        ended = in_child(mutant, 20.0 + 3.0 * seconds) if chosen else 0
-        if os.WIFEXITED(ended) and os.WEXITSTATUS(ended) in (
-            pytest.ExitCode.USAGE_ERROR,
-            pytest.ExitCode.INTERNAL_ERROR,
-        ):
-            raise SystemExit("error: the tests are others than those of coverage.json: remove it and the results")
-        killed = ended != 0
-        done.append({"module": module, "line": line, "change": text, "tests": len(chosen), "killed": killed})
-        with results.open("a") as file:
-            file.write(json.dumps(done[-1]) + "\n")
+    for rest in (False,) if options.own else (False, True):
+        tests = coverage(options.out / "coverage.json", end) if rest else {}
+        for module, number, statement, line, text in drawn:
+            known = done.get((module, number))
+            if time.monotonic() > end or (known and (known["killed"] or known["rest"] >= rest)):
+                continue
+            own = OWN[module.removeprefix("stretch_sim_cal.calibration.").replace(".", "/")]
+            others = {test: each for test, each in tests.items() if test.partition("::")[0] not in own}
+            chosen, seconds = passing(others, module, statement) if rest else (own, OWN_SECONDS)
+            killed = bool(chosen) and noticed(module, number, chosen, seconds)
+            found = {"module": module, "number": number, "line": line, "change": text, "rest": rest, "killed": killed}
+            done[module, number] = found | {"tests": len(chosen)}
+            with results.open("a") as file:
+                file.write(json.dumps(done[module, number]) + "\n")
+    done = [done[each[:2]] for each in drawn if each[:2] in done]
     survivors = [each for each in done if not each["killed"]]
     for each in sorted(survivors, key=lambda each: (each["module"], each["line"])):
-        print(f"{SOURCES[each['module']].relative_to(ROOT)}:{each['line']}: {each['change']} ({each['tests']} tests)")
+        by = f"{each['tests']} others" if each["rest"] else "its own tests"
+        print(f"{SOURCES[each['module']].relative_to(ROOT)}:{each['line']}: {each['change']} ({by})")
     print(f"{len(done) - len(survivors)} of {len(done)} mutants (of {len(every)} possible ones) are noticed")
     return 0
 

@@ -178,6 +178,23 @@ def test_turning_that_drags_sliding_along_is_called_turning():
     assert [direction.name for direction in found if not direction.observed] == ["turning about base z"]
 
 
+@pytest.mark.parametrize("sliding, turned", [("y", 0.3), ("xy", 0.0), ("xyz", 0.5)])
+def test_sliding_and_turning_that_nothing_holds_are_distinguished_and_the_rest_is_as_it_is(sliding, turned):
+    """As in the open: nothing holds sliding along some axes and turning about an upright axis 2 m away."""
+    axes = np.zeros((1 + len(sliding), 6))
+    axes[0, [1, 5]] = 2.0, 1.0
+    axes[1:, ["xyz".index(name) for name in sliding]] = from_xyz_rpy((0, 0, 0), (0, 0, turned))[
+        np.ix_(["xyz".index(name) for name in sliding], ["xyz".index(name) for name in sliding])
+    ]
+    weak = np.linalg.qr(axes.T)[0]
+    found = directions(covariance_of(1e8 * (np.eye(6) - weak @ weak.T)), np.eye(4), 0.001, 0.001)
+    unseen = [f"sliding along base {name}" for name in sliding] + ["turning about base z"]
+    assert len(found) == 6
+    assert sorted(direction.name for direction in found if np.isinf(direction.standard_deviation)) == unseen
+    held = [direction.standard_deviation for direction in found if direction.name not in unseen]
+    np.testing.assert_allclose(held, 1e-4, rtol=1e-3)
+
+
 @pytest.mark.parametrize(("millimetres", "degrees", "far"), [(43, 0.6, False), (120, 0.6, True), (43, 6.0, True)])
 def test_the_alignment_and_the_check_of_its_file_have_one_bound_for_far_from_the_model(millimetres, degrees, far):
     described = from_xyz_rpy((0.0, -0.25, 0.0), (0.0, 0.0, 2.0))

@@ -238,6 +238,29 @@ def test_drivers_that_leave_out_the_same_are_one_finding():
     assert found.code == "driver_uncorrected" and "the drivers of both lidars do not correct the firing times" in found
 
 
+@pytest.mark.parametrize("share, deviation, told", [(0.9, 0.13, True), (0.9, 0.14, False), (0.2, 0.0, False)])
+def test_a_driver_is_said_to_leave_out_a_correction_if_three_standard_deviations_are_for_it(share, deviation, told):
+    numbers = {"optical_centre_share_left": share, "optical_centre_share_left_std": deviation}
+    assert [finding.code for finding in findings.unit_warnings(numbers, SENSOR)] == ["driver_uncorrected"] * told
+
+
+@pytest.mark.parametrize("patches, told", [(4, False), (3, True), (400, False)])
+def test_a_direction_that_few_patches_determine_is_told_in_base_axes(patches, told):
+    """Few patches face the lidar's x, which is base_link's y. Outliers among them do not count."""
+    normals = np.repeat(np.eye(3)[[0, 1, 2, 0]], [patches, 50, 50, 9], axis=0)
+    points = np.random.default_rng(7).uniform(-3.0, 3.0, size=normals.shape)
+    points[normals[:, 0] > 0, 1:] = 0.0
+    jacobian, weights = np.hstack([normals, np.cross(points, normals)]), np.ones(len(normals))
+    weights[-9:] = 0.0
+    block = SimpleNamespace(
+        gaps=SimpleNamespace(jacobian=jacobian, variances=np.ones(len(normals))), weights=weights, grids=1
+    )
+    settings = AlignmentSettings(base_from_left=from_xyz_rpy((0, 0, 1), (0, 0, np.pi / 2)))
+    found = findings.little_support([block], np.linalg.inv((jacobian.T * weights) @ jacobian), settings)
+    sentence = f"only {patches} small surfaces determine sliding along base y"
+    assert [finding.sentence for finding in found] == [sentence] * told
+
+
 @pytest.mark.parametrize(
     "name, value, text",
     [

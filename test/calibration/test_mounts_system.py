@@ -1,5 +1,6 @@
 """The robot's own surfaces as a residual block: derivatives by finite differences, sums written out, priors."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from stretch_sim_cal.calibration.mounts.rays import Matches
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.system import (
     MOUNTS,
+    CloudReader,
     RobotUnknowns,
     add_returns,
     model_variances,
@@ -18,9 +20,12 @@ from stretch_sim_cal.calibration.mounts.system import (
 )
 from stretch_sim_cal.calibration.problem import NormalEquations, State
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, from_xyz_rpy
-from stretch_sim_cal.sensor.unit import ErrorModel, UnitSpread
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, UnitSpread, directions, weak_echo
 
-SETTINGS = MountSettings(joint_offsets=("lift_joint",), joint_prior={"lift_joint": 0.003})
+SETTINGS = MountSettings(
+    joint_offsets=("lift_joint", "yaw_joint"), joint_prior={"lift_joint": 0.003, "yaw_joint": 0.004}
+)
 MODEL = ErrorModel(UnitSpread(range_offset=0.01, channel_range=0.002), np.linspace(-0.3, 0.3, 4), np.zeros(4))
 CENTRES = {"mast": np.array([0.0, 0.1, 0.5]), "arm": np.array([0.2, 0.0, 0.1])}
 ROBOT = RobotUnknowns({link: SimpleNamespace(corners=centre + [[0.1], [-0.1]]) for link, centre in CENTRES.items()},
@@ -30,10 +35,14 @@ ORIGINS = {
     "mast": from_xyz_rpy((0.0, 0.1, 0.1), (0.0, 0.4, 0.0)),
     "arm": from_xyz_rpy((0.1, 0.1, 0.8), (1.0, 0.0, 0.2)),
 }
-LIFT = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+LIFT, YAW = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), np.array([0.2, -0.3, 0.0, 0.0, 0.0, 1.0])
 POSED = SimpleNamespace(
     base_from_link=POSES,
-    sample=SimpleNamespace(held_by={"arm": ("mast",)}, held_at=ORIGINS, joint_motions={"lift_joint": {"arm": LIFT}}),
+    sample=SimpleNamespace(
+        held_by={"arm": ("mast",)},
+        held_at=ORIGINS,
+        joint_motions={"lift_joint": {"arm": LIFT}, "yaw_joint": {"arm": YAW}},
+    ),
 )
 
 
@@ -57,11 +66,11 @@ def rows(side, matches):
 
 
 def moved(side, matches, change):
-    """Return the distances of what is seen, the lidar, joint origins, meshes and the lift changed by `change` (n,)."""
+    """Return the distances of what is seen, the lidar, joint origins, meshes, lift and yaw changed by `change` (n,)."""
     lidar, found = change[:6] if side == "left" else change[6:12], []
     for point, hit, normal, number in zip(matches.points, matches.hits, matches.normals, matches.links, strict=True):
         link = ROBOT.links[number]
-        motion = exp(change[-1] * LIFT) if link == "arm" else np.eye(4)
+        motion = exp(change[-2] * LIFT + change[-1] * YAW) if link == "arm" else np.eye(4)
         for carrier in ("arm", "mast") if link == "arm" else ("mast",):
             origin, own = ORIGINS[carrier], change[ROBOT.of_link(ROBOT.links.index(carrier))]
             motion = origin @ exp(own) @ np.linalg.inv(origin) @ motion
@@ -74,7 +83,7 @@ def moved(side, matches, change):
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_distances_change_with_every_unknown_as_the_jacobian_says(side):
     matches = seen()
-    assert (MOUNTS, ROBOT.size) == (12, 12 + 2 * 12 + 1)
+    assert (MOUNTS, ROBOT.size) == (12, 12 + 2 * 12 + 2)
     jacobian = rows(side, matches)
     for unknown in range(ROBOT.size):
         step = 1e-6 * np.eye(ROBOT.size)[unknown]
@@ -126,10 +135,59 @@ def test_links_vary_by_half_for_their_origin_and_half_for_their_mesh():
     deviations = np.sqrt(model_variances(ROBOT.size, SETTINGS))
     half = np.sqrt(0.5)
     one = np.repeat([1e-3 * half, np.radians(0.1) * half], 3)
-    np.testing.assert_allclose(deviations, [*np.zeros(12), *np.tile(one, 4), 0.003])
+    np.testing.assert_allclose(deviations, [*np.zeros(12), *np.tile(one, 4), 0.003, 0.004])
     exact = model_variances(ROBOT.size, MountSettings(link_position=0.0, link_angle=0.0, joint_offsets=("other",)))
     np.testing.assert_allclose(np.sqrt(exact), [*np.zeros(12), *np.full(24, 1e-5), 0.02])
 
 
 def test_noise_is_along_the_ray_and_the_surfaces_own_across_it():
     np.testing.assert_allclose(noise_weights(seen(), 0.01), 1.0 / ((0.01 * seen().incidence) ** 2 + 3e-4**2))
+
+
+@pytest.fixture
+def sensor():
+    return load_sensor("jt128_sparse_real")
+
+
+ELEVATIONS = np.radians([20.0, -30.0, 0.0, -30.0, 20.0, -30.0])
+RANGES = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 3.0])
+PLAIN = RANGES[:, None] * directions(ELEVATIONS, np.linspace(-3.0, 3.0, 6))  # a cloud without rings
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_without_rings_returns_of_one_elevation_are_of_one_channel(known, sensor):
+    """Two clouds, since a channel is the same in all of them; how far units differ is the sensor file's if there is
+    one."""
+    reader = CloudReader(sensor if known else None, [PLAIN[:3], PLAIN[3:]])
+    returns = reader.returns(PLAIN)
+    assert reader.model.num_channels == 3 and len(set(returns.channel)) == 3
+    np.testing.assert_array_equal(returns.channel[[3, 5, 4]], returns.channel[[1, 1, 0]])
+    np.testing.assert_allclose(reader.model.elevations[returns.channel], ELEVATIONS, atol=np.radians(0.2))
+    np.testing.assert_allclose(returns.ranges, RANGES)
+    assert reader.model.spread == (sensor.spread if known else UNKNOWN_SENSOR)
+    np.testing.assert_array_equal(reader.model.optical_centre, sensor.optical_centre if known else np.zeros(3))
+    assert not returns.echo.any()
+    np.testing.assert_allclose(reader.rays(returns, np.zeros(reader.model.size)).points, PLAIN, atol=1e-4)
+
+
+def test_rings_are_channels_of_the_sensors_table_if_all_clouds_have_them(sensor):
+    ring, intensity = np.array([3, 0, 5, 0, 3, 0]), np.array([0.0, 10.0, 60.0, 255.0, 10.0, 0.0])
+    full = np.column_stack([PLAIN, ring, intensity])
+    reader = CloudReader(sensor, [full])
+    returns = reader.returns(full)
+    assert reader.model.num_channels == len(sensor.elevations)
+    np.testing.assert_array_equal(returns.channel, ring)
+    np.testing.assert_allclose(returns.echo, weak_echo(intensity))
+    assert CloudReader(sensor, [full, PLAIN]).model.num_channels == 3
+    assert CloudReader(None, [full]).model.num_channels == 3
+
+
+def test_noise_grows_as_the_sensor_file_says_in_the_unit_that_is_asked_for(sensor):
+    sensor = replace(sensor, range_noise=0.008)
+    full = np.column_stack([PLAIN, np.zeros(6), np.linspace(0.0, 255.0, 6)])
+    returns, cosines = CloudReader(sensor, [full]).returns(full), np.linspace(0.2, 1.0, 6)
+    expected = sensor.relative_noise(RANGES, cosines, returns.echo)
+    assert expected.max() > 1.5 * expected.min()
+    np.testing.assert_allclose(CloudReader(sensor, [full]).relative_noise(returns, cosines), expected)
+    np.testing.assert_allclose(CloudReader(sensor, [full], 0.004).relative_noise(returns, cosines), 2.0 * expected)
+    np.testing.assert_array_equal(CloudReader(None, [full], 0.004).relative_noise(returns, cosines), np.ones(6))

@@ -139,6 +139,15 @@ def test_every_unknown_has_a_column_of_its_own():
     np.testing.assert_array_equal(unknowns.scalars, np.r_[18:32, 18 + MODEL.size : 32 + MODEL.size])
 
 
+def test_further_lidars_poses_and_what_a_block_brings_come_last():
+    unknowns = Unknowns((MODEL,) * 4, others=2)
+    columns = [*unknowns.poses, FLOOR, CURVATURE, *unknowns.units, unknowns.others]
+    each = np.concatenate([np.arange(unknowns.size)[own] for own in columns])
+    np.testing.assert_array_equal(np.sort(each), np.arange(unknowns.size))
+    assert [own.stop - own.start for own in unknowns.poses] == [6] * 4
+    assert unknowns.others == slice(unknowns.size - 2, unknowns.size)
+
+
 def test_known_errors_of_other_lidars_are_refused():
     assert [values.tolist() for values in first_units((MODEL, MODEL), None)] == [[0.0] * MODEL.size] * 2
     assert first_units((MODEL, MODEL), POSED.units) is POSED.units
@@ -254,7 +263,9 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
         seen.information[columns, columns] = 1e-4**-2.0
         errors = scale * random.normal(size=40)
         seen.gradient[columns] = (errors - errors.mean()) * 1e-4**-2.0
-    for _ in range(4):
+    solution = solver.solve(seen, nothing)
+    assert solution.spreads[0]["channel_range"] < 0.25  # one step of the search comes to 0.32
+    for _ in range(3):
         solution = solver.solve(seen, nothing)
     spreads = [spread["channel_range"] for spread in solution.spreads]
     assert 0.1 < spreads[0] < 0.45 and 1.4 < spreads[1] < 2.6  # FIRM draws both towards 1

@@ -244,6 +244,8 @@ def test_a_gap_is_the_right_height_over_the_left_one_where_both_are_known_best()
     [
         ({"count": 6, "misfit": 3.0}, True),
         ({"count": 5, "misfit": 2.0}, False),
+        ({"count": 6, "misfit": 3 * (1 + 3.9 * np.sqrt(2 / 3))}, True),
+        ({"count": 6, "misfit": 3 * (1 + 4.1 * np.sqrt(2 / 3))}, False),
         ({"misfit": 17 * (1 + 3.9 * np.sqrt(2 / 17))}, True),
         ({"misfit": 17 * (1 + 4.1 * np.sqrt(2 / 17))}, False),
         ({"deviations": (0.001, 0.027, 0.027)}, True),
@@ -262,3 +264,15 @@ def test_patches_off_the_floor_lose_their_weight(room):
     assert room.block.floor.unevenness == NEARBY.unevenness
     raised[FLOOR.start] = 0.008
     assert len(room.at(room.unknowns.moved(room.state, raised)).floor.patches) < 3
+
+
+def test_patches_beyond_the_gate_are_not_of_the_floor_however_uneven_it_is(room):
+    raised = np.zeros(room.unknowns.size)
+    raised[FLOOR.start] = 0.008
+
+    def found(gate):
+        state = room.unknowns.moved(room.state, raised)
+        trust = FloorTrust(NEARBY.trust, 0.02, gate)
+        return len(room_block(room.lidars, state, room.noise, 0.0, GRIDS, trust).floor.patches)
+
+    assert found(0.02) > 20 and found(0.004) < 3
