@@ -25,7 +25,6 @@ import numpy as np
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
-from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.published import published_capsule
@@ -112,35 +111,24 @@ def figures(
             "warnings": [] if code else json.loads(said.getvalue())["warnings"],
         }
         model, samples = None if code else load_body_shape_model(file), read_dataset(directory).samples
-    rows_of = {"ours": [], "published": []}
-    for arm in arms:
-        for yaw in yaws:
-            here = [s for s in samples if s.commanded["arm"] == arm and s.commanded["wrist_yaw"] == yaw]
-            true = np.vstack([recorder.outline(sample.commanded) for sample in here])
-            least = enclosing_shape(true).area
-            fits = {
-                "ours": model and model.shape_at(arm, yaw),
-                "published": published_capsule(np.vstack([sample.points[:, :3] for sample in here])),
-            }
-            for name, shape in fits.items():
-                if shape is not None:
-                    rows_of[name].append((1e3 * shape.protrusion(true), shape.area / least))
+    rows_of = recorder.held_against_truth(
+        samples,
+        ours=lambda here: model and model.shape_for(here[0].commanded),
+        published=lambda here: published_capsule(np.vstack([sample.points[:, :3] for sample in here])),
+    )
     for name, rows in rows_of.items():
         if rows:
             protrusions, ratios = np.array(rows).T
             result |= {
-                f"{name}_mm": protrusions.max(), f"{name}_ratio": ratios.max(),
+                f"{name}_mm": 1e3 * protrusions.max(), f"{name}_ratio": ratios.max(),
                 f"{name}_median_ratio": np.median(ratios)
             }  # fmt: skip
     if model is None:
         return result
     between = [(lift, arm, yaw, 0.0, 0.0) for lift, arm, yaw in random.uniform(
         [lifts[0], arms[0], yaws[0]], [lifts[-1], arms[-1], yaws[-1]], size=(BETWEEN, 3))]  # fmt: skip
-    sticking = [
-        model.shape_at(pose[1], pose[2]).protrusion(recorder.outline(dict(zip(JOINTS, pose, strict=True))))
-        for pose in between
-    ]
-    return result | {"between_mm": 1e3 * max(sticking)}
+    poses = [dict(zip(JOINTS, pose, strict=True)) for pose in between]
+    return result | {"between_mm": 1e3 * recorder.protrusion_between(model, poses)}
 
 
 def main() -> int:

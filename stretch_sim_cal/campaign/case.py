@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body import SETTINGS_NAME
+from stretch_sim_cal.calibration.body.settings import fit_settings
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
@@ -32,9 +34,13 @@ from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import TOOLS, Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.collection.settings import load_settings
-from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.files import find_shared, write_atomic
 from stretch_sim_cal.geometry.planes import floor_between, floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
+from stretch_sim_cal.harness.fitted_body import RobotBody, fit_dataset
+from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
+from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
@@ -46,6 +52,7 @@ from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSet
 from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 DRAWN_PAIRS = 3
+POSES_BETWEEN = 40  # at which the body shape is held against the robot, besides those that it was fitted to
 TURN = np.radians(40.0)  # after a refusal, to the next standing place
 PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0.0, -0.1))  # in the gripper
 
@@ -55,7 +62,7 @@ class SimulatedCase:
 
     def __init__(self, campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path):
         random = np.random.default_rng(seed)
-        self.campaign, self.numbers = campaign, numbers
+        self.campaign, self.numbers, self._seed = campaign, numbers, seed
         sensor = load_sensor(campaign.sensor)
         self.setup = _setup(campaign, sensor, numbers, random, folder)
         self.sensor = replace(sensor, range_noise=sensor.range_noise * numbers["lidar.noise"])
@@ -117,6 +124,38 @@ class SimulatedCase:
             samples.append(robot.sample(f"pose {number}", positions, *columns, tuple(profile.offset_joints)))
         joints.place({name: value for name, value in profile.stowed.items() if name in joints.ranges})
         return calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
+
+    @cached_property
+    def body_shape(self) -> dict[str, Any] | None:
+        """What a body shape fitted to the poses of the collection's plan comes to, with the calibration found, by the
+        names of the record; None if alignment or floor was refused."""
+        aligned, floor, simulator = self.aligned, self.floor, self.simulator
+        if floor is None or floor.refusals:
+            return None
+        profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
+        path = find_shared("config", SETTINGS_NAME, ".yaml")
+        grids = load_settings(path, "demo", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
+        found = aligned.right_to_left, floor.footprint_from_base
+        recorder = BodyDatasetRecorder(simulator, aligned.known, found, self._tick)
+        values = [grids[joint] for joint in profile.planned_names]
+        with tempfile.TemporaryDirectory(prefix="campaign_") as folder:
+            recorder.record(folder, [*itertools.product(*values)], int(self.numbers["recording.body_shape_frames"]))
+            dataset = read_dataset(Path(folder))
+            body = RobotBody(model, dataset.footprint_from_base_link, profile)
+            try:
+                shape = fit_dataset(dataset, body, fit_settings(path)).model
+            except Refused as refused:
+                return {"accepted": False, "refusals": str(refused)}
+        rows = recorder.held_against_truth(dataset.samples, shape=lambda here: shape.shape_for(here[0].commanded))
+        protrusions, ratios = np.array(rows["shape"]).T
+        random = np.random.default_rng((*self._seed, POSES_BETWEEN))
+        ends = [min(each) for each in values], [max(each) for each in values]
+        between = [dict(zip(profile.planned_names, map(float, pose), strict=True))
+                   for pose in random.uniform(*ends, (POSES_BETWEEN, len(values)))]  # fmt: skip
+        return {
+            "accepted": True, "refusals": "", "protrusion_mm": 1e3 * float(protrusions.max()),
+            "between_mm": 1e3 * recorder.protrusion_between(shape, between), "area_ratio": float(ratios.max()),
+        }  # fmt: skip
 
     def pairs(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the returns of the pairs of scans that a stage is given next, as readers of recordings do."""
@@ -188,6 +227,9 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     found |= _judged("floor", floor, floor_between(floor.plane, plane)) | {
         "floor.height_mm": 1e3 * height, "floor.tilt_deg": float(np.degrees(angle)),
     }  # fmt: skip
+    if "body_shape" in campaign.stages:
+        shape = case.body_shape or {"accepted": False, "refusals": "not run: alignment or floor was refused"}
+        return found | {f"body_shape.{key}": value for key, value in shape.items()}
     if "mounts" not in campaign.stages:
         return found
     mounts, truth = case.mounts, {"left": true_left, "right": true_right}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc, ndtr, ndtri
+from scipy.special import chdtrc, ndtri
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration.methods import (
@@ -64,12 +64,14 @@ INPUTS = {
     "robot.tool": Input(0, 0, 6, "which of `TOOLS` the arm has; 0 is the one that it is delivered with"),
     "robot.zeros_mm": Input(0.0, 0.0, 30.0, "one sigma of the zeros of linear joints"),
     "robot.zeros_deg": Input(0.0, 0.0, 10.0, "one sigma of the zeros of turning joints"),
+    "recording.body_shape_frames": Input(3, 1, 50, "pairs of scans in each of the arm's poses for the body shape"),
 }
 """All inputs by name, in the order in which a case draws them; a new one comes last, so that
 known cases stay as they are."""
 AXES = 64  # of the sequence that inputs are drawn from: room for new ones
 WHOLE = {"room.furniture", "room.people", "lidar.driver_corrects", "robot.payload", "recording.alignment_frames",
-         "recording.floor_frames", "recording.places", "recording.mounts_frames", "robot.tool"}  # fmt: skip
+         "recording.floor_frames", "recording.places", "recording.mounts_frames", "robot.tool",
+         "recording.body_shape_frames"}  # fmt: skip
 TOOLS = tuple(f"eoa_wrist_dw4_tool_{name}" for name in ("calibration", "nil", "pg4", "sg4", "sg4_v2", "tablet"))
 """The vendor's tools, from 1 on."""
 OF_THE_STRETCH = ("robot.payload", "robot.tool")
@@ -82,10 +84,14 @@ QUANTITIES = {
     "floor.tilt_deg": "floor, tilt / deg",
     "mounts.translation_mm": "lidars on the robot, the farther one / mm",
     "mounts.rotation_deg": "lidars on the robot, the more turned one / deg",
+    "body_shape.protrusion_mm": "robot sticking out of its shape, at the samples' poses / mm",
+    "body_shape.between_mm": "robot sticking out of its shape, at poses between / mm",
+    "body_shape.area_ratio": "area of the shape over that of the smallest capsule",
 }
 """Errors by the names that limits and results have them under."""
-STAGES = {"alignment": 6, "floor": 3, "mounts": 12}
-"""The stages in their order, with how many numbers each estimates."""
+STAGES = {"alignment": 6, "floor": 3, "mounts": 12, "body_shape": 0}
+"""The stages in their order, with how many numbers each estimates; 0 of one without a covariance."""
+STAGE_LISTS = [["alignment"]] + [["alignment", "floor", *last] for last in ([], ["mounts"], ["body_shape"])]
 DEFAULT_STAGES = ("alignment", "floor")
 # An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard
 # deviations of a single number.
@@ -94,10 +100,18 @@ KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", 
         "time_limit", "memory_limit", "nodes", "cases", "robot"}  # fmt: skip
 
 
-def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray | bool:
+def as_rare_as(squares: np.ndarray | float, freedom: int) -> np.ndarray:
+    """Return how many standard deviations of a single number are as rare as squared errors (N,) in units of a
+    covariance over so many degrees of freedom: comparable between stages."""
+    rarity = chdtrc(freedom, squares)
+    with np.errstate(divide="ignore"):  # rarer than a float can say: beyond 37 the distance itself
+        return np.where(rarity > 0.0, -ndtri(0.5 * rarity), np.sqrt(squares))
+
+
+def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray:
     """Return whether squared errors (N,), in units of a covariance over so many degrees of
     freedom, are too large for it."""
-    return chdtrc(freedom, squares) < 2.0 * ndtr(-WRONG)
+    return as_rare_as(squares, freedom) > WRONG
 
 
 @dataclass(frozen=True)
@@ -195,8 +209,9 @@ class Campaign:
             load_profile(robot).need_two("a campaign")
             kind = load_profile(robot).sensor
         stages = data.get("stages", list(DEFAULT_STAGES))
-        if not isinstance(stages, list) or not stages or stages != list(STAGES)[: len(stages)]:
-            raise InputError(f"{source}: stages: is {stages!r}; the first ones of [{', '.join(STAGES)}] were expected")
+        if stages not in STAGE_LISTS:
+            said = " or ".join(f"[{', '.join(names)}]" for names in STAGE_LISTS)
+            raise InputError(f"{source}: stages: is {stages!r}; {said} was expected")
         methods = {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
         named = validate.mapping(data.get("methods"), set(DEFAULT_STAGES), f"{source}: methods")
         methods |= {stage: validate.text(name, f"{source}: methods: {stage}") for stage, name in named.items()}

@@ -5,16 +5,20 @@ An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial",
 one that the campaign may draw.
 """
 
+import json
 import queue
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import cma
 import numpy as np
 
 from stretch_sim_cal.campaign.engine import CaseProcess
-from stretch_sim_cal.campaign.plan import INPUTS, Campaign
+from stretch_sim_cal.campaign.plan import INPUTS, STAGES, Campaign, as_rare_as
+from stretch_sim_cal.files import write_text
 
 START_SPREAD = 0.3
 # Beyond the first and last half percent of a distribution nothing is tried.
@@ -22,18 +26,21 @@ MARGIN = 0.005
 
 
 def wrongness(record: dict[str, Any], stages: tuple[str, ...]) -> float:
-    """Return by how many standard deviations the worst accepted stage is off; 0 if none was accepted."""
-    return max([0.0] + [record[f"{stage}.sigmas"] for stage in stages
+    """Return how wrong the worst accepted stage is, as rare as so many standard deviations of a single number; 0 if
+    none was accepted."""
+    return max([0.0] + [float(as_rare_as(record[f"{stage}.sigmas"] ** 2, STAGES[stage])) for stage in stages
                         if record.get(f"{stage}.accepted") and record.get(f"{stage}.sigmas") is not None])  # fmt: skip
 
 
 def search(
-    campaign: Campaign, evaluations: int, seed: int, tell: Callable[[dict[str, Any], float], None], workers: int = 1
-) -> dict[str, Any]:
-    """Return the record of the most wrong case of so many, with its `wrongness` and
-    `point`; `tell` hears of every case.
+    campaign: Campaign, evaluations: int, seed: int, tell: Callable[[dict[str, Any], float], None], workers: int = 1,
+    kept: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the record of the most wrong case of so many, with its `wrongness`, `point` and
+    `seed`; `tell` hears of every case.
 
-    Equal campaign, `evaluations` and `seed` give the same case.
+    Equal campaign, `evaluations` and `seed` give the same case. Cases are kept in the file `kept`, a line each, and
+    what is there already is not computed again.
     """
     varied = [position for position, name in enumerate(INPUTS) if name in campaign.varied]
     strategy = cma.CMAEvolutionStrategy(
@@ -43,30 +50,56 @@ def search(
     worst: dict[str, Any] = {"wrongness": -1.0}
     number = 0
 
+    known, writing = _known(kept, campaign.key), threading.Lock()
     processes: queue.SimpleQueue[CaseProcess] = queue.SimpleQueue()
     for _ in range(workers):
         processes.put(CaseProcess())
 
     def tried(numbered: tuple[int, np.ndarray]) -> dict[str, Any]:
         number, reduced = numbered
-        point = np.full(len(INPUTS), 0.5)
-        point[varied] = reduced
+        cube = np.full(len(INPUTS), 0.5)
+        cube[varied] = reduced
+        point, drawn = cube.tolist(), [campaign.seed, seed, number]
+        if (case := _case(campaign.key, point, drawn)) in known:
+            return known[case]
         process = processes.get()
         try:
-            return process.run(campaign, number, point.tolist(), [campaign.seed, seed, number])
+            record = process.run(campaign, number, point, drawn) | {"point": point, "seed": drawn}
         finally:
             processes.put(process)
+        if kept is not None:
+            line = json.dumps({"campaign": campaign.key, "record": record}) + "\n"
+            with writing, kept.open("a", encoding="utf-8") as stream:
+                stream.write(line)
+        return record
 
     with ThreadPoolExecutor(workers) as pool:
         while number < evaluations and not strategy.stop():
             asked = strategy.ask()[: evaluations - number]
-            records = list(pool.map(tried, enumerate(asked, number)))
+            scores = []
+            for record in pool.map(tried, enumerate(asked, number)):
+                scores.append(wrongness(record, campaign.stages))
+                tell(record, scores[-1])
+                if scores[-1] > worst["wrongness"]:
+                    worst = record | {"wrongness": scores[-1]}
             number += len(asked)
-            scores = [wrongness(record, campaign.stages) for record in records]
-            for record, score in zip(records, scores, strict=True):
-                tell(record, score)
-                if score > worst["wrongness"]:
-                    worst = record | {"wrongness": score}
             if len(asked) == strategy.popsize:
                 strategy.tell(asked, [-score for score in scores])
     return worst
+
+
+def _case(key: str, point: list[float], seed: list[int]) -> tuple:
+    return key, tuple(point), tuple(seed)
+
+
+def _known(kept: Path | None, key: str) -> dict[tuple, dict[str, Any]]:
+    """Return the cases of a campaign in the file; a last line that a kill cut off is taken out of it."""
+    if kept is None or not kept.exists():
+        return {}
+    text = kept.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        write_text(kept, whole)
+    lines = [json.loads(line) for line in whole.splitlines()]
+    records = [line["record"] for line in lines if line["campaign"] == key]
+    return {_case(key, record["point"], record["seed"]): record for record in records}

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import beta, binom, binomtest, chi2, spearmanr, wilcoxon
 
-from stretch_sim_cal.campaign.plan import QUANTITIES, STAGES, WRONG, Campaign, contradicts
+from stretch_sim_cal.campaign.plan import QUANTITIES, STAGES, WRONG, Campaign, as_rare_as, contradicts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.harness.report import as_png, image, write_page
@@ -204,7 +204,8 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
     for name, limit in cases.campaign.limits.items():
         over = np.fmax(over, np.nan_to_num(cases.column(name) / limit))
     for stage in cases.campaign.stages:
-        over = np.fmax(over, np.where(cases.accepted[stage], np.nan_to_num(cases.sigmas[stage]) / WRONG, 0.0))
+        rare = as_rare_as(np.nan_to_num(cases.sigmas[stage]) ** 2, STAGES[stage])
+        over = np.fmax(over, np.where(cases.accepted[stage], rare / WRONG, 0.0))
     rank = np.where(cases.wrong, 3e6, 0.0) + np.where(~cases.computed, 2e6, 0.0) + np.where(
         cases.all_accepted, np.where(cases.within, 0.0, 1e6), 5e5) + over  # fmt: skip
     rows = []

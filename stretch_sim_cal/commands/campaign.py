@@ -128,8 +128,10 @@ def _lines(record: dict) -> list[str]:
 
 
 def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
+    import numpy as np
     from tqdm import tqdm
 
+    from stretch_sim_cal.campaign.case import run_numbers
     from stretch_sim_cal.campaign.engine import local_workers
     from stretch_sim_cal.campaign.plan import WRONG
     from stretch_sim_cal.campaign.search import search
@@ -137,21 +139,28 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
 
     if not campaign.varied:
         raise InputError(f"{args.campaign}: inputs: none differs from case to case, so there is nothing to search")
-    count = args.cases or campaign.cases
+    count, name = args.cases or campaign.cases, f"worst_{args.seed}"
+    place = folder / name  # of the worst case
+    place.mkdir(parents=True, exist_ok=True)
     with tqdm(total=count, unit="case", disable=None) as progress:
+        highest = 0.0
 
         def tell(record: dict, score: float) -> None:
+            nonlocal highest
+            highest = max(highest, score)
+            progress.set_postfix_str(f"worst {highest:.2f} standard deviations")
             progress.update()
 
-        worst = search(campaign, count, args.seed, tell, local_workers(args.workers))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"worst_{args.seed}.json"
-    write_text(path, json.dumps(worst, indent=1) + "\n")
+        workers = local_workers(args.workers)
+        worst = search(campaign, count, args.seed, tell, workers, folder / f"{name}.jsonl")
+    write_text(place / "case.json", json.dumps(worst, indent=1) + "\n")
+    if worst["wrongness"] > 0.0:
+        run_numbers(campaign, campaign.at(np.array(worst["point"])), tuple(worst["seed"]), place)
     if args.json:
         print(json.dumps(worst))
     else:
         print("\n".join([f"the most wrong accepted result of {count}: {worst['wrongness']:.2f} standard deviations off",
-                         *_lines({k: v for k, v in worst.items() if k != "point"}), f"written: {path}"]))  # fmt: skip
+                         *_lines({k: v for k, v in worst.items() if k != "point"}), f"files: {place}"]))  # fmt: skip
     return 1 if worst["wrongness"] > WRONG else 0
 
 

@@ -1,7 +1,8 @@
-"""Body-shape datasets from the embedded simulator without ROS: as the collecting node writes them, in seconds.
+"""Body-shape datasets from the embedded simulator without ROS: as the collecting node writes them, in seconds; and how
+a shape compares with the true outline.
 
-For tests and benchmarks of the fit: the calibration that a run would have found is taken from the truth, in the frame
-in which the left lidar has its described pose.
+For tests, benchmarks and campaigns of the fit. Where no calibration is given, that which a run would have found is
+taken from the truth, in the frame in which the left lidar has its described pose.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body.model import BodyShapeModel
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
+from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull, voxel_keys
+from stretch_sim_cal.geometry.shapes import Shape
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
-from stretch_sim_cal.recording.dataset import DatasetWriter
+from stretch_sim_cal.recording.dataset import DatasetWriter, Sample
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.surfaces import Surface
@@ -27,19 +31,27 @@ CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
 class BodyDatasetRecorder:
     """Moves the simulated arm through poses and writes the returns of both lidars in each.
 
-    `footprint_from_base_link` (4, 4) is the true calibration as the lidars can know it; `outline` the true outline.
+    `footprint_from_base_link` (4, 4) is the calibration, by default the true one as the lidars can know it; `outline`
+    the true outline in that base_footprint.
     """
 
-    def __init__(self, simulator: EmbeddedSimulator, observations: Observations | None = None):
-        """Record with a simulator; `observations` of an alignment take the lidars' own errors out of the points, as the
-        collecting node does."""
+    def __init__(
+        self, simulator: EmbeddedSimulator, observations: Observations | None = None,
+        found: tuple[np.ndarray, np.ndarray] | None = None, first_tick: int = 0,
+    ):  # fmt: skip
+        """Record with a simulator from scan `first_tick` on; `observations` of an alignment take the lidars' own errors
+        out of the points, as the collecting node does; `found` are left_from_right and footprint_from_base_link (4, 4)
+        of a calibration."""
         self._simulator, self._observations = simulator, observations
         self._model = parse_urdf(simulator.nominal_description)
         nominal_left = simulator.base_from_lidar("left", nominal=True)
         lidar_base_from_base = nominal_left @ inverse(simulator.base_from_lidar("left"))
         self._lidar_base_from_base = lidar_base_from_base
-        self.footprint_from_base_link = footprint_from_base(simulator.floor_in_base.moved(lidar_base_from_base))
-        self._tick = 0
+        self._left_from_right, self.footprint_from_base_link = found or (
+            inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right"),
+            footprint_from_base(simulator.floor_in_base.moved(lidar_base_from_base)),
+        )
+        self._tick = first_tick
 
     def record(
         self,
@@ -82,6 +94,29 @@ class BodyDatasetRecorder:
         ]
         return convex_hull(np.concatenate(corners))
 
+    def held_against_truth(
+        self, samples: Sequence[Sample], **fits: Callable[[Sequence[Sample]], Shape | None]
+    ) -> dict[str, list[tuple[float, float]]]:
+        """Return by fit, for all samples that stand at one place of the shape's axes, how far the true robot sticks out
+        of the shape that the fit gives them (m), and its area over that of the smallest capsule around their true
+        outlines; nothing for those to which it gives none."""
+        places: dict[tuple[float, ...], list[Sample]] = {}
+        for sample in samples:
+            place = tuple(sample.commanded[joint] for joint in self._simulator.profile.shape_joints)
+            places.setdefault(place, []).append(sample)
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in fits}
+        for here in places.values():
+            true = np.vstack([self.outline(sample.commanded) for sample in here])
+            least = enclosing_shape(true).area
+            for name, shape_of in fits.items():
+                if (shape := shape_of(here)) is not None:
+                    found[name].append((shape.protrusion(true), shape.area / least))
+        return found
+
+    def protrusion_between(self, model: BodyShapeModel, poses: Sequence[Mapping[str, float]]) -> float:
+        """Return how far the true robot sticks out of a model's shape (m) in the worst of any poses."""
+        return max(model.shape_for(pose).protrusion(self.outline(pose)) for pose in poses)
+
     def _place(self, pose: Mapping[str, float]) -> None:
         commands = self._simulator.profile.commands
         self._simulator.joints.place({commands[joint]: value for joint, value in pose.items()})
@@ -93,11 +128,10 @@ class BodyDatasetRecorder:
         self._tick += frames
         base, left = self._simulator.profile.base_frame, self._simulator.profile.lidar_links(self._model)[0]
         base_from_lidar = link_transforms(self._model, {}, [base, left])
-        left_from_right = inverse(self._simulator.base_from_lidar("left")) @ self._simulator.base_from_lidar("right")
         base_from_left = inverse(base_from_lidar[base]) @ base_from_lidar[left]
         footprint_from_left = self.footprint_from_base_link @ base_from_left
         seen, raw = [], []
-        for side, left_from_lidar in enumerate((np.eye(4), left_from_right)):
+        for side, left_from_lidar in enumerate((np.eye(4), self._left_from_right)):
             scans = np.concatenate([self._simulator.scan(SIDES[side], tick) for tick in ticks])
             cloud = return_columns(returns_of(scans))
             own = cloud[:, :3] if self._observations is None else self._observations.corrected(side, cloud)

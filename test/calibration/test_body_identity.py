@@ -1,8 +1,8 @@
 """Files of another robot or tool are noticed: what a robot calls itself, and the hash of its description."""
 
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, description_hash, robot_identity
-from stretch_sim_cal.commands.body_shape import RobotBody
 from stretch_sim_cal.geometry.shapes import Circle
+from stretch_sim_cal.harness.fitted_body import RobotBody
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
 

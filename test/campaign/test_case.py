@@ -6,7 +6,7 @@ import pytest
 from stretch_sim_cal.campaign import case
 from stretch_sim_cal.campaign.plan import INPUTS, STAGES, TOOLS, Campaign, contradicts
 from stretch_sim_cal.cli import main
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, available_tools
 
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
@@ -98,6 +98,26 @@ def test_the_mounts_are_judged_with_the_other_stages(tmp_path):
     assert record["alignment.accepted"] and record["mounts.accepted"], record
     assert 0.0 < record["mounts.translation_mm"] < 10.0 and 0.0 < record["mounts.rotation_deg"] < 1.0
     assert not contradicts(record["mounts.sigmas"] ** 2, STAGES["mounts"])
+
+
+def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_found(tmp_path, monkeypatch):
+    inputs = {"recording.alignment_frames": 5, "recording.floor_frames": 3, "recording.body_shape_frames": 1}
+    said = {"name": "tried", "sensor": "jt128_sparse_real", "stages": ["alignment", "floor", "body_shape"]}
+    campaign = Campaign.from_mapping(said | {"inputs": inputs}, "tried.yaml")
+    numbers = campaign.numbers(1)
+    tried = case.SimulatedCase(campaign, numbers, (1, 1), tmp_path)
+    found = tried.body_shape
+    assert found["accepted"] and 1.0 <= found["area_ratio"] < 1.05, found
+    # What the floor's tilt and the mounts put the lidars off by is in the shape: it sticks out by some of it, no more.
+    assert 0.0 < found["protrusion_mm"] < 10.0 and 0.0 < found["between_mm"] < 10.0
+
+    def too_small(*asked):
+        raise Refused("40 mm of the robot stick out")
+
+    again = case.SimulatedCase(campaign, numbers, (1, 1), tmp_path)
+    again.aligned, again.floor = tried.aligned, tried.floor
+    monkeypatch.setattr(case, "fit_dataset", too_small)
+    assert again.body_shape == {"accepted": False, "refusals": "40 mm of the robot stick out"}
 
 
 def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):

@@ -64,6 +64,7 @@ def test_the_key_tells_cases_apart_not_what_is_asked_of_them():
         ({"inputs": {"room.length": {"uniform": [4, 8], "in_share": 0.5}}}, "room.length: reaches from 0 to 8"),
         ({"inputs": {"base.height_mm": {"normal": [0, -2]}}}, "base.height_mm: normal: has to be greater than zero"),
         ({"stages": ["floor"]}, "tried.yaml: stages: is ['floor']"),
+        ({"stages": ["alignment", "body_shape"]}, "or [alignment, floor, body_shape] was expected"),
         (
             {"stages": ["alignment"], "limits": {"floor.tilt_deg": 1.0}},
             "tried.yaml: limits: unknown key 'floor.tilt_deg'",
@@ -82,7 +83,7 @@ def test_what_cannot_be_meant_is_told_with_file_and_key(changed, message):
 
 def test_the_campaigns_that_come_with_the_package_are_valid():
     names = sorted(path.stem for path in (share_directory() / "config" / "campaigns").glob("*.yaml"))
-    assert names == ["mounts", "published", "release", "smoke"]
+    assert names == ["body", "mounts", "published", "release", "smoke"]
     for name in names:
         assert Campaign.load(name).name == name
 

@@ -229,7 +229,7 @@ def test_unusable_arguments_are_refused_in_one_line(dataset, tmp_path, capsys):
 def test_a_robot_that_sticks_out_between_grid_points_is_refused_with_what_to_collect(
     dataset, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("stretch_sim_cal.commands.body_shape.MOST_LEFT_OUTSIDE", -1.0)
+    monkeypatch.setattr("stretch_sim_cal.harness.fitted_body.MOST_LEFT_OUTSIDE", -1.0)
     assert main([str(dataset), "--evidence", "model", "--out", str(tmp_path / "model.yaml")]) == 1
     assert "collect more values of arm and wrist_yaw" in capsys.readouterr().err
     assert not (tmp_path / "model.yaml").exists()
