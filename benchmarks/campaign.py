@@ -4,7 +4,9 @@
     [--sleepers 200 --sleeping-cases 20000]
 
 Prints a table: CPU of a case of the campaign "smoke" by sensor, simulator included; what N workers compute against N
-times what one computes; and what a case that only sleeps takes more than its sleep when many workers ask the scheduler.
+times what one computes, and, which a busy machine does not change, which share of all CPU time goes into cases and not
+into client, scheduler and workers; and what a case that only sleeps takes more than its sleep when many workers ask the
+scheduler.
 """
 
 import argparse
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import dask
 import numpy as np
+import psutil
 from dask.distributed import Client, LocalCluster
 
 from stretch_sim_cal import command
@@ -29,6 +32,12 @@ def slept(campaign: Campaign, index: int) -> dict:
     """Take the time of a case, and do nothing."""
     time.sleep(SLEEP)
     return {"index": index, "status": "done", "alignment.accepted": True, "seconds": SLEEP}
+
+
+def cpu_time() -> float:
+    """Return the CPU time in s of this process and all that it started and that still run."""
+    process = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in [process, *process.children(recursive=True)])
 
 
 def timed(campaign: Campaign, count: int, client: Client, work=engine.compute) -> tuple[float, np.ndarray]:
@@ -54,14 +63,17 @@ def main() -> int:
     cores = len(os.sched_getaffinity(0))
     for sensor in args.sensors:
         campaign = Campaign.from_mapping(smoke | {"sensor": sensor}, "benchmark")
-        walls = {}
+        walls, shares = {}, {}
         for workers in (1, cores):
             with engine.cluster(None, workers, campaign.memory_limit) as client:
                 timed(campaign, workers, client)  # the processes start
+                before = cpu_time()
                 walls[workers], seconds = timed(campaign, args.cases, client)
+                shares[workers] = seconds.sum() / (cpu_time() - before)
         print(
             f"{sensor}: {np.median(seconds):.1f} s of CPU a case (median of {args.cases}); {cores} workers take "
-            f"{walls[cores]:.1f} s, one {walls[1]:.1f} s: efficiency {walls[1] / walls[cores] / cores:.2f}",
+            f"{walls[cores]:.1f} s, one {walls[1]:.1f} s: efficiency {walls[1] / walls[cores] / cores:.2f}; of all CPU "
+            f"time {100 * shares[cores]:.1f} % went into cases ({100 * shares[1]:.1f} % with one worker)",
             flush=True,
         )
     if args.sleepers:

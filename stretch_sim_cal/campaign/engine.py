@@ -48,6 +48,7 @@ WITHOUT_MONITORS = {
     "distributed.worker.profile.enabled": False, "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.system-monitor.gil.enabled": False,
 }  # fmt: skip
+DONE = "done"  # the status of a case that was computed
 MOST_TOLD = 4000  # characters of what a process that crashed said last
 
 
@@ -84,7 +85,7 @@ class CaseProcess:
         try:
             process.stdin.write(request + "\n")
             process.stdin.flush()
-            answer = self._answers.get(timeout=campaign.time_limit)
+            answer = self._answer(campaign.time_limit)
         except queue.Empty:
             self._end()
             return {"index": index, "status": "timeout", "message": f"took longer than {campaign.time_limit:g} s"}
@@ -99,6 +100,24 @@ class CaseProcess:
             "index": index, "status": "crashed",
             "message": f"its process ended with {cause}", "traceback": self._said(),
         }  # fmt: skip
+
+    def _answer(self, limit: float) -> str:
+        """Return the process's next line, "" if it ended. Raises `queue.Empty` if it takes longer than `limit` s, not
+        counting the time for which it waited for a core: a busy machine makes no case fail."""
+        began, waited, left = time.monotonic(), self._waited(), limit
+        while left > 0.0:
+            try:
+                return self._answers.get(timeout=max(left, 1.0))
+            except queue.Empty:
+                left = limit - (time.monotonic() - began) + (self._waited() - waited)
+        raise queue.Empty
+
+    def _waited(self) -> float:
+        """Return for how long (s) the process was ready to run and had no core; 0 where the system does not say."""
+        try:
+            return 1e-9 * int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[1])
+        except (OSError, IndexError):
+            return 0.0
 
     def _start(self) -> None:
         self._log.truncate(0)
@@ -148,9 +167,10 @@ def compute(campaign: Campaign, index: int) -> dict[str, Any]:
 class Results:
     """The folder of a campaign: its definition, and the records of its cases. One process at a time may write."""
 
-    def __init__(self, folder: Path, campaign: Campaign):
-        """Open or make the folder. Raises `InputError` if it holds another campaign, or another process works on it."""
-        self.folder, self.cases = folder, folder / "cases"
+    def __init__(self, folder: Path, campaign: Campaign, again: bool = False):
+        """Open or make the folder; `again` takes cases that crashed or timed out for missing. Raises `InputError` if it
+        holds another campaign, or another process works on it."""
+        self.folder, self.cases, self._again = folder, folder / "cases", again
         definition = folder / "campaign_definition.json"
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: is a file; --out is the campaign's folder")
@@ -183,9 +203,11 @@ class Results:
 
     def indices(self) -> set[int]:
         """Return the cases that are there."""
+        tables = [pq.read_table(part, columns=["index", "status"]).to_pydict() for part in self._parts()]
         return {
-            index for part in self._parts() for index in pq.read_table(part, columns=["index"])["index"].to_pylist()
-        }
+            index for table in tables for index, status in zip(table["index"], table["status"], strict=True)
+            if status == DONE or not self._again
+        }  # fmt: skip
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep a record; it is in a file after at most `FLUSH` seconds of further records, or at the next flush."""
@@ -236,14 +258,17 @@ SCHEMA = pa.schema(
 
 
 def read_table(folder: Path) -> pa.Table:
-    """Return all cases of a campaign's folder, each once, by index. Raises `InputError` if there are none."""
+    """Return all cases of a campaign's folder, each once, by index, of those that failed and were computed again what
+    they came to then. Raises `InputError` if there are none."""
     parts = sorted((folder / "cases").glob("part_*.parquet"))
     if not parts:
         raise InputError(f"{folder}: holds no cases of a campaign")
     table = pa.concat_tables([pq.read_table(part, schema=SCHEMA) for part in parts])
     first: dict[int, int] = {}
+    status = table["status"].to_pylist()
     for row, index in enumerate(table["index"].to_pylist()):
-        first.setdefault(index, row)
+        if index not in first or (status[row] == DONE) > (status[first[index]] == DONE):
+            first[index] = row
     return table.take([first[index] for index in sorted(first)])
 
 
@@ -288,29 +313,35 @@ def run(
         chosen = [index for _, index in zip(range(number), missing, strict=False)]
         return client.map(case, chosen, pure=False, key=[f"case-{i}-{this_run}" for i in chosen])
 
-    def record_of(future: Future, index: int) -> dict[str, Any]:
-        if future.status == "finished":
-            return future.result()
-        if future.status == "error":
-            if isinstance(future.exception(), StretchSimCalError):
-                raise future.exception()
-            return {"index": index, "status": "crashed", "message": f"on its worker: {future.exception()!r}"}
-        raise ClusterLost(
-            f"the scheduler is gone ({future.status}); finished cases are kept: run the same command again"
-        )
+    def records_of(batch: list[Future]) -> list[dict[str, Any]]:
+        finished = [future for future in batch if future.status == "finished"]
+        records = client.gather(finished)  # one message for all of them
+        for future in batch:
+            if future.status == "error":
+                if isinstance(future.exception(), StretchSimCalError):
+                    raise future.exception()
+                index = int(future.key.split("-")[1])
+                said = f"on its worker: {future.exception()!r}"
+                records.append({"index": index, "status": "crashed", "message": said})
+            elif future.status != "finished":
+                raise ClusterLost(
+                    f"the scheduler is gone ({future.status}); finished cases are kept: run the same command again"
+                )
+        return records
 
     try:
-        ahead, looked = _ahead(client), time.monotonic()
-        waiting = as_completed(submit(ahead))
+        workers, looked = _workers(client), time.monotonic()
+        waiting = as_completed(submit(WAITING_PER_WORKER * workers))
         for batch in waiting.batches():
-            for future in batch:
-                record = record_of(future, int(future.key.split("-")[1]))
+            for record in records_of(batch):
                 results.add(record)
                 tell(record)
-            del future  # or the scheduler keeps the last one's result
+            batch.clear()  # or the scheduler keeps their results
             if time.monotonic() - looked > LOOK_AT_WORKERS:
-                ahead, looked = _ahead(client), time.monotonic()
-            waiting.update(submit(max(0, ahead - waiting.count())))
+                workers, looked = _workers(client), time.monotonic()
+            # New ones go out together, as soon as every worker has used up one of those that it had waiting.
+            if (left := waiting.count()) <= (WAITING_PER_WORKER - 1) * workers:
+                waiting.update(submit(WAITING_PER_WORKER * workers - left))
     except (OSError, TimeoutError, RuntimeError) as error:
         raise ClusterLost(
             f"the scheduler is gone ({error}); finished cases are kept: run the same command again"
@@ -319,9 +350,9 @@ def run(
         results.flush()
 
 
-def _ahead(client: Client) -> int:
-    """Return how many cases are to be with the scheduler at a time."""
-    return WAITING_PER_WORKER * max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+def _workers(client: Client) -> int:
+    """Return how many workers there are, at least one."""
+    return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
 
 
 def local_workers(asked: int | None) -> int:

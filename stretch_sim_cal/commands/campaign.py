@@ -12,7 +12,9 @@ EXAMPLE = (
     "stretch-sim-cal campaign smoke --cases 20\n"
     "         stretch-sim-cal campaign compare out/campaigns/ours out/campaigns/published"
 )
-DEFAULTS = {"robot": None, "case": None, "search": None, "cases": None, "workers": None, "cluster": None}
+DEFAULTS = {
+    "robot": None, "case": None, "search": None, "cases": None, "workers": None, "cluster": None, "again": False,
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--search", choices=["worst"], help="look for the case in which an accepted result is most wrong; --cases tries"
     )
     parser.add_argument("--seed", type=int, default=0, help="of --search (default: %(default)s)")
+    parser.add_argument(
+        "--again", action="store_true", help="compute those cases anew that crashed or took longer than the time limit"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -56,12 +61,11 @@ def run(args: argparse.Namespace) -> int:
         campaign = campaign.of_robot(args.robot)
     folder = args.out or Path("out/campaigns") / campaign.name
     if args.case is not None:
-        only_with(
-            args, {name: None for name in DEFAULTS if name not in ("case", "robot")} | {"seed": 0}, "a whole campaign"
-        )
+        others = {name: value for name, value in DEFAULTS.items() if name not in ("case", "robot")}
+        only_with(args, others | {"seed": 0}, "a whole campaign")
         return _one(args, campaign, folder)
     if args.search is not None:
-        only_with(args, {"cluster": None}, "a campaign without --search")
+        only_with(args, {"cluster": None, "again": False}, "a campaign without --search")
         return _search(args, campaign, folder)
     only_with(args, {"seed": 0}, "--search")
     if args.cluster is not None and args.workers is not None:
@@ -76,7 +80,7 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
     from stretch_sim_cal.campaign.statement import sentences, write_statement
 
     count = args.cases or campaign.cases
-    results = engine.Results(folder, campaign)
+    results = engine.Results(folder, campaign, args.again)
     try:
         done = results.indices()
         missing = count - sum(index < count for index in done)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -50,8 +52,8 @@ def client():
         yield client
 
 
-def run(client, folder: Path, count: int, work, tell=lambda record: None) -> pa.Table:
-    results = engine.Results(folder, campaign())
+def run(client, folder: Path, count: int, work, tell=lambda record: None, again: bool = False) -> pa.Table:
+    results = engine.Results(folder, campaign(), again)
     try:
         engine.run(campaign(), count, results, client, tell, work)
     finally:
@@ -174,6 +176,36 @@ def test_a_method_that_fails_is_a_result(methods, monkeypatch, kind, status, mes
     failing = campaign(methods={"alignment": "quick"}, time_limit=10.0 if kind == "hangs" else 1000.0)
     record = engine.CaseProcess().run(failing, 4)
     assert (record["index"], record["status"], record["message"]) == (4, status, message)
+
+
+def test_a_case_that_waits_for_a_core_does_not_take_longer_for_it(monkeypatch):
+    process = engine.CaseProcess()
+    monkeypatch.setattr(process, "_waited", lambda: 0.9 * time.monotonic())
+    threading.Timer(2.5, process._answers.put, ["late"]).start()
+    assert process._answer(1.0) == "late"
+    monkeypatch.setattr(process, "_waited", lambda: 0.0)
+    with pytest.raises(queue.Empty):
+        process._answer(1.0)
+
+
+def test_how_long_a_process_waited_for_a_core_is_read_of_the_system():
+    process = engine.CaseProcess()
+    assert process.run(campaign(), 1)["status"] == "done" and process._waited() >= 0.0
+    if Path("/proc/self/schedstat").exists():
+        assert 0.0 < process._waited() < 1e4
+
+
+def test_cases_that_failed_are_computed_again_if_asked_for(client, tmp_path):
+    def fails(campaign: Campaign, index: int) -> dict:
+        return {"index": index, "status": "timeout" if index % 2 else "done", "alignment.translation_mm": 1.0}
+
+    assert run(client, tmp_path, 8, fails)["status"].to_pylist() == ["done", "timeout"] * 4
+    computed = tmp_path / "computed"
+    computed.mkdir()
+    assert run(client, tmp_path, 8, counted(computed))["status"].to_pylist() == ["done", "timeout"] * 4
+    table = run(client, tmp_path, 8, counted(computed), again=True)
+    assert set(table["status"].to_pylist()) == {"done"} and len(list(computed.iterdir())) == 4
+    assert table["alignment.translation_mm"].to_pylist() == [1.0, 1.0, 1.0, 3.0, 1.0, 5.0, 1.0, 7.0]
 
 
 def test_after_a_crash_the_next_case_is_computed(methods, monkeypatch):
