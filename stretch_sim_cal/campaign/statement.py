@@ -7,6 +7,7 @@ bounds are on the safe side.
 
 import html
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -161,7 +162,8 @@ def _would_be_within(cases: Cases) -> np.ndarray:
 
 def _kind(reason: str) -> str:
     """Return a refusal's sentence without its numbers and what follows from them."""
-    return reason.split(" | ")[0].split(":")[0].split(";")[0].split("(")[0].strip()
+    sentence = reason.split(" | ")[0].split(":")[0].split(";")[0].split("(")[0].strip()
+    return re.sub(r"[-+]?\d+(\.\d+)?", "...", sentence)
 
 
 def causes(cases: Cases) -> dict[str, Any]:

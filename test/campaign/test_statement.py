@@ -106,6 +106,15 @@ def test_refusals_crashes_and_large_errors_are_told_apart():
     assert found["cases_needed"] is None and "no number of cases would show it" in sentences(found)[1]
 
 
+def test_refusals_of_one_kind_are_counted_together_whatever_their_numbers():
+    def pushed(index, record):
+        if index % 20 == 0:
+            refuse(record, f"the robot moved by {index / 10:g} mm and 0.0{index} deg while the frames were taken (x)")
+
+    found = statement(campaign(), made(100, pushed))
+    assert found["refusals"] == [("the robot moved by ... mm and ... deg while the frames were taken", 5)]
+
+
 def test_the_input_that_explains_the_refusals_is_named():
     def refuse_long(index, record):
         if record["input.room.length"] > 7.0:
