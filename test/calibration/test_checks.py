@@ -42,6 +42,7 @@ def file(
         ({"floor": (0.0, np.tan(5.1 * DEGREE), 1.0)}, "5.1 deg from the description"),
         ({"covariance": np.diag([1.0] * 5 + [-1e-6])}, "right_to_left_transform: its covariance is not one"),
         ({"covariance": np.eye(6) + np.eye(6, k=1) * 1e-6}, "its covariance is not one"),
+        ({"covariance": np.diag([1e-8] * 5 + [0.0])}, None),  # what is not estimated
         ({"right_to_left": None, "floor_plane": None}, "neither an alignment of the lidars nor a floor"),
         ({"contradictions": ("two floors",)}, "two floors"),
     ],
@@ -130,6 +131,8 @@ def test_a_change_is_told_in_sigmas_of_both_calibrations():
     assert floor.distance == pytest.approx(1e-3, rel=1e-3) and floor.angle == pytest.approx(1e-3, rel=1e-3)
     assert floor.before == floor.after == pytest.approx((1e-4, 1e-4))
     assert floor.sigmas == pytest.approx(10.0 / np.sqrt(3.0), rel=1e-3)  # 10 and 10, over the square root of 2 times 3
+    unlike = np.diag([1e-4, 2e-4, 3e-4, 6e-4, 5e-4, 4e-4]) ** 2
+    assert changes(file(covariance=unlike), file())[0].before == pytest.approx((3e-4, 6e-4))
     without = changes(file(covariance=None), file())[0]
     assert (without.before, without.sigmas) == (None, None) and without.after is not None
     assert [change.what for change in changes(file(floor_plane=None), file())] == ["lidar to lidar"]

@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.mounts.system import (
 from stretch_sim_cal.calibration.problem import NormalEquations, State
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, UnitSpread, directions, weak_echo
+from stretch_sim_cal.sensor.unit import INCIDENCE, UNKNOWN_SENSOR, ErrorModel, UnitSpread, directions, weak_echo
 
 SETTINGS = MountSettings(
     joint_offsets=("lift_joint", "yaw_joint"), joint_prior={"lift_joint": 0.003, "yaw_joint": 0.004}
@@ -167,7 +167,9 @@ def test_without_rings_returns_of_one_elevation_are_of_one_channel(known, sensor
     assert reader.model.spread == (sensor.spread if known else UNKNOWN_SENSOR)
     np.testing.assert_array_equal(reader.model.optical_centre, sensor.optical_centre if known else np.zeros(3))
     assert not returns.echo.any()
-    np.testing.assert_allclose(reader.rays(returns, np.zeros(reader.model.size)).points, PLAIN, atol=1e-4)
+    for by_incidence in (0.0, 0.003):  # which is taken out only once the surface is known
+        values = by_incidence * np.eye(reader.model.size)[INCIDENCE]
+        np.testing.assert_allclose(reader.rays(returns, values).points, PLAIN, atol=1e-4)
 
 
 def test_rings_are_channels_of_the_sensors_table_if_all_clouds_have_them(sensor):

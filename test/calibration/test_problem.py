@@ -26,7 +26,7 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
 from stretch_sim_cal.sensor.unit import (
     CENTRE_SHARE,
     CHANNEL_KINDS,
@@ -272,6 +272,28 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
     numbers = sensor_numbers(unknowns, nothing, solution)
     assert numbers["channel_range_spread_left"] == pytest.approx(0.01 * spreads[0])
     assert numbers["channel_range_spread_right"] == pytest.approx(0.01 * spreads[1])
+
+
+def test_channels_errors_that_are_estimated_already_are_pulled_back_by_their_prior(random):
+    """Those of elevations vary smoothly and independently; the prior's covariance is that of both."""
+    model = ErrorModel(UnitSpread(channel_elevation=2e-3), np.linspace(-0.4, 0.4, 6), np.zeros(6))
+    unknowns, own = Unknowns((model, model)), np.arange(model.size)[model.of_kind("channel_elevation")]
+    units = tuple(np.zeros(model.size) for _ in SIDES)
+    units[0][own] = 2e-3 * random.normal(size=6)
+    nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    loose, seen = np.diag([0.03**2] * 6), equations(unknowns, rows=60)
+    reduced = Solver(unknowns, Priors(nothing, loose, loose)).without_units(seen, replace(nothing, units=units), False)
+    change = reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
+    precision = np.zeros((unknowns.size, unknowns.size))
+    precision[:12, :12] = np.linalg.inv(np.kron(np.eye(2), loose))
+    for unit in unknowns.units:
+        columns = np.ix_(unit.start + own, unit.start + own)
+        precision[columns] = np.linalg.inv(model.prior_covariance()[np.ix_(own, own)])
+    varied = np.flatnonzero(np.diag(precision))
+    gone = unknowns.difference(replace(nothing, units=units), nothing)
+    expected = np.linalg.solve((seen.information + precision)[np.ix_(varied, varied)],
+                               (seen.gradient - precision @ gone)[varied])  # fmt: skip
+    np.testing.assert_allclose(change[varied], expected, rtol=1e-4, atol=1e-8)
 
 
 def test_scalars_are_named_by_side_with_their_deviations():

@@ -64,6 +64,14 @@ def test_the_scale_says_how_many_times_larger_than_expected_residuals_are():
     np.testing.assert_allclose(fit.weights, tukey_weights(ratios / (TUKEY * robust_deviation(ratios))), atol=1e-4)
 
 
+def test_the_scale_of_few_residuals_counts_what_the_twist_explains():
+    jacobian, values, variances = (array[:10] for array in scene())
+    fit = tukey_fit(jacobian, values, variances / 400)
+    assert np.all(fit.weights > 0)
+    normalised = (values + jacobian @ fit.twist) / np.sqrt(variances / 400)
+    assert fit.scale == pytest.approx(np.sqrt(normalised @ normalised / 4), rel=1e-9) and fit.scale > 2.0
+
+
 def test_directions_that_the_jacobian_lacks_stay_zero():
     fit = tukey_fit(*scene(columns=4))
     np.testing.assert_allclose(fit.twist[:4], TWIST[:4], atol=5e-4)

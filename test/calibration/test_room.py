@@ -29,6 +29,7 @@ from stretch_sim_cal.calibration.room import (
     FloorTrust,
     flat_patches,
     measure_gaps,
+    remeasured_block,
     room_block,
     scale_of,
 )
@@ -256,6 +257,17 @@ def test_a_gap_is_the_right_height_over_the_left_one_where_both_are_known_best()
 def test_a_patch_needs_cells_enough_flatness_and_a_known_normal(changes, usable):
     assert len(measure_gaps(PATCH, fits(0.0, **changes), fits(0.0, **changes)).values) == usable
     assert len(measure_gaps(PATCH, fits(0.0), fits(0.0, **changes)).values) == usable or "deviations" in changes
+
+
+def test_patches_of_the_floor_lie_flat_count_and_are_trusted_as_their_place_is(room):
+    floor = room.block.floor
+    assert np.all(room.block.flat[0].normals[floor.patches] @ room.state.floor.normal > np.cos(0.05))
+    assert np.all(room.block.patch_weights[floor.patches] > 0)
+    half = FloorTrust(lambda points: NEARBY.trust(points) / 2, NEARBY.unevenness, NEARBY.gate)
+    halved = remeasured_block(room.lidars, room.state, room.block, half).floor
+    whole = remeasured_block(room.lidars, room.state, room.block, NEARBY).floor
+    np.testing.assert_array_equal(halved.patches, whole.patches)
+    np.testing.assert_allclose(halved.weights, whole.weights / 2)
 
 
 def test_patches_off_the_floor_lose_their_weight(room):
