@@ -17,6 +17,7 @@ Transforms are named target_from_source, lengths are in m, angles in rad (see `g
 """
 
 import html
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from stretch_sim_cal.calibration.summaries import (
     floor_lines,
     floor_numbers,
 )
+from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse, to_xyz_rpy
 from stretch_sim_cal.recording.rosbag import Recording
@@ -62,10 +64,12 @@ class Rig:
 
     `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4,
     4) maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's
-    own origin. `sensor` is the kind of all lidars, or a tuple of each one's kind; if it is None, a
-    spinning lidar of unknown make. `further` are the poses of lidars beyond two by name; `names` are those of all, the
-    left and the right one first; a robot with one lidar has one name, and its right lidar where the left one is. Raises
-    `InputError` if one of them is not a rigid transform, or the names are not as many as the lidars.
+    own origin. `sensor` is the kind of all lidars, or a tuple of each one's kind; if it is None, a spinning lidar of
+    unknown make.
+    `further` are the poses of lidars beyond two by name; `names` are those of all, the left and the right one first; a
+    robot with one lidar has one name, and its right lidar where the left one is. `body` are the settings that say what
+    of a scan is the robot itself (`calibration.surfaces.body_settings`), by default a cylinder that holds the Stretch.
+    Raises `InputError` if one of them is not a rigid transform, or the names are not as many as the lidars.
     """
 
     base_from_left: np.ndarray
@@ -74,6 +78,7 @@ class Rig:
     sensor: Sensors = None
     further: Mapping[str, np.ndarray] = field(default_factory=dict)
     names: tuple[str, ...] = SIDES
+    body: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         given = {name: check_rigid(pose, f"further lidar {name}") for name, pose in self.further.items()}
@@ -100,9 +105,9 @@ class Rig:
         lidars of different kinds, or as of a `Rig`. `left`, `right`, `base` and `footprint` are links; by default they
         are called as in the profile `robot` (a name in `config/robots/` or a path), of the Stretch if none is named:
         older names of its lidars are found as well.
-        `footprint` may be absent. `lidars` are the links of any number of lidars, or a mapping of names to links, in
-        place of `left` and `right`; the first one is the one that the others are given to. Raises `InputError` naming
-        file and link.
+        `footprint` may be absent. The shapes of the profile's robot, stowed, are no part of room and floor. `lidars`
+        are the links of any number of lidars, or a mapping of names to links, in place of `left` and `right`; the first
+        one is the one that the others are given to. Raises `InputError` naming file and link.
         """
         if source is None:
             raise InputError("no URDF: the recording has no /robot_description; give the robot's URDF file")
@@ -135,6 +140,7 @@ class Rig:
             poses[0], poses[min(1, len(poses) - 1)], footprint_from_base,
             sensors_called(sensor) if isinstance(sensor, str | Path) else sensor,
             dict(zip(list(wanted)[2:], poses[2:], strict=True)), tuple(wanted),
+            body_settings(profile, model, warnings.warn),
         )  # fmt: skip
 
     @property
@@ -377,12 +383,12 @@ def calibrate(
             f"{len(left)} left and {len(right)} right clouds: give as many of one as of the other, in pairs"
         )
     alignment = PlaneAlignment(
-        rig.left_from_right, AlignmentSettings(base_from_left=rig.base_from_left, sensor=rig.sensor)
+        rig.left_from_right, AlignmentSettings(base_from_left=rig.base_from_left, sensor=rig.sensor, **rig.body)
     )
     result = Result(rig, _solved(alignment, left, right))
     if not (floor and result.accepted):
         return result
-    settings = FloorSettings(observations=result.alignment.known, sensor=rig.sensor)
+    settings = FloorSettings(observations=result.alignment.known, sensor=rig.sensor, **rig.body)
     method = SupportFloor(rig.base_from_left, result.left_from_right, _footprint(rig), settings)
     return replace(result, floor=_solved(method, left, right))
 
@@ -405,7 +411,7 @@ def _calibrated_array(
         result, (left,) = Result(rig, AlignmentResult.of_one_lidar()), clouds.values()
         if not floor:
             return result
-        settings = FloorSettings(sensor=rig.sensors[rig.names[0]])
+        settings = FloorSettings(sensor=rig.sensors[rig.names[0]], **rig.body)
         method = SupportFloor(rig.base_from_left, np.eye(4), _footprint(rig), settings)
         return replace(result, floor=_solved(method, left, [cloud[:0] for cloud in left]))
     for name in mounts:
@@ -415,7 +421,7 @@ def _calibrated_array(
         name: ArrayLidar(pose, rig.sensors[name], known_mount(name, mounts.get(name)))
         for name, pose in rig.base_from_lidar.items()
     }
-    array = LidarArray(lidars, _footprint(rig), floor)
+    array = LidarArray(lidars, _footprint(rig), floor, rig.body)
     for together in zip(*clouds.values(), strict=True):
         array.add(dict(zip(clouds, together, strict=True)))
     found = array.solve()

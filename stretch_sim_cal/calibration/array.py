@@ -14,6 +14,7 @@ where pairs see different things, never too small.
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -165,26 +166,31 @@ class LidarArray:
     """Calibrates the lidars of a robot; `add` takes a cloud of each, `solve` returns the result."""
 
     def __init__(
-        self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray, floor: bool = True
+        self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray, floor: bool = True,
+        body: Mapping[str, Any] | None = None,
     ):  # fmt: skip
         """`lidars` by name; `nominal_footprint_from_base` (4, 4) is where the description has base_footprint, near
-        which the `floor` is looked for if it is asked for."""
-        self._lidars, self._with_floor = dict(lidars), floor
+        which the `floor` is looked for if it is asked for; `body` as of `body_settings`."""
+        self._lidars, self._with_floor, body = dict(lidars), floor, body or {}
         # Which of a pair is the left one must not depend on what the lidars are called.
         self._order = sorted(lidars, key=lambda name: tuple(lidars[name].base_from_lidar.round(9).ravel()))
         self._alignments = {
             (left, right): PlaneAlignment(
                 inverse(lidars[left].base_from_lidar) @ lidars[right].base_from_lidar,
                 AlignmentSettings(
-                    base_from_left=lidars[left].base_from_lidar, sensor=(lidars[left].sensor, lidars[right].sensor)
+                    base_from_left=lidars[left].base_from_lidar, sensor=(lidars[left].sensor, lidars[right].sensor),
+                    **body,
                 ),
             )
             for left, right in itertools.combinations(self._order, 2)
         }  # fmt: skip
         self._floors = {
             name: SupportFloor(
-                lidar.base_from_lidar, np.eye(4), nominal_footprint_from_base, FloorSettings(sensor=lidar.sensor)
-            )
+                lidar.base_from_lidar,
+                np.eye(4),
+                nominal_footprint_from_base,
+                FloorSettings(sensor=lidar.sensor, **body),
+            )  # fmt: skip
             for name, lidar in lidars.items()
         }
         self._num_frames = 0

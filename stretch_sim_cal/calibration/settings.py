@@ -21,9 +21,11 @@ class LidarSettings:
     # The parameters (n,) of both lidars' errors, if they are known: they are taken out and not estimated again.
     units: tuple[np.ndarray, np.ndarray] | None = None
 
-    # Which returns are used. The robot's own body, a cylinder about base z, is no part of the room.
+    # Which returns are used. The robot's own body is no part of the room, nor of the floor: points (N, 3) on it in
+    # base_link, as the stowed robot's description has them, or without any a cylinder about base z (the Stretch's).
     min_range: float = 0.1
     max_range: float = 60.0
+    body: np.ndarray | None = None
     body_radius: float = 0.4
     body_height: float = 1.8
 

@@ -1,22 +1,31 @@
 """The surfaces that both lidars see, as cells with a normal each: of one lidar, corrected for its errors, in
 base_link."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import small_gicp
+from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.clouds import Cells, DirectionCells
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import lengths
-from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.robot.surfaces import outline_surfaces
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 
 NORMAL_NEIGHBOURS = 16
 ANGULAR_NEIGHBOURS = 8
 _FLOOR_HEIGHT = 0.05
+# m: between points on the robot's body, and how near a return lies to one of them: mounts are off by centimetres.
+BODY_SPACING, BODY_WITHIN = 0.03, 0.05
 
 
 @dataclass(frozen=True)
@@ -72,10 +81,45 @@ def surface_of(cells: Cells, side: int, channel_of_row: np.ndarray | None = None
     )  # fmt: skip
 
 
+def body_settings(
+    profile: RobotProfile, description: str | RobotModel | None, tell: Callable[[str], object]
+) -> dict[str, Any]:
+    """Return the settings that say what of a scan is a robot's own body: the profile's cylinder if it has one, else
+    points on the shapes of the `description` (a URDF's text) in the stowed pose; none of them, having told why, if
+    these are not known."""
+    from stretch_sim_cal.calibration.body.returns import surface_points
+
+    if profile.body is not None:
+        return dict(zip(("body_radius", "body_height"), profile.body, strict=True))
+    try:
+        if description is None:
+            raise InputError("no /robot_description")
+        model = load_model(description) if isinstance(description, str) else description
+        stowed = profile.joint_positions(model, profile.stowed)
+        frames = link_transforms(model, {name: value for name, value in stowed.items() if name in model.joints})
+        base_from_root = inverse(frames[model.checked_link(profile.base_frame)])
+        shapes = outline_surfaces(model, profile)
+    except InputError as problem:
+        tell(f"the robot's own body is taken for a cylinder of 0.4 m by 1.8 m: {problem}")
+        return {}
+    points = [
+        apply(base_from_root @ frames[link], surface_points(shape, BODY_SPACING)) for link, shape in shapes.items()
+    ]
+    return {"body": np.concatenate(points)} if points else {}
+
+
+def on_body(points: np.ndarray, body: np.ndarray) -> np.ndarray:
+    """Return which points (N, 3) lie on the robot's own body, by points (M, 3) on it in the same frame."""
+    near: np.ndarray = cKDTree(body).query(points, distance_upper_bound=BODY_WITHIN)[0] < np.inf
+    return near
+
+
 def without_body(surface: Surface, base_from_lidar: np.ndarray, settings) -> Surface:
-    """Return a lidar's surface with the robot's own body marked as not usable: a cylinder about base_link's z axis, of
-    `settings.body_radius` and `body_height` (m)."""
+    """Return a lidar's surface with the robot's own body marked as not usable: what lies on `settings.body`, or in a
+    cylinder about base_link's z axis, of `settings.body_radius` and `body_height` (m)."""
     in_base = apply(base_from_lidar, surface.points)
+    if settings.body is not None:
+        return replace(surface, usable=surface.usable & ~on_body(in_base, settings.body))
     near_axis = in_base[:, 0] ** 2 + in_base[:, 1] ** 2 < settings.body_radius**2
     # Lower points are floor seen past the robot, which is wanted.
     body = near_axis & (in_base[:, 2] > _FLOOR_HEIGHT) & (in_base[:, 2] < settings.body_height)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.body.returns import spread_points
+from stretch_sim_cal.calibration.body.returns import surface_points
 from stretch_sim_cal.collection.plan import Pose, samples_between
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.geometry.points import voxel_keys
@@ -20,7 +20,7 @@ from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
+from stretch_sim_cal.robot.surfaces import outline_surfaces
 
 # Distance in m from the robot as it stands within which points belong to it.
 ROBOT_WITHIN = 0.25
@@ -81,12 +81,6 @@ class Sweep:
         if len(in_way) < ENOUGH:
             return None
         return Obstacle(len(in_way), foreign[min(in_way, key=in_way.get)])
-
-
-def surface_points(surface: Surface, spacing: float) -> np.ndarray:
-    """Return points (N, 3) on a surface, none of whose places is much further than `spacing` from one of them."""
-    points = np.concatenate([surface.vertices, spread_points(surface.triangles, spacing)[0]])
-    return points[np.unique(voxel_keys(points, 0.5 * spacing), return_index=True)[1]]
 
 
 def _dense(tour: list[Pose], clearance: float, profile: RobotProfile) -> Iterable[Pose]:

@@ -9,7 +9,9 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from stretch_sim_cal.calibration.mounts.file import left_pose, with_floor, with_
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
 from stretch_sim_cal.calibration.results import ONE_LIDAR, AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.described import is_own
 from stretch_sim_cal.errors import InputError, Refused
@@ -146,6 +149,11 @@ class _Source:
     @property
     def sensor(self) -> Sensors:
         return sensor_called(self.args.sensor or self.profile.sensor)
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """The settings that say what of a scan is the robot's own body."""
+        return body_settings(self.profile, self.description, warn)
 
     @property
     def footprint_from_base(self) -> np.ndarray:
@@ -265,7 +273,7 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     if source.profile.one_lidar:
         return AlignmentResult.of_one_lidar(), None
     limit = source.args.num_samples or DEFAULT_SAMPLES["alignment"]
-    settings = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=source.sensor)
+    settings = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=source.sensor, **source.body)
     check = LeftMountCheck(source.sensor, source.profile)
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
     for left, right in source.pairs(limit, "aligning"):
@@ -300,7 +308,7 @@ def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, v
     with_floor_too = args.only != "alignment"
     array = LidarArray(
         {name: ArrayLidar(base_from_lidar[name], sensor) for name, sensor in zip(lidars, sensors, strict=True)},
-        source.footprint_from_base, with_floor_too,
+        source.footprint_from_base, with_floor_too, source.body,
     )  # fmt: skip
     floor_samples = args.num_samples or DEFAULT_SAMPLES["floor"]
     count = len(clouds["left"])
@@ -368,7 +376,7 @@ def _array_report(source: _Source, clouds, base_from_lidar, file: CalibrationFil
 
 
 def _find_floor(source: _Source, file: CalibrationFile):
-    settings = FloorSettings(sensor=source.sensor, observations=known_alignment(file))
+    settings = FloorSettings(sensor=source.sensor, observations=known_alignment(file), **source.body)
     base_from_left = left_pose(file, source.frames.base_from_left)
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
     method = method_class(base_from_left, file.right_to_left, source.footprint_from_base, settings)

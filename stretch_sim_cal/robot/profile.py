@@ -37,7 +37,7 @@ MOST_SHAPE_JOINTS = 2
 KEYS = {
     "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars",
     "joints", "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints",
-    "topics", "values_file", "lidar_geometry",
+    "topics", "values_file", "lidar_geometry", "body",
 }  # fmt: skip
 GEOMETRIES = ("collision", "visual")
 """Which of a description's shapes lidars may see; or those of another one."""
@@ -49,6 +49,7 @@ LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
 HOUSING_KEYS = {"link", "radius", "heights", "collar_radius", "collar_heights"}
 JOINT_KEYS = {"command", "parts", "tie", "linear", "planned", "limits", "speed", "step"}
 TOPIC_KEYS = {"trajectory", "stop"}
+BODY_KEYS = {"radius", "height"}
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ class RobotProfile:
     of the left extrinsics needs. `reach` (m): how far a part may be from an axis that turns it. `values_file`: whether
     calibrated joints go to the vendor's stretch_calibration_values.yaml. `lidar_geometry`: what lidars see, in
     simulators and in the calibration's model: one of `GEOMETRIES`, or the file of a URDF whose collision shapes, by the
-    links' names, they see.
+    links' names, they see. `body` is the radius and height (m) of a cylinder about the base's z axis that the robot is
+    taken for where room and floor are looked at; if it is None, its shapes in the stowed pose count.
     """
 
     name: str
@@ -169,6 +171,7 @@ class RobotProfile:
     values_file: bool
     lidar_geometry: str = GEOMETRIES[0]
     further: Mapping[str, ProfiledLidar] = field(default_factory=dict)
+    body: tuple[float, float] | None = None
 
     @property
     def every_lidar(self) -> dict[str, ProfiledLidar]:
@@ -462,7 +465,13 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         values_file=profile.flag("values_file", False),
         lidar_geometry=lidar_geometry(profile.get("lidar_geometry", GEOMETRIES[0]), path, profile.at("lidar_geometry")),
         further={name: lidar for name, lidar in lidars.items() if name not in SIDES},
+        body=_body(profile) if "body" in profile else None,
     )
+
+
+def _body(profile: Section) -> tuple[float, float]:
+    body = Section(profile.get("body"), BODY_KEYS, profile.at("body"))
+    return body.number("radius", 0.01, 10.0), body.number("height", 0.06, 10.0)
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

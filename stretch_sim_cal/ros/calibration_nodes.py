@@ -60,6 +60,7 @@ from stretch_sim_cal.calibration.summaries import (
     mount_numbers,
     plain,
 )
+from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
@@ -206,6 +207,7 @@ def align(context: NodeContext) -> int:
         "max_correspondence_distance": options.max_correspondence_distance,
     }
     given = {name: value for name, value in given.items() if value is not None}
+    given |= body_settings(profile_called(options.robot), frames.description, context.log.info)
     method = method_class(first_guess, AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given))
     if options.another_place:
         method.load_places(places_beside(files.path))
@@ -254,7 +256,7 @@ def _align_all(context: NodeContext, files: _Files) -> int:
         clouds[name] = [pair.right for pair in taken]
     array = LidarArray(
         {name: ArrayLidar(nominal[name], sensor) for name, sensor in zip(names, sensors, strict=True)}, np.eye(4),
-        floor=False,
+        floor=False, body=body_settings(profile, frames.description, context.log.info),
     )  # fmt: skip
     for together in zip(*clouds.values(), strict=True):
         array.add(dict(zip(clouds, together, strict=True)))
@@ -302,7 +304,8 @@ def find_floor(context: NodeContext) -> int:
         )
     nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
     observations = known_alignment(file)
-    settings = FloorSettings(sensor=sensor, observations=observations)
+    body = body_settings(profile_called(options.robot), frames.description, context.log.info)
+    settings = FloorSettings(sensor=sensor, observations=observations, **body)
     method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
     for pair in clouds.take(options.num_samples, "looking at the floor"):
         method.add(*given_clouds(method, pair.left, pair.right))

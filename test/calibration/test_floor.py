@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 from floor_scenes import Scene, box, height_field, scene_of, solved
 
+import stretch_sim_cal as cal
+from stretch_sim_cal import files
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.unit import UnitSpread
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
 
 SPARSE = {"millimetres": 0.25, "degrees": 0.015}  # what 5 frames of the sparse sensor allow
 
@@ -216,6 +220,30 @@ def test_the_report_knows_where_the_floor_is_and_what_is_off():
     assert shown.heights.shape == shown.counts.shape == shown.used.shape == (side, side)
     assert abs(np.nanmean(shown.heights[shown.used])) < 0.0005
     assert shown.counts.sum() > 0.9 * result.num_inliers
+
+
+def test_a_wide_low_base_is_no_floor_and_hides_what_is_below_it(tmp_path):
+    share = files.share_directory()
+    skirt = """<link name="skirt"><collision><geometry><box size="2.6 2 0.03"/></geometry></collision></link>
+      <joint name="skirt_joint" type="fixed"><origin xyz="0 0 -0.07"/><parent link="base_link"/><child link="skirt"/>
+      </joint></robot>"""  # 2.6 by 2 m, 45 mm above the floor
+    text = (share / "models/two_lidar_amr.urdf.xacro").read_text().replace("</robot>", skirt)
+    (tmp_path / "wide.urdf.xacro").write_text(text)
+    profile = (share / "config/robots/two_lidar_amr.yaml").read_text()
+    (tmp_path / "wide.yaml").write_text(profile.replace("../../models/two_lidar_amr.urdf.xacro", "wide.urdf.xacro"))
+    setup = {"robot": str(tmp_path / "wide.yaml"), "world": "furnished_room", "sensor": "os0_32_sparse", "seed": 1}
+    simulator = EmbeddedSimulator(SimulationSetup.from_mapping(setup | {"base_error": {"height": 0.003}}))
+    left, right = (simulator.base_from_lidar(side) for side in ("left", "right"))
+    rig = cal.Rig.from_urdf(simulator.nominal_description, sensor="os0_32_sparse", robot=setup["robot"])
+    heights = {}
+    for body, given in (("as described", rig.body), ("as the Stretch", {})):
+        settings = FloorSettings(sensor=rig.sensor, **given)
+        method = SupportFloor(left, inverse(left) @ right, rig.footprint_from_base, settings)
+        result = _solved(method, simulator.recorded_pairs(5))
+        heights[body] = result.plane.offset - simulator.floor_in_base.offset
+        assert result.accepted
+    assert abs(heights["as described"]) < 0.0005
+    assert abs(heights["as the Stretch"]) > 0.04  # it takes the skirt for the floor
 
 
 def _solved(method, pairs):

@@ -8,12 +8,15 @@ import pytest
 import yaml
 
 from stretch_sim_cal import files
+from stretch_sim_cal.calibration.surfaces import body_settings, on_body
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import load_profile, profile_from_mapping, stretch_profile
 from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
@@ -133,6 +136,9 @@ BAD = {
     "a plan of nothing": (with_(joints=WHEELS, plans={"quick": {"right": [0]}}),
                           "plans: quick: right: is none of the joints"),
     "convention": (with_(convention="ours"), "convention: is 'ours'"),
+    "a body without a height": (with_(body={"radius": 0.4}), "body: height: is None, a number was expected"),
+    "a body of links": (with_(body=["base_link"]), "a mapping with height, radius was expected"),
+    "a body of nothing": (with_(body={"radius": 0, "height": 1.8}), "body: radius: is 0, it has to"),
     "two sensors in one key": (with_(sensor="os0_32,xt32"), "sensor: is 'os0_32,xt32'; name the sensor of each"),
     "no such sensor": (
         with_(lidars={side: AMR["lidars"][side] | {"sensor": f"no_{side}"} for side in ("left", "right")}), "no_left"
@@ -170,6 +176,18 @@ def test_a_description_that_does_not_do_is_answered_with_one_line(tmp_path, caps
     assert main(["run", "empty_hall", "--robot", str(tmp_path / "bad.yaml"), "--out", str(tmp_path / "out")]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and told in lines[0]
+
+
+def test_the_body_is_what_the_stowed_robots_description_has_unless_the_profile_has_a_cylinder():
+    assert body_settings(stretch_profile(), None, pytest.fail) == {"body_radius": 0.4, "body_height": 1.8}
+    robot, said = spawned_robot(named_robot("two_lidar_manipulator")), []
+    body = body_settings(robot.profile, robot.text, pytest.fail)["body"]
+    stowed = robot.profile.joint_positions(robot.model, robot.profile.stowed)
+    for positions, on_it in ((stowed, True), ({}, False)):
+        base_from_wrist = link_transform(robot.model, positions, "ur_link_6", robot.profile.base_frame)
+        wrist = apply(base_from_wrist, outline_surfaces(robot.model, robot.profile)["ur_link_6"].vertices)
+        assert on_body(wrist, body).all() == on_it
+    assert body_settings(robot.profile, None, said.append) == {} and "no /robot_description" in said[0]
 
 
 def test_a_tie_shares_its_value_or_gives_it_to_each(tmp_path):

@@ -20,6 +20,7 @@ from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, LinkSurfac
 from stretch_sim_cal.geometry.points import group_medians, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import apply, exp, inverse, rotation_angle
+from stretch_sim_cal.robot.surfaces import Surface
 
 # m, between the points that represent a surface in the search; distances are to the triangles themselves.
 SPACING = 0.012
@@ -135,6 +136,12 @@ def spread_points(triangles: np.ndarray, spacing: float) -> tuple[np.ndarray, np
     owner, up = row_owner[point_row], up[point_row]
     along = (1 - up) * (column + 0.5) / columns[point_row]
     return start[owner] + along[:, None] * side[owner] + up[:, None] * to_apex[owner], owner
+
+
+def surface_points(surface: Surface, spacing: float) -> np.ndarray:
+    """Return points (N, 3) on a surface, none of whose places is much further than `spacing` from one of them."""
+    points = np.concatenate([surface.vertices, spread_points(surface.triangles, spacing)[0]])
+    return points[np.unique(voxel_keys(points, 0.5 * spacing), return_index=True)[1]]
 
 
 BLOCKED = 0.05  # m: a lidar that has the model this far in front of a point did not see it

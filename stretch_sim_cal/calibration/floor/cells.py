@@ -91,9 +91,9 @@ class CellSums:
     def __init__(self, view: LidarView, rays: FloorRays, floor: Plane, grid: FloorGrid, noise: HeightNoise):
         self.view, self.floor, self.grid, self.noise = view, floor, grid, noise
         cells, residuals, heights, gate, sigma = self._measured(rays)
-        near = np.abs(heights) < gate
-        self.blocked = self._sum(cells, rays.counts * (heights >= gate))
-        self.beyond = self._sum(cells, rays.counts * (heights <= -gate))
+        near = (np.abs(heights) < gate) & ~rays.own
+        self.blocked = self._sum(cells, rays.counts * ((heights >= gate) | rays.own))
+        self.beyond = self._sum(cells, rays.counts * ((heights <= -gate) & ~rays.own))
         cells, heights, weights, counts = cells[near], heights[near], sigma[near] ** -2, rays.counts[near]
         self.hits = self._sum(cells, counts)
         self.means = self._sum(cells, None)
@@ -124,7 +124,7 @@ class CellSums:
         """Return the normal equations, (3, 3) and (3,), of other rays alone, in the cells of the mask `used`
         (cells,)."""
         cells, residuals, heights, gate, sigma = self._measured(rays)
-        near = (np.abs(heights) < gate) & used[cells]
+        near = (np.abs(heights) < gate) & used[cells] & ~rays.own
         slopes, weights = height_slopes(residuals.points[near], self.floor), sigma[near] ** -2
         return (slopes * weights[:, None]).T @ slopes, slopes.T @ (weights * heights[near])
 

@@ -323,6 +323,8 @@ def _cell_sums(
 
 
 def _measured(rays: Rays, views: Sequence[LidarView]) -> np.ndarray:
-    """Return the measured points (N, 3) of both lidars' rays in the description's base_footprint."""
+    """Return the measured points (N, 3) of both lidars' rays in the description's base_footprint, without the robot's
+    own."""
     nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-    return np.concatenate([view.against(part, nominal).measured for view, part in zip(views, rays, strict=True)])
+    measured = [view.against(part, nominal).measured[~part.own] for view, part in zip(views, rays, strict=True)]
+    return np.concatenate(measured)

@@ -21,11 +21,13 @@ MIN_INCIDENCE_COSINE = 0.2
 @dataclass(frozen=True)
 class FloorRays:
     """Rays of one lidar: `aims` (N, 2), where each meets the nominal floor, and `excess` (N,), measured range minus the
-    range to there (below zero: something is in the way), in m, each the mean of `counts` (N,) returns."""
+    range to there (below zero: something is in the way), in m, each the mean of `counts` (N,) returns. `own` (N,) are
+    those that end on the robot itself, which is never floor."""
 
     aims: np.ndarray
     excess: np.ndarray
     counts: np.ndarray
+    own: np.ndarray
 
     def __len__(self) -> int:
         return len(self.excess)
@@ -66,18 +68,23 @@ class LidarView:
         self.origin = footprint_from_lidar[:3, 3]
         self.radius = radius
 
-    def rays(self, points: np.ndarray, counts: np.ndarray) -> FloorRays:
+    def rays(self, points: np.ndarray, counts: np.ndarray, own: np.ndarray) -> FloorRays:
         """Return the rays of points (N, 3), lidar frame, that aim at the floor within the radius (m); each point is the
-        mean of `counts` (N,) returns, and left out if that is 0."""
-        points, counts = points[counts > 0], counts[counts > 0]
+        mean of `counts` (N,) returns, and left out if that is 0; `own` (N,) lie on the robot itself."""
+        points, own, counts = points[counts > 0], own[counts > 0], counts[counts > 0]
         ranges = np.linalg.norm(points, axis=1)
         directions = points @ self.rotation.T / np.maximum(ranges, 1e-9)[:, None]
         descending = np.flatnonzero(directions[:, 2] < -MIN_INCIDENCE_COSINE)
-        directions, ranges, counts = directions[descending], ranges[descending], counts[descending]
+        directions, ranges, counts, own = (
+            directions[descending],
+            ranges[descending],
+            counts[descending],
+            own[descending],
+        )
         nominal = -self.origin[2] / directions[:, 2]
         aims = self.origin[:2] + nominal[:, None] * directions[:, :2]
         near = np.einsum("ij,ij->i", aims, aims) < self.radius**2
-        return FloorRays(aims[near], (ranges - nominal)[near], counts[near])
+        return FloorRays(aims[near], (ranges - nominal)[near], counts[near], own[near])
 
     def against(self, rays: FloorRays, floor: Plane) -> RayResiduals:
         """Return the rays against an assumed floor (normal up)."""

@@ -49,7 +49,7 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.calibration.surfaces import Lidar, without_body
+from stretch_sim_cal.calibration.surfaces import Lidar, on_body, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base, height_slopes, incremented
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
@@ -87,6 +87,9 @@ class SupportFloor:
         self._footprint_from_base = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
         base_from_left = check_rigid(base_from_left, "base_from_left")
         # All is estimated in the description's base_footprint.
+        self._masks = self.settings
+        if self.settings.body is not None:
+            self._masks = replace(self.settings, body=apply(self._footprint_from_base, self.settings.body))
         left = self._footprint_from_base @ base_from_left
         self._poses = (left, left @ check_rigid(right_to_left, "right_to_left"))
         self._alignment = self.settings.observations or Observations.of_transform(
@@ -160,7 +163,7 @@ class SupportFloor:
     def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
         """Return the lidars with the cells of the room that both see, without the robot's, and those near the floor."""
         surfaces = [
-            without_body(lidar.surface, pose, self.settings)
+            without_body(lidar.surface, pose, self._masks)
             for lidar, pose in zip(lidars, state.base_from_lidar, strict=True)
         ]
         shared = Views(*surfaces).shared(state.left_from_right)
@@ -176,8 +179,15 @@ class SupportFloor:
         views = [LidarView(pose, self.settings.radius) for pose in state.base_from_lidar]
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         return views, tuple(
-            view.rays(surface.points, surface.counts) for view, surface in zip(views, surfaces, strict=True)
+            view.rays(surface.points, surface.counts, self._own(surface.points, pose))
+            for view, surface, pose in zip(views, surfaces, state.base_from_lidar, strict=True)
         )
+
+    def _own(self, points: np.ndarray, footprint_from_lidar: np.ndarray) -> np.ndarray:
+        """Return which points (N, 3) of a lidar lie on the robot itself, as far as its shape is known."""
+        if self._masks.body is None:
+            return np.zeros(len(points), dtype=bool)
+        return on_body(apply(footprint_from_lidar, points), self._masks.body)
 
     def _found(self, lidars: tuple[Lidar, Lidar], state: State) -> FoundFloor | None:
         """Return the floor that both lidars' corrected rays show; None if there is none."""
@@ -201,12 +211,13 @@ class SupportFloor:
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
         information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
-        for surface, sums, used in zip(surfaces, found.sums, found.fit.used, strict=True):
+        for surface, sums, used, pose in zip(surfaces, found.sums, found.fit.used, state.base_from_lidar, strict=True):
+            own = self._own(surface.points, pose)
             for block in range(surface.block_counts.shape[1]):
-                rays = sums.view.rays(surface.block_points[:, block], surface.block_counts[:, block])
-                own = sums.equations_of(rays, used)
-                information[block] += own[0]
-                gradient[block] += own[1]
+                rays = sums.view.rays(surface.block_points[:, block], surface.block_counts[:, block], own)
+                equations = sums.equations_of(rays, used)
+                information[block] += equations[0]
+                gradient[block] += equations[1]
         return floor_motion(information, gradient)
 
     def _result(
