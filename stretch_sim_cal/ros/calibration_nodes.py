@@ -207,7 +207,7 @@ def align(context: NodeContext) -> int:
         "max_correspondence_distance": options.max_correspondence_distance,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    given |= body_settings(profile_called(options.robot), frames.description, context.log.info)
+    given |= _body_settings(context, frames)
     method = method_class(first_guess, AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given))
     if options.another_place:
         method.load_places(places_beside(files.path))
@@ -233,6 +233,13 @@ def align(context: NodeContext) -> int:
     return code
 
 
+def _body_settings(context: NodeContext, frames: FrameListener) -> dict[str, Any]:
+    profile = profile_called(context.options.robot)
+    if profile.body is None:  # TF may have been heard first
+        context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
+    return body_settings(profile, frames.description, context.log.info)
+
+
 def _align_all(context: NodeContext, files: _Files) -> int:
     """Align more than two lidars in one estimate: collect clouds of the left one with each of the others in turn."""
     options = context.options
@@ -256,7 +263,7 @@ def _align_all(context: NodeContext, files: _Files) -> int:
         clouds[name] = [pair.right for pair in taken]
     array = LidarArray(
         {name: ArrayLidar(nominal[name], sensor) for name, sensor in zip(names, sensors, strict=True)}, np.eye(4),
-        floor=False, body=body_settings(profile, frames.description, context.log.info),
+        floor=False, body=_body_settings(context, frames),
     )  # fmt: skip
     for together in zip(*clouds.values(), strict=True):
         array.add(dict(zip(clouds, together, strict=True)))
@@ -304,8 +311,7 @@ def find_floor(context: NodeContext) -> int:
         )
     nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
     observations = known_alignment(file)
-    body = body_settings(profile_called(options.robot), frames.description, context.log.info)
-    settings = FloorSettings(sensor=sensor, observations=observations, **body)
+    settings = FloorSettings(sensor=sensor, observations=observations, **_body_settings(context, frames))
     method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
     for pair in clouds.take(options.num_samples, "looking at the floor"):
         method.add(*given_clouds(method, pair.left, pair.right))
