@@ -88,7 +88,7 @@ def _simulation(data: Any, path: Path) -> SimulationSetup:
     setup = SimulationSetup.from_mapping(data, source=str(path))
     try:
         files.find_shared("worlds", setup.world, ".sdf")
-        for device, sensor in zip(SIDES, setup.sensors(), strict=True):
+        for device, sensor in setup.sensors().items():
             setup.sensor_of(device, sensor)
     except InputError as error:
         raise InputError(f"{path}: simulation: {error}") from error

@@ -43,8 +43,8 @@ GEOMETRIES = ("collision", "visual")
 """Which of a description's shapes lidars may see; or those of another one."""
 DESCRIPTION_KEYS = {"file", "vendor", "arguments", "packages", "tool"}
 LIDAR_KEYS = {"frame", "older_frame", "topic", "unseen", "housing", "sensor"}
-NOT_OF_FURTHER = ("housing", "sensor")
-"""Keys of the left and the right lidar alone; further ones are of the left one's kind."""
+NOT_OF_FURTHER = ("housing",)
+"""Keys of the left and the right lidar alone."""
 LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
 HOUSING_KEYS = {"link", "radius", "heights", "collar_radius", "collar_heights"}
 JOINT_KEYS = {"command", "parts", "tie", "linear", "planned", "limits", "speed", "step"}
@@ -135,7 +135,7 @@ class RobotProfile:
     their names; `joints` in the order of
     datasets; `shape_joints` (at most two of the planned ones)
     are those that the body shape follows; `stow` and `home` are poses as steps that are gone through in their order.
-    `sensor` is the name of the lidars' sensor, or "LEFT,RIGHT".
+    `sensor` is the name of the lidars' sensor, or those of all lidars in this order with commas between.
 
     `plans` are grids of arm poses by name, in place of the settings files'. `mount_candidates` are values by joint of
     which poses for the lidars' extrinsics are proposed, `offset_joints` the joints whose zeros are estimated with them,
@@ -506,18 +506,18 @@ def _beside(name: str, path: Path) -> str:
 
 
 def _sensors(profile: Section, path: Path) -> str:
-    """Return the name of both lidars' sensor, or "LEFT,RIGHT" if a lidar has one of its own."""
+    """Return the name of all lidars' sensor, or of each, "LEFT,RIGHT" and so on, if one has its own."""
     names = []
     lidars = profile.get("lidars")
-    for side in SIDES:
+    for side in (*SIDES, *(name for name in _mapping(lidars, profile.at("lidars")) if name not in SIDES)):
         lidar = lidars.get(side, lidars.get("left")) if isinstance(lidars, Mapping) else None
         own = lidar.get("sensor") if isinstance(lidar, Mapping) else None
         where = profile.at("sensor") if own is None else f"{profile.at('lidars')}: {side}: sensor"
         name = validate.text(own, where) if own is not None else profile.text("sensor", "jt128")
         if validate.BETWEEN in name:
-            raise InputError(f"{where}: is '{name}'; name the sensor of each under lidars: left: and right: sensor:")
+            raise InputError(f"{where}: is '{name}'; name the sensor of each under lidars: {side}: sensor:")
         names.append(_beside(name, path))
-    return names[0] if names[0] == names[1] else validate.BETWEEN.join(names)
+    return names[0] if len(set(names)) == 1 else validate.BETWEEN.join(names)
 
 
 def _description(value: Any, path: Path) -> DescriptionSource:

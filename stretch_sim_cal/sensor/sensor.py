@@ -188,20 +188,20 @@ unknown make."""
 
 
 def sensor_called(name: str | Path) -> Sensors:
-    """Return the sensors of a command's option: a name, or "LEFT,RIGHT" for lidars of different kinds; None for
-    "unknown", a spinning lidar of which nothing is known. Raises `InputError` for a name or path that is none."""
-    left, _, right = (each.strip() for each in str(name).partition(validate.BETWEEN))
-    if not right or right == left:
-        return None if left == UNKNOWN else load_sensor(left)
-    return tuple(None if each == UNKNOWN else load_sensor(each) for each in (left, right))
+    """Return the sensors of the left and of the right lidar by a command's option, as of `sensors_called`."""
+    sensors = sensors_called(name)
+    if not isinstance(sensors, tuple):
+        return sensors
+    return sensors[0] if sensors[0] is sensors[1] else sensors[:2]
 
 
 def sensors_called(name: str | Path) -> Sensors:
-    """Return the sensors of any number of lidars: as `sensor_called`, or a kind for each, separated by commas."""
-    names = [each.strip() for each in str(name).split(validate.BETWEEN)]
-    if len(names) <= len(("left", "right")):
-        return sensor_called(name)
-    return tuple(None if each == UNKNOWN else load_sensor(each) for each in names)
+    """Return the sensors of a command's option: a name, or one for each lidar, "LEFT,RIGHT" and so on, if they are of
+    different kinds; None for "unknown", a spinning lidar of which nothing is known. Raises `InputError` for a name or
+    path that is none."""
+    names = [each.strip() for each in str(name).strip(validate.BETWEEN).split(validate.BETWEEN)]
+    kinds = {each: None if each == UNKNOWN else load_sensor(each) for each in dict.fromkeys(names)}
+    return next(iter(kinds.values())) if len(kinds) == 1 else tuple(kinds[each] for each in names)
 
 
 def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
@@ -215,7 +215,7 @@ def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
 
 def by_side(sensors: Sensors) -> tuple[Sensor | None, Sensor | None]:
     """Return the sensors of the left and of the right lidar."""
-    return sensors if isinstance(sensors, tuple) else (sensors, sensors)
+    return sensors[:2] if isinstance(sensors, tuple) else (sensors, sensors)
 
 
 def load_sensor(name: str | Path) -> Sensor:

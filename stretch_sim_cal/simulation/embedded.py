@@ -22,7 +22,7 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
 from stretch_sim_cal.sensor.points import are_returns, coordinates, returns_of
-from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_side
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Hits, Optics, Scene
@@ -132,9 +132,9 @@ def _moving_links(model: RobotModel, movable: Collection[str]) -> set[str]:
 class EmbeddedSimulator:
     """A simulation of `setup`, its robot stowed at the world's origin.
 
-    `world`, `sensor` (the left lidar's), `sensors`, `joints`, `nominal_description` and `true_description` (URDF texts)
-    are there to be read; `joints` is how the robot is moved. `sensor` may be given as an object if a benchmark needs
-    its own.
+    `world`, `sensor` (the left lidar's), `sensors` by lidar, `joints`, `nominal_description` and `true_description`
+    (URDF texts) are there to be read; `joints` is how the robot is moved. `sensor` may be given as an object if a
+    benchmark needs its own.
     Raises `InputError` for worlds, sensors and payloads that cannot be used.
     """
 
@@ -143,9 +143,9 @@ class EmbeddedSimulator:
 
     def __init__(self, setup: SimulationSetup, sensor: Sensors = None):
         self.setup = setup
-        self.sensors: tuple[Sensor, Sensor] = by_side(sensor or setup.sensors())
-        self.sensor = self.sensors[0]
-        kinds = dict(zip(SIDES, self.sensors, strict=True)) | dict.fromkeys(setup.profile.further, self.sensor)
+        given = for_each(sensor, len(setup.lidars)) if sensor else setup.sensors().values()
+        self.sensors: dict[str, Sensor] = dict(zip(setup.lidars, given, strict=True))
+        self.sensor = self.sensors["left"]
         self.world: World = load_world(setup.world)
         self.profile = setup.profile
         self.nominal_description = setup.nominal_description
@@ -156,7 +156,7 @@ class EmbeddedSimulator:
         self.joints.place({name: value for name, value in self.profile.stowed.items() if name in self.joints.ranges})
         self._lidars = {
             device: Lidar(setup.sensor_of(device, kind), device, setup.seed, setup.unit_seed, number)
-            for number, (device, kind) in enumerate(kinds.items())
+            for number, (device, kind) in enumerate(self.sensors.items())
         }
         self._true_links = true_lidar_links(self.profile.further)
         self._nominal_links = dict(zip(SIDES, self.profile.lidar_links(model), strict=True))
@@ -165,7 +165,9 @@ class EmbeddedSimulator:
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)
         self._added: dict[str, Surface] = {}
-        self._optics = {device: Optics(self.world.materials, kind.reflectivity) for device, kind in kinds.items()}
+        self._optics = {
+            device: Optics(self.world.materials, kind.reflectivity) for device, kind in self.sensors.items()
+        }
         self._static: dict[str, Scene] | None = None
         self._people = [Scene({actor.name: actor.surface}) for actor in self.world.actors]
         self._moving: tuple[dict[str, float], Scene] | None = None
@@ -173,9 +175,7 @@ class EmbeddedSimulator:
     @property
     def warnings(self) -> list[str]:
         """Elements of the world that are not simulated, or not in the obvious way; one line each."""
-        tables = {
-            device: self.setup.angle_table_of(device, kind) for device, kind in zip(SIDES, self.sensors, strict=True)
-        }
+        tables = {device: self.setup.angle_table_of(device, kind) for device, kind in self.sensors.items()}
         own = [f"{device} lidar: with the unit's own angle table, {table}" for device, table in tables.items() if table]
         return [*self.world.warnings, *self.world.notes, *own]
 

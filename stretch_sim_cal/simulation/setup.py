@@ -19,11 +19,11 @@ from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.sensor.sensor import (
     DEFAULT_SENSOR,
     Sensor,
-    by_side,
     driver_corrections,
     fleet_angle_table,
+    for_each,
     load_sensor,
-    sensor_called,
+    sensors_called,
 )
 from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
 from stretch_sim_cal.validate import Section
@@ -71,7 +71,7 @@ class BaseError:
 @dataclass(frozen=True)
 class SimulationSetup:
     """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths; for lidars of different
-    kinds `sensor` is "LEFT,RIGHT".
+    kinds `sensor` is "LEFT,RIGHT", and so on for further ones.
 
     `joint_errors` say by joint how far its origin is from the description's; along or about a joint's axis, a zero that
     is off. Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units`
@@ -125,24 +125,30 @@ class SimulationSetup:
             further_errors={name: error.matrix for name, error in self.further_errors.items()},
         )
 
-    def sensors(self) -> tuple[Sensor, Sensor]:
-        """Return the sensors of the left and of the right lidar. Raises `InputError` for names that are none, and for
-        rates that differ: pairs of clouds need scans of the same time."""
+    @property
+    def lidars(self) -> tuple[str, ...]:
+        """The lidars' names; a robot with one has its right one where the left one is."""
+        return (*SIDES, *self.profile.further)
+
+    def sensors(self) -> dict[str, Sensor]:
+        """Return the sensors of all lidars by name. Raises `InputError` for names that are none, and for rates that
+        differ: pairs of clouds need scans of the same time."""
         try:
-            left, right = by_side(sensor_called(str(self.sensor)))
+            kinds = dict(zip(self.lidars, for_each(sensors_called(str(self.sensor)), len(self.lidars)), strict=True))
         except InputError as error:
             if self.robot is None or str(self.sensor) != self.profile.sensor:
                 raise
             raise InputError(f"{self.profile.source}: sensor: {error}") from error
-        for sensor in (left, right):
+        left = kinds["left"]
+        for sensor in kinds.values():
             if sensor is None:
                 raise InputError(f"sensor: '{self.sensor}': what is simulated has to be known")
-        if left.period != right.period:
-            raise InputError(
-                f"sensor: {left.name} has {left.rate:g} scans per second, {right.name} {right.rate:g}; name lidars of "
-                "one rate"
-            )
-        return left, right
+            if left.period != sensor.period:
+                raise InputError(
+                    f"sensor: {left.name} has {left.rate:g} scans per second, {sensor.name} {sensor.rate:g}; name "
+                    "lidars of one rate"
+                )
+        return kinds
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
         """Return the sensor of lidar "left" or "right": `sensor`, with the unit's own angle table if the robot's fleet
@@ -258,9 +264,7 @@ def _file(value: Any, source: str, where: str) -> str | Path:
 def _sensor(value: Any, source: str, where: str) -> str | Path:
     if validate.BETWEEN not in str(value):
         return _file(value, source, where)
-    return validate.BETWEEN.join(
-        str(_file(name.strip(), source, where)) for name in str(value).split(validate.BETWEEN, 1)
-    )
+    return validate.BETWEEN.join(str(_file(name.strip(), source, where)) for name in str(value).split(validate.BETWEEN))
 
 
 def _pose(section: Section) -> PoseError:

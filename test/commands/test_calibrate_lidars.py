@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from recorded_robot import write_description
 
-from stretch_sim_cal import cli
+from stretch_sim_cal import cli, files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error, inverse
@@ -19,6 +19,7 @@ from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.ros.simulator_node import write_truth
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
 
 ROBOT, SCANS = "three_lidar_amr", 4
 OPTIONS = ["--robot", ROBOT, "--sensor", "os0_32_sparse"]
@@ -87,6 +88,31 @@ def test_the_topics_of_two_of_three_lidars_swapped_are_an_error_and_another_fram
     assert code == 2 and f"{lidars['mast'].topic} holds clouds of the left lidar" in said
     code, said = told([*arguments, "--left-frame", "base_link"])
     assert f"comes in frame '{lidars['left'].frame}', 'base_link' was expected" in said and "set --left-frame" in said
+
+
+def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_that_kind(tmp_path):
+    share = files.share_directory()
+    text = (share / "config/robots/three_lidar_amr.yaml").read_text().replace("../../models", str(share / "models"))
+    text = text.replace("sensor: os0_32\n", "sensor: os0_32_sparse\n")
+    (tmp_path / "kinds.yaml").write_text(
+        text.replace("/mast_lidar/points}", "/mast_lidar/points, sensor: xt32_sparse}")
+    )
+    robot, bag, out = str(tmp_path / "kinds.yaml"), str(tmp_path / "bag"), str(tmp_path / "calibration.yaml")
+    assert load_profile(robot).sensor == "os0_32_sparse,os0_32_sparse,xt32_sparse"
+    assert told(["sim", "--robot", robot, "--record", bag, "--duration", "0.5", "--seed", "1"])[0] == 0
+    code, said = told(["calibrate", bag, "--robot", robot, "--out", out, "--only", "alignment"])
+    assert code == 0, said
+    assert "left lidar: ring: there, 0 to 31; table: os0_32" in said
+    assert "mast lidar: ring: there, 0 to 31; table: xt32" in said
+    simulator = EmbeddedSimulator(SimulationSetup.from_mapping({"robot": robot}))
+    assert [simulator.lidar(name).sensor.name for name in ("left", "right", "mast")] == [
+        "os0_32_sparse", "os0_32_sparse", "xt32_sparse",
+    ]  # fmt: skip
+    pose = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("mast")
+    distance, angle = error(pose, CalibrationFile.load(out).further_to_left["mast"])
+    assert distance < 0.004 and np.degrees(angle) < 0.15
+    code, said = told(["calibrate", bag, "--robot", robot, "--out", out, "--sensor", "os0_32,xt32,os0_32,os0_32"])
+    assert code == 2 and "4 kinds for 3 lidars" in said
 
 
 def test_the_numbers_for_machines_have_every_lidar_and_pair(recorded, tmp_path):

@@ -140,6 +140,9 @@ BAD = {
     "a body of links": (with_(body=["base_link"]), "a mapping with height, radius was expected"),
     "a body of nothing": (with_(body={"radius": 0, "height": 1.8}), "body: radius: is 0, it has to"),
     "two sensors in one key": (with_(sensor="os0_32,xt32"), "sensor: is 'os0_32,xt32'; name the sensor of each"),
+    "no such sensor of a third one": (
+        with_(lidars=AMR["lidars"] | {"mast": {"frame": "base_footprint", "sensor": "no_mast"}}), "no_mast"
+    ),
     "no such sensor": (
         with_(lidars={side: AMR["lidars"][side] | {"sensor": f"no_{side}"} for side in ("left", "right")}), "no_left"
     ),

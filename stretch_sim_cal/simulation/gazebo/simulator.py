@@ -86,7 +86,7 @@ class GazeboSimulator:
             raise InputError(
                 f"{setup.profile.name} has one lidar; in Gazebo two are needed, use the embedded simulator"
             )
-        if len({id(kind) for kind in self._described.sensors}) > 1:
+        if len({id(kind) for kind in self._described.sensors.values()}) > 1:
             raise InputError(f"sensor: {self.setup.sensor}: in Gazebo both lidars have to be of one kind")
         _check_rate(self.sensor)
         self.nominal_description = self._described.nominal_description
