@@ -7,6 +7,7 @@ import pytest
 
 from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
 from stretch_sim_cal.calibration.mounts.poses import pose_information, prior_information
+from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
 from stretch_sim_cal.robot.description import load_model
@@ -88,3 +89,22 @@ def test_one_link_that_is_off_among_many_that_are_not_is_released_alone(observed
     _, found = observed.solved(random, 0.0, 0.0, out="arm_l0_link", most_released=3)
     assert [observed.unknowns.links[index] for index in found.released] == ["arm_l0_link"]
     assert found.origin_scale < 0.5
+
+
+def test_priors_are_of_the_joints_whole_errors_however_much_of_them_is_taken_out_already(observed):
+    random = np.random.default_rng(8)
+    true, reached = np.zeros(observed.unknowns.size), np.zeros(observed.unknowns.size)
+    true[observed.unknowns.first_joint :] = [0.002, -0.001, 0.003]
+    values, vectors = np.linalg.eigh(observed.by_rays)
+    seen = observed.by_rays @ true + vectors @ (np.sqrt(np.maximum(values, 0.0)) * random.normal(size=len(values)))
+    known = observed.by_rays + observed.before
+    at_once = with_model_errors(known, seen, observed.unknowns, SETTINGS).solution
+    reached[observed.unknowns.first_joint :] = [0.02, 0.01, -0.03]
+    left = with_model_errors(known, seen - known @ reached, observed.unknowns, SETTINGS, reached=reached).solution
+    assert left + reached == pytest.approx(at_once, abs=1e-9)
+
+
+def test_a_system_that_tells_of_no_link_has_none_to_release():
+    unknowns = RobotUnknowns({}, MountSettings())
+    found = with_model_errors(np.eye(unknowns.size), np.ones(unknowns.size), unknowns, MountSettings())
+    assert found.solution == pytest.approx(np.ones(MOUNTS)) and not found.released

@@ -354,8 +354,9 @@ class _Mounts:
             noise, noises = self._noise(clouds, matches, left)
             equations = self._equations(clouds, matches, left, noises, widened)
             errors = with_model_errors(
-                equations.information, equations.gradient, self.robot, self.settings, MOST_RELEASED if step > 1 else 0
-            )
+                equations.information, equations.gradient, self.robot, self.settings, MOST_RELEASED if step > 1 else 0,
+                self._reached(),
+            )  # fmt: skip
             moved_by = self._move(equations, errors)
             if step + 1 < FINE_STEPS:
                 continue
@@ -433,13 +434,17 @@ class _Mounts:
             )  # fmt: skip
         if self.alignment is not None:
             equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
-        gone = np.zeros(self.robot.size)
-        gone[self.robot.first_joint :] = list(self.offsets.values())
         others = np.arange(self.unknowns.others.start, self.unknowns.others.stop)
         precisions = 1.0 / model_variances(self.robot.size, self.settings)[MOUNTS:]
         equations.information[others, others] += precisions
-        equations.gradient[others] -= precisions * gone[MOUNTS:]
+        equations.gradient[others] -= precisions * self._reached()[MOUNTS:]
         return self.solver.without_units(equations, self.state, widened)
+
+    def _reached(self) -> np.ndarray:
+        """Return the robot's errors (n,) with which the models stand as they do: the joints' offsets."""
+        reached = np.zeros(self.robot.size)
+        reached[self.robot.first_joint :] = list(self.offsets.values())
+        return reached
 
     def _move(self, equations: WithoutUnits, errors: ModelErrors) -> np.ndarray:
         """Take over a solution; return the change (n,) of all unknowns."""

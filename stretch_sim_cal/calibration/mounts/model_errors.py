@@ -10,7 +10,7 @@ taken to have the same scales as the rest. Zeros of joints that were not asked f
 A single link, or zero, that is an outlier among the others is released alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -40,20 +40,23 @@ class ModelErrors:
 
 def with_model_errors(
     information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, settings: MountSettings,
-    most_released: int = MOST_RELEASED,
+    most_released: int = MOST_RELEASED, reached: np.ndarray | None = None,
 ) -> ModelErrors:  # fmt: skip
     """Return the solution of a system `information @ step = gradient` (n), which holds the priors of the links, with
-    variances of the links' errors as the returns have them, and at most `most_released` links released."""
-    system = _System(information, gradient, unknowns, settings)
+    variances of the links' errors as the returns have them, and at most `most_released` links released. `reached` (n,)
+    is how far the errors are taken out already (joints' zeros): priors are of the whole errors, not of the step."""
+    reached = np.zeros(len(gradient)) if reached is None else reached
+    system = _System(information, gradient + information @ reached, unknowns, settings)
     released: list[int] = []
     found = system.at_all_scales(released)
-    while len(released) < most_released:
+    while len(released) < min(most_released, system.num_groups):
         tried = [*released, system.likeliest_outlier(released, max(found, key=lambda one: one.evidence))]
         other = system.at_all_scales(tried)
         if _best(other) < _best(found) + LEAST_GAIN:
             break
         released, found = tried, other
-    return system.mean(found, released)
+    whole = system.mean(found, released)
+    return replace(whole, solution=whole.solution - reached)
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ class _System:
         self.count = len(unknowns.links)
         group = np.where(is_zero, 2 * self.count + index - unknowns.first_joint, (index - MOUNTS) // 6)
         self._group = group[self._observable]
+        self.num_groups = len(set(self._group[self._scaled]))
         self._is_mesh = (self._group >= self.count) & (self._group < 2 * self.count)
         self._information = information[np.ix_(self._observable, self._observable)]
         self._gradient = gradient[self._observable]
