@@ -191,7 +191,9 @@ def align(context: NodeContext) -> int:
             result, "alignment", ["one lidar: there is nothing to align"], {},
             lambda file: file.with_alignment(result, default_robot_id()),
         )  # fmt: skip
-    if profile_called(options.robot).further:
+    if (profile := profile_called(options.robot)).further:
+        if method_class is not alignment_method(DEFAULT_ALIGNMENT_METHOD):
+            profile.need_two("another method than the default")
         return _align_all(context, files)
     sensor = sensor_called(options.sensor)
     watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
@@ -241,38 +243,89 @@ def _body_settings(context: NodeContext, frames: FrameListener) -> dict[str, Any
 
 
 def _align_all(context: NodeContext, files: _Files) -> int:
-    """Align more than two lidars in one estimate: collect clouds of the left one with each of the others in turn."""
-    options = context.options
-    profile = profile_called(options.robot)
-    if (either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD) != DEFAULT_ALIGNMENT_METHOD:
-        profile.need_two("another method than the default")
-    names = {name: (lidar.topic, lidar.frame) for name, lidar in profile.every_lidar.items()}
-    names |= {"left": (options.left_lidar_topic, options.left_lidar_frame)}
-    names |= {"right": (options.right_lidar_topic, options.right_lidar_frame)}
-    sensors = for_each(sensors_called(options.sensor), len(names))
+    """Align more than two lidars in one estimate."""
+    watchdog, frames = context.watchdog(context.options.timeout), FrameListener(context)
+    nominal = _every_pose(context, frames, watchdog)
+    array = LidarArray(_array_lidars(context, nominal), np.eye(4), floor=False, body=_body_settings(context, frames))
+    result = _filled(context, array, watchdog).solve()
+    numbers = array_numbers(result, nominal)
+    return files.finish(
+        result, "lidars", array_lines(result, numbers), numbers,
+        lambda file: with_lidars(file, result, default_robot_id()),
+    )  # fmt: skip
+
+
+def _floor_by_all(context: NodeContext, files: _Files) -> int:
+    """Find the floor by more than two lidars, from where the file has them, in one estimate of lidars and floor; of the
+    file nothing but the floor is replaced."""
+    options, file = context.options, files.file
     watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
-    poses = frames.wait_for(*((options.base_link_frame, frame) for _, frame in names.values()), watchdog=watchdog)
-    nominal = dict(zip(names, poses, strict=True))
+    described = _every_pose(context, frames, watchdog)
+    to_left = {"left": np.eye(4), "right": file.right_to_left} | file.further_to_left
+    if lacking := ", ".join(name for name in described if name not in to_left):
+        raise InputError(f"{files.path}: holds no alignment of {lacking}; run ros_align_dual_lidar first")
+    base_from_left = _left_by_file(context, files, described["left"])
+    first_guess = {name: base_from_left @ to_left[name] for name in described}
+    footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
+    array = LidarArray(_array_lidars(context, first_guess), footprint_from_base, body=_body_settings(context, frames))
+    found = _filled(context, array, watchdog).solve()
+    result = replace(found.floor, refusals=found.refusals + found.floor.refusals)
+    numbers = floor_numbers(result, footprint_from_base)
+    code = files.finish(
+        result, "floor", floor_lines(result, numbers), numbers,
+        lambda file: with_floor(file, result, default_robot_id(), described["left"]),
+    )  # fmt: skip
+    if result.accepted and files.values:
+        files.record([values_file.base_joint(result.footprint_from_base)], result)
+    return code
+
+
+def _topics_and_frames(options: Any) -> dict[str, tuple[str, str]]:
+    """Return topic and frame of all lidars by name."""
+    names = {name: (lidar.topic, lidar.frame) for name, lidar in profile_called(options.robot).every_lidar.items()}
+    names |= {"left": (options.left_lidar_topic, options.left_lidar_frame)}
+    return names | {"right": (options.right_lidar_topic, options.right_lidar_frame)}
+
+
+def _every_pose(context: NodeContext, frames: FrameListener, watchdog: Any) -> dict[str, np.ndarray]:
+    """Return the poses (4, 4) of all lidars in base_link as TF has them, by name."""
+    options = context.options
+    named = _topics_and_frames(options)
+    poses = frames.wait_for(*((options.base_link_frame, frame) for _, frame in named.values()), watchdog=watchdog)
+    return dict(zip(named, poses, strict=True))
+
+
+def _array_lidars(context: NodeContext, poses: dict[str, np.ndarray]) -> dict[str, ArrayLidar]:
+    sensors = for_each(sensors_called(context.options.sensor), len(poses))
+    return {name: ArrayLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
+
+
+def _filled(context: NodeContext, array: LidarArray, watchdog: Any) -> LidarArray:
+    """Return the array with clouds of all lidars, collected of the left one with each of the others in turn."""
+    options = context.options
     clouds: dict[str, list] = {}
-    for name, (topic, frame) in list(names.items())[1:]:
+    for name, (topic, frame) in list(_topics_and_frames(options).items())[1:]:
         own = SimpleNamespace(**vars(options) | {"right_lidar_topic": topic, "right_lidar_frame": frame})
         pairs = CloudPairs(context, own, watchdog)
         taken = list(pairs.take(options.num_samples, f"collecting left and {name}"))
         context.log.info(pairs.summary().replace("right", name))
         clouds.setdefault("left", [pair.left for pair in taken])
         clouds[name] = [pair.right for pair in taken]
-    array = LidarArray(
-        {name: ArrayLidar(nominal[name], sensor) for name, sensor in zip(names, sensors, strict=True)}, np.eye(4),
-        floor=False, body=_body_settings(context, frames),
-    )  # fmt: skip
     for together in zip(*clouds.values(), strict=True):
         array.add(dict(zip(clouds, together, strict=True)))
-    result = array.solve()
-    numbers = array_numbers(result, nominal)
-    return files.finish(
-        result, "lidars", array_lines(result, numbers), numbers,
-        lambda file: with_lidars(file, result, default_robot_id()),
-    )  # fmt: skip
+    return array
+
+
+def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
+    """Return the left lidar's pose (4, 4) in base_link: by the file's mounts, told if it has any, else as described."""
+    base_from_left = left_pose(files.file, described_left)
+    if stored_mounts(files.file) is not None:
+        distance, angle = error(described_left, base_from_left)
+        context.log.info(
+            f"the left lidar is taken to be where {files.path} has its mount, {1e3 * distance:.1f} mm and "
+            f"{np.degrees(angle):.2f} deg from where TF has it"
+        )
+    return base_from_left
 
 
 def _keep_places(context: NodeContext, method: Any, result: AlignmentResult, path: Path) -> None:
@@ -297,18 +350,14 @@ def find_floor(context: NodeContext) -> int:
     file, sensor = files.file, sensor_called(options.sensor)
     if file.right_to_left is None:
         raise InputError(f"{files.path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
-    if others := ", ".join(profile_called(options.robot).further):
-        context.log.info(f"the floor is found by the left and the right lidar, without {others}")
+    if (profile := profile_called(options.robot)).further:
+        if method_class is not floor_method(DEFAULT_FLOOR_METHOD):
+            profile.need_two("another method than the default")
+        return _floor_by_all(context, files)
     watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
     clouds = CloudPairs(context, options, watchdog)
     (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
-    base_from_left = left_pose(file, described_left)
-    if stored_mounts(file) is not None:
-        distance, angle = error(described_left, base_from_left)
-        context.log.info(
-            f"the left lidar is taken to be where {files.path} has its mount, {1e3 * distance:.1f} mm and "
-            f"{np.degrees(angle):.2f} deg from where TF has it"
-        )
+    base_from_left = _left_by_file(context, files, described_left)
     nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
     observations = known_alignment(file)
     settings = FloorSettings(sensor=sensor, observations=observations, **_body_settings(context, frames))
