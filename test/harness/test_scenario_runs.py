@@ -70,6 +70,7 @@ def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_and_each_lidar_is_
     for lidar in (result["alignment"], result["alignment"]["mast"]):
         assert 0 < lidar["translation_error_mm"] < 1.0 and 0 < lidar["rotation_error_deg"] < 0.05
     assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
+    assert "left and 10 mast clouds" in (tmp_path / "three_lidar_amr" / "logs" / "floor.log").read_text()
 
 
 def test_the_truth_differs_from_what_the_nodes_were_told(run_folder):
