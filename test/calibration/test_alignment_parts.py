@@ -10,7 +10,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import Described, problems
 from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid
 from stretch_sim_cal.calibration.findings import model_warnings
-from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.observability import axis_name, covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solver, State, Unknowns
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
@@ -85,6 +85,7 @@ def test_an_axis_between_is_given_by_its_components():
     covariance = 1e-10 * np.eye(6)
     covariance[:3, :3] += 1e-4 * np.outer(slanting, slanting)
     assert directions(covariance, np.eye(4), 0.001, 0.001)[0].name == "sliding along base (0.6, 0.8, 0.0)"
+    assert axis_name(np.array([-0.6, -0.8, 0.0]), "lidar") == "lidar (0.6, 0.8, 0.0)"  # no minus zero
 
 
 def test_single_returns_from_elsewhere_are_not_summed():

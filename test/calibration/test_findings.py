@@ -253,16 +253,16 @@ def test_a_driver_is_said_to_leave_out_a_correction_if_three_standard_deviations
         (400, None, None),
     ],
 )
-def test_a_direction_that_few_patches_determine_is_told(patches, base_from_left, axis):
-    """Few patches face the lidar's x. Outliers among them do not count."""
+@pytest.mark.parametrize("grids", [1, 2])
+def test_a_direction_that_few_patches_determine_is_told(patches, base_from_left, axis, grids):
+    """Few patches face the lidar's x. Outliers among them do not count, nor the same surface in another grid."""
     normals = np.repeat(np.eye(3)[[0, 1, 2, 0]], [patches, 50, 50, 9], axis=0)
     points = np.random.default_rng(7).uniform(-3.0, 3.0, size=normals.shape)
     points[normals[:, 0] > 0, 1:] = 0.0
     jacobian, weights = np.hstack([normals, np.cross(points, normals)]), np.ones(len(normals))
     weights[-9:] = 0.0
-    block = SimpleNamespace(
-        gaps=SimpleNamespace(jacobian=jacobian, variances=np.ones(len(normals))), weights=weights, grids=1
-    )
+    gaps = SimpleNamespace(jacobian=np.tile(jacobian, (grids, 1)), variances=np.ones(grids * len(normals)))
+    block = SimpleNamespace(gaps=gaps, weights=np.tile(weights, grids), grids=grids)
     settings = AlignmentSettings(base_from_left=base_from_left)
     found = findings.little_support([block], np.linalg.inv((jacobian.T * weights) @ jacobian), settings)
     sentence = f"only {patches} small surfaces determine sliding along {axis}"
@@ -334,6 +334,16 @@ def test_returns_in_front_of_a_link_are_a_payload_if_they_are_many(fronts, other
     share = round(100 * fronts / len(links))
     assert found == ([("payload", f"{share} % of the returns on arm lie in front of it: a payload, or something in the "
                        "way; they are left out")] if told else [])  # fmt: skip
+
+
+def test_links_with_most_in_front_of_them_come_first():
+    links, distances = np.repeat([0, 1], [200, 400]), np.r_[[0.05] * 60, [0.0] * 140, [0.05] * 200, [0.0] * 200]
+    places = np.zeros((600, 3))
+    found = mount_warnings(residuals=Residuals(places, places, distances, distances < 0.04, links, links))
+    assert [text.partition(" lie")[0] for _, text in found] == [
+        "50 % of the returns on arm",
+        "30 % of the returns on mast",
+    ]
 
 
 @pytest.mark.parametrize("sigmas, told", [(4.9, False), (5.1, True)])

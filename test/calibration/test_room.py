@@ -199,10 +199,14 @@ def test_every_patch_says_whether_it_counts(room):
     np.testing.assert_array_equal(seen.gaps[patches], room.block.gaps.values)
     others = np.setdiff1d(np.arange(len(seen.verdicts)), patches)
     assert np.isnan(seen.gaps[others]).all() and set(seen.verdicts[others]) <= {NOT_FLAT, FEW, UNSURE}
-    side = room.block.surface.side[room.block.members.cell]
-    counts = [np.bincount(room.block.members.patch[side == n], minlength=len(seen.verdicts)) for n in (0, 1)]
-    lonely = np.setdiff1d(np.flatnonzero(np.minimum(*counts) < 6), patches)
-    assert len(lonely) and np.all(seen.verdicts[lonely] == FEW)
+    side, members = room.block.surface.side[room.block.members.cell], room.block.members
+    planes = [fit_planes(members.only(side == n), room.block.variances[side == n], len(seen.verdicts)) for n in (0, 1)]
+    enough = np.minimum(*(plane.counts for plane in planes)) >= 6
+    assert not enough.all() and np.all(seen.verdicts[~enough] == FEW)
+    freedom = [np.maximum(plane.counts - 3.0, 1.0) for plane in planes]
+    flat = np.all([p.chi_squares / f < 1 + 4 * np.sqrt(2 / f) for p, f in zip(planes, freedom, strict=True)], axis=0)
+    assert np.any(enough & ~flat) and np.all(seen.verdicts[enough & ~flat] == NOT_FLAT)
+    assert np.all(seen.verdicts[np.intersect1d(others, np.flatnonzero(enough & flat))] == UNSURE)
 
 
 def test_information_by_chance_is_that_of_normals_drawn_by_their_covariance(room):
@@ -270,6 +274,14 @@ def test_patches_of_the_floor_lie_flat_count_and_are_trusted_as_their_place_is(r
     )
     np.testing.assert_array_equal(halved.patches, whole.patches)
     np.testing.assert_allclose(halved.weights, whole.weights / 2)
+
+
+def test_floor_that_one_lidar_alone_sees_counts(room):
+    members = room.block.members
+    seen = [np.unique(members.patch[room.block.surface.side[members.cell] == side]) for side in (0, 1)]
+    alone = np.setxor1d(*seen)
+    assert np.count_nonzero(np.isin(room.block.floor.patches, alone)) > 20
+    assert not np.isin(room.block.gaps.patches, alone).any()
 
 
 def test_patches_off_the_floor_lose_their_weight(room):
