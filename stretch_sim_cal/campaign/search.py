@@ -43,13 +43,8 @@ def search(
     what is there already is not computed again.
     """
     varied = [position for position, name in enumerate(INPUTS) if name in campaign.varied]
-    strategy = cma.CMAEvolutionStrategy(
-        [0.5] * len(varied), START_SPREAD, {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1, "verbose": -9,
-        "maxfevals": evaluations}
-    )  # fmt: skip
     worst: dict[str, Any] = {"wrongness": -1.0}
-    number = 0
-
+    number, strategy = 0, None
     known, writing = _known(kept, campaign.key), threading.Lock()
     processes: queue.SimpleQueue[CaseProcess] = queue.SimpleQueue()
     for _ in range(workers):
@@ -74,7 +69,10 @@ def search(
         return record
 
     with ThreadPoolExecutor(workers) as pool:
-        while number < evaluations and not strategy.stop():
+        while number < evaluations:
+            if strategy is None or strategy.stop():  # it has converged, or nothing is accepted where it looks: anew
+                options = {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1 + number, "verbose": -9}
+                strategy = cma.CMAEvolutionStrategy([0.5] * len(varied), START_SPREAD, options)
             asked = strategy.ask()[: evaluations - number]
             scores = []
             for record in pool.map(tried, enumerate(asked, number)):

@@ -307,6 +307,21 @@ def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, monkeypatch, proce
     assert table.slice(0, 1).equals(kept.slice(0, 1))
 
 
+def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, methods, capfd):
+    file, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    file.write_text(json.dumps(SAID | {"methods": {"alignment": "quick"}, "time_limit": 1000}))
+    asked = ["campaign", str(file), "--search", "worst", "--cases", "5", "--workers", "1", "--out", str(out)]
+    assert main(asked) == 0
+    said = capfd.readouterr().out
+    assert "the most wrong accepted result of 5:" in said
+    tried = (out / "worst_0.jsonl").read_text()
+    assert len(tried.splitlines()) == 5
+    for name in ("case.json", "room.sdf", "unit_left.yaml", "clouds.png"):
+        assert (out / "worst_0" / name).is_file()
+    assert main(asked) == 0 and (out / "worst_0.jsonl").read_text() == tried
+    assert capfd.readouterr().out == said
+
+
 def test_no_scheduler_at_an_address_is_told(tmp_path, methods, capfd):
     assert main(arguments(tmp_path, "--cluster", "tcp://127.0.0.1:9")) == 2
     said = capfd.readouterr().err

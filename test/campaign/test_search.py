@@ -53,6 +53,13 @@ def test_a_search_that_was_ended_goes_on_where_it_was(tmp_path, computed):
     assert len(kept.read_text().splitlines()) == 60
 
 
+def test_where_nothing_is_accepted_the_search_begins_anew_until_it_has_tried_as_many_as_asked(computed, monkeypatch):
+    monkeypatch.setattr(search, "wrongness", lambda record, stages: 0.0)
+    tried = []
+    search.search(CAMPAIGN, 40, 3, lambda record, score: tried.append(tuple(record["point"])))
+    assert computed == list(range(40)) and len(set(tried)) == 40
+
+
 def test_stages_are_compared_by_how_rare_their_errors_are():
     assert as_rare_as(np.array([1.0, 16.0]), 1) == pytest.approx([1.0, 4.0])
     assert as_rare_as(16.0, 6) == pytest.approx(2.46, abs=0.01)
