@@ -160,7 +160,7 @@ def _for_gazebo(text: str, profile: RobotProfile) -> str:
         if extension.findtext("plugin/joint_name", default=next(iter(joints))) not in joints:
             robot.remove(extension)
     for link in robot.iterfind("link"):
-        own = any(link.get("name") in lidar.unseen for lidar in profile.lidars.values())
+        own = any(link.get("name") in lidar.unseen for lidar in profile.every_lidar.values())
         if own or link.get("name") == profile.housing_link:
             for shape in link.findall("collision") + (link.findall("visual") if own else []):
                 link.remove(shape)

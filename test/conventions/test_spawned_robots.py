@@ -246,7 +246,7 @@ def test_a_body_shape_without_joints_encloses_the_robot(tmp_path):
 def test_another_robots_description_for_gazebo_has_its_sensors_and_none_of_its_lidars_shapes(tmp_path):
     setup = load_scenario("two_lidar_manipulator").simulation
     simulator = EmbeddedSimulator(setup)
-    text = gazebo_description(setup, simulator.sensor, simulator.geometry, "cpu", tmp_path)
+    text = gazebo_description(setup, simulator.sensors, simulator.geometry, "cpu", tmp_path)
     root = ElementTree.fromstring(text)
     assert {each.findtext("frame_id") for each in root.iter("sensor")} == {"front_laser_link", "rear_laser_link"}
     driven = {each.findtext("joint_name") for each in root.iter("plugin")} - {None}

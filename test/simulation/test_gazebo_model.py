@@ -16,6 +16,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.surfaces import link_surfaces
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description, gazebo_world
 from stretch_sim_cal.simulation.optics import Hits, Scene
@@ -48,7 +49,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def description(embedded, folder) -> str:
-    return gazebo_description(SETUP, embedded.sensor, embedded.geometry, "cpu", folder)
+    return gazebo_description(SETUP, embedded.sensors, embedded.geometry, "cpu", folder)
 
 
 def test_lidars_have_the_sensor_s_rays_and_sit_where_they_really_are(description, embedded):
@@ -67,6 +68,22 @@ def test_lidars_have_the_sensor_s_rays_and_sit_where_they_really_are(description
     transforms = link_transforms(parse_urdf(description), {}, ["base_link", *sensors])
     found = inverse(transforms["base_link"]) @ transforms["lidar_left_true_link"]
     assert found == pytest.approx(embedded.base_from_lidar("left"))
+
+
+def test_every_lidar_of_a_robot_is_a_sensor_of_its_own_kind(tmp_path):
+    kinds = "os0_32_sparse,xt32_sparse,jt128_sparse"
+    setup = SimulationSetup.from_mapping({"robot": "three_lidar_amr", "sensor": kinds})
+    embedded = EmbeddedSimulator(setup)
+    text = gazebo_description(setup, embedded.sensors, embedded.geometry, "gpu", tmp_path)
+    sensors = {each.findtext("topic"): each for each in ElementTree.fromstring(text).iter("sensor")}
+    assert list(sensors) == [f"lidar_points_{name}" for name in ("left", "right", "mast")]
+    for name, (topic, sensor) in zip(kinds.split(","), sensors.items(), strict=True):
+        kind, low = load_sensor(name), float(sensor.findtext("lidar/scan/vertical/min_angle"))
+        assert low == pytest.approx(kind.elevations.min(), abs=np.radians(0.02))
+        assert float(sensor.findtext("lidar/range/max")) == kind.range_max
+        assert int(sensor.findtext("lidar/scan/horizontal/samples")) % kind.azimuth_steps == 0
+        link = f"{topic.replace('points_', '')}_true_link"
+        assert {e.get("reference") for e in ElementTree.fromstring(text).iter("gazebo")} >= {link}
 
 
 def test_rays_start_before_anything_that_blocks_them(description, embedded):
@@ -97,7 +114,7 @@ def test_every_joint_that_can_be_commanded_has_a_controller_and_an_effort(descri
 
 def test_the_base_is_fixed_to_the_world_unless_it_is_to_be_free(description, embedded, tmp_path):
     assert parse_urdf(description).root == "world"
-    free = gazebo_description(SETUP, embedded.sensor, embedded.geometry, "gpu", tmp_path, fixed_base=False)
+    free = gazebo_description(SETUP, embedded.sensors, embedded.geometry, "gpu", tmp_path, fixed_base=False)
     assert parse_urdf(free).root == "floor_link"
 
 
@@ -125,7 +142,7 @@ def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(descriptio
 def test_gazebo_s_robot_has_the_shapes_that_the_embedded_simulator_s_rays_meet(geometry, tmp_path):
     setup = dataclasses.replace(SETUP, lidar_geometry=geometry)
     embedded = EmbeddedSimulator(setup)
-    text = gazebo_description(setup, embedded.sensor, embedded.geometry, "gpu", tmp_path)
+    text = gazebo_description(setup, embedded.sensors, embedded.geometry, "gpu", tmp_path)
     spawned = parse_urdf(text)
     ours = {link: surface for link, surface in embedded.geometry.surfaces.items() if len(surface.faces)}
     for which in ("visual", "collision"):

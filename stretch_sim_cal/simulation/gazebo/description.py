@@ -1,6 +1,8 @@
 """World and robot as Gazebo wants them: a world file with the systems it needs, the robot
 with the scenario's lidars."""
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +17,7 @@ from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for
 from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.true_robot import true_lidar_links
 
 # s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
 # change nothing but the cost.
@@ -74,17 +77,22 @@ NO_LIMIT = 1e16
 
 
 def gazebo_description(
-    setup: SimulationSetup, sensor: Sensor, geometry: RobotGeometry, lidar: str, folder: Path, fixed_base: bool = True
-) -> str:
-    """Return the URDF text to spawn, with a "cpu" or "gpu" lidar; meshes that it needs are written to `folder`.
+    setup: SimulationSetup, sensors: Mapping[str, Sensor], geometry: RobotGeometry, lidar: str, folder: Path,
+    fixed_base: bool = True,
+) -> str:  # fmt: skip
+    """Return the URDF text to spawn, with "cpu" or "gpu" lidars of those `sensors` by name; meshes that it needs are
+    written to `folder`.
 
     Every link has the shape that the embedded simulator casts rays against, as collision shape and as visual:
     both kinds of lidar see what the robot's profile, or the scenario, says that lidars see. Joints have no limits
     there: commands keep within them.
     """
-    text = setup.true_description("gazebo", **lidar_arguments(sensor, lidar), fixed_base=fixed_base)
-    robot = parse_xml(text, "description for Gazebo")
+    robot = parse_xml(setup.true_description("gazebo", fixed_base=fixed_base), "description for Gazebo")
     _lift_limits(robot)
+    links = true_lidar_links(setup.profile.further)
+    for name, described in setup.profile.every_lidar.items():
+        extension = ElementTree.SubElement(robot, "gazebo", reference=links[name])
+        extension.append(_lidar_sensor(name, described.frame, sensors[name], lidar))
     for link in robot.iterfind("link"):
         name = link.get("name", "")
         surface = geometry.surfaces.get(name)
@@ -103,22 +111,37 @@ def ray_height(sensor: Sensor) -> float:
     return float(sensor.optical_centre[2])
 
 
-def lidar_arguments(sensor: Sensor, lidar: str) -> dict[str, object]:
-    """Return the xacro's arguments for a lidar of the sensor's range and rate that casts the rays
-    of `grid_for`, exact ones."""
+def _lidar_sensor(name: str, frame: str, sensor: Sensor, lidar: str) -> ElementTree.Element:
+    """Return a lidar's <sensor>, which casts the rays of `grid_for`, exact ones, on the topic of `cloud_topic`."""
     grid = grid_for(sensor, lidar)
-    return {
-        "lidar_type": SENSOR_TYPES[lidar],
-        "lidar_rate": sensor.rate,
-        "lidar_columns": str(grid.columns),
-        "lidar_rows": str(grid.rows),
-        "lidar_lowest": grid.lowest,
-        "lidar_highest": grid.highest,
-        "lidar_nearest": min(RAY_START, sensor.range_min),
-        "lidar_farthest": sensor.range_max,
-        "lidar_noise": 0.0,
-        "lidar_height": ray_height(sensor),
-    }
+    # One step short of a full turn, or the first column comes twice.
+    last = math.pi - 2 * math.pi / grid.columns
+    return ElementTree.fromstring(f"""
+      <sensor name="lidar_{name}" type="{SENSOR_TYPES[lidar]}">
+        <pose>0 0 {ray_height(sensor)!r} 0 0 0</pose>
+        <topic>{cloud_topic(name)}</topic>
+        <frame_id>{frame}</frame_id>
+        <update_rate>{sensor.rate!r}</update_rate>
+        <always_on>true</always_on>
+        <lidar>
+          <scan>
+            <horizontal>
+              <samples>{grid.columns}</samples><min_angle>{-math.pi!r}</min_angle><max_angle>{last!r}</max_angle>
+            </horizontal>
+            <vertical>
+              <samples>{grid.rows}</samples>
+              <min_angle>{grid.lowest!r}</min_angle><max_angle>{grid.highest!r}</max_angle>
+            </vertical>
+          </scan>
+          <range><min>{min(RAY_START, sensor.range_min)!r}</min><max>{sensor.range_max!r}</max></range>
+          <noise><type>gaussian</type><mean>0</mean><stddev>0.0</stddev></noise>
+        </lidar>
+      </sensor>""")
+
+
+def cloud_topic(name: str) -> str:
+    """Return the topic of a lidar's <sensor>; its clouds are on /points below it."""
+    return f"lidar_points_{name}"
 
 
 def _lift_limits(robot: ElementTree.Element) -> None:

@@ -4,7 +4,7 @@
         simulator.joints.step(0.1)
         left = simulator.scan("left", 0)
 
-Simulated time begins when the robot stands stowed in its world and both lidars have been heard.
+Simulated time begins when the robot stands stowed in its world and all lidars have been heard.
 """
 
 import dataclasses
@@ -19,12 +19,17 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions, turned
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
-from stretch_sim_cal.simulation.gazebo.description import STEP, gazebo_description, gazebo_world, ray_height
+from stretch_sim_cal.simulation.gazebo.description import (
+    STEP,
+    cloud_topic,
+    gazebo_description,
+    gazebo_world,
+    ray_height,
+)
 from stretch_sim_cal.simulation.gazebo.processes import Installation, find_gazebo
 from stretch_sim_cal.simulation.gazebo.rays import CastRays, cast_rays, grid_for
 from stretch_sim_cal.simulation.gazebo.running import NOT_CAST, Clouds, GazeboJoints, RunningWorld
@@ -81,13 +86,6 @@ class GazeboSimulator:
         # What is true is computed in one place for both simulators.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor
-        setup.profile.need_two("Gazebo")
-        if setup.profile.one_lidar:
-            raise InputError(
-                f"{setup.profile.name} has one lidar; in Gazebo two are needed, use the embedded simulator"
-            )
-        if len({id(kind) for kind in self._described.sensors.values()}) > 1:
-            raise InputError(f"sensor: {self.setup.sensor}: in Gazebo both lidars have to be of one kind")
         _check_rate(self.sensor)
         self.nominal_description = self._described.nominal_description
         self.true_description = self._described.true_description
@@ -98,15 +96,14 @@ class GazeboSimulator:
         self._skipped = 0  # ns
         self._complaints: list[str] = []
         self._folder = Path(tempfile.gettempdir()) / f"{FOLDER}{uuid.uuid4().hex[:12]}"
-        grid = grid_for(self.sensor, self.lidar)
         self._rays = {
             device: cast_rays(
-                grid,
+                grid_for(sensor := self._described.sensors[device], self.lidar),
                 self.lidar,
                 self._described.lidar(device).rays(0).directions.astype(float),
-                ray_height(self.sensor),
+                ray_height(sensor),
             )
-            for device in SIDES
+            for device in setup.profile.every_lidar
         }
         self._world: RunningWorld | None = None
         try:
@@ -173,7 +170,7 @@ class GazeboSimulator:
         return states
 
     def _let_settle(self) -> None:
-        """Let the renderer rest, and so again after every step until both lidars have been rendered: the second lidar's
+        """Let the renderer rest, and so again after every step until all lidars have been rendered: the second lidar's
         first cloud may come only with the first one's next."""
         if self.lidar == "gpu":
             lately, clouds = self._unsettled, list(self._clouds.values())
@@ -181,13 +178,13 @@ class GazeboSimulator:
             self._world.settle(lambda: lately or any(one.rendered(self.period) for one in clouds))
 
     def scan(self, lidar: str, tick: int) -> np.ndarray | None:
-        """Return scan `tick` of lidar "left" or "right" as points (M,) of `POINT_DTYPE` in the lidar's frame.
+        """Return scan `tick` of a lidar by name as points (M,) of `POINT_DTYPE` in the lidar's frame.
 
         None if nobody listened when it began, or only just. Its time has to have passed; only the latest scans are
         kept. Raises `RunFailure` if the lidar is silent.
         """
         if lidar not in self._clouds:
-            raise InputError(f"lidar '{lidar}': use one of {', '.join(SIDES)}")
+            raise InputError(f"lidar '{lidar}': use one of {', '.join(self._clouds)}")
         period = round(self.period * 1e9)
         raw = self._clouds[lidar].taken_at(self._first_scan[lidar] + tick * period - self._skipped)
         newest = [clouds.newest for clouds in self._clouds.values()]
@@ -226,11 +223,11 @@ class GazeboSimulator:
         robot_file = self._folder / "robot.urdf"
         self._world.world.write_text(text, encoding="utf-8")
         robot_file.write_text(
-            gazebo_description(self.setup, self.sensor, self._described.geometry, self.lidar, self._folder),
+            gazebo_description(self.setup, self._described.sensors, self._described.geometry, self.lidar, self._folder),
             encoding="utf-8",
         )
         self._world.start()
-        self._clouds = {device: Clouds(self._world, f"/lidar_points_{device}/points") for device in SIDES}
+        self._clouds = {device: Clouds(self._world, f"/{cloud_topic(device)}/points") for device in self._rays}
         for clouds in self._clouds.values():
             clouds.listen(True)
         with self._world.spending("spawning, warming up and stowing"):
@@ -241,7 +238,7 @@ class GazeboSimulator:
             self._stow()
         self._begin_time()
         self._complaints = self._world.complaints
-        for device in SIDES:
+        for device in self._clouds:
             self._check_rays(device)
 
     def _options(self, window: bool) -> list[str]:
@@ -252,13 +249,13 @@ class GazeboSimulator:
 
     def _warm_up(self) -> None:
         """Let time pass until joints, controllers and lidars are there."""
-        world, silent = self._world, list(SIDES)
+        world, silent = self._world, list(self._clouds)
         while world.time < WARM_UP * 1e9:
             world.advance(self.period)
             if self._unsettled:
                 self._let_settle()
             controllers = world.controllers_listen(sorted(self._described.joints.movable))
-            silent = [device for device in SIDES if self._clouds[device].newest is None]
+            silent = [device for device, clouds in self._clouds.items() if clouds.newest is None]
             if world.states is not None and controllers and not silent:
                 return
         if world.states is None:
@@ -355,7 +352,7 @@ def measured(
     with np.errstate(invalid="ignore"):
         same = np.abs(ranges - distances) < SAME_POINT
     normals[~same] = np.nan
-    reflectivities = np.where(same, reflectivities, described.sensor.reflectivity).astype(np.float32)
+    reflectivities = np.where(same, reflectivities, described.sensors[side].reflectivity).astype(np.float32)
     return published(described.lidar(side), tick, start, points, normals, reflectivities)
 
 
