@@ -90,37 +90,6 @@ def test_scans_lie_on_the_world_from_where_the_lidars_really_are(simulator):
         assert simulator.start_time(side, 1) - simulator.start_time(side, 0) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("lidars, kinds", [
-    ("left, right, mast", ["os0_32_sparse", "os0_32_sparse", "xt32_sparse"]),
-    ("left", ["os0_32_sparse"]),
-])  # fmt: skip
-def test_robots_may_have_any_number_of_lidars_and_each_its_own_kind(monkeypatch, tmp_path, lidars, kinds):
-    share = files.share_directory()
-    profile = files.read_yaml(share / "config/robots/three_lidar_amr.yaml")
-    profile["description"]["file"] = str(share / "models/three_lidar_amr.urdf.xacro")
-    profile["lidars"] = {
-        name: profile["lidars"][name] | {"sensor": str(kind)}
-        for name, kind in zip(lidars.split(", "), kinds, strict=True)
-    }
-    (tmp_path / "robot.yaml").write_text(yaml.safe_dump(profile))
-    setup = SimulationSetup.from_mapping({"robot": str(tmp_path / "robot.yaml"), "world": "furnished_room"})
-    embedded = EmbeddedSimulator(setup)
-    with GazeboSimulator(setup, "cpu", installation=installed(monkeypatch, "casts_rays")) as simulator:
-        for _ in range(8):
-            simulator.joints.step(0.025)
-        for name, kind in zip(lidars.split(", "), kinds, strict=True):
-            sensor, points = load_sensor(kind), simulator.scan(name, 0)
-            assert 0.1 < len(points) / (sensor.azimuth_steps * sensor.num_channels) <= 1.0
-            assert points["ring"].max() < sensor.num_channels
-            base_from_lidar = embedded.base_from_lidar(name)
-            in_base = xyz(points) @ base_from_lidar[:3, :3].T + base_from_lidar[:3, 3]
-            heights = in_base @ embedded.floor_in_base.normal + embedded.floor_in_base.offset
-            on_floor = np.abs(heights) < 0.05
-            assert on_floor.sum() > 100 and abs(np.mean(heights[on_floor])) < 0.002
-        with pytest.raises(InputError, match="lidar 'top': use one of left"):
-            simulator.scan("top", 0)
-
-
 def test_a_scan_s_noise_is_that_of_its_seed_side_and_number(simulator):
     for _ in range(12):
         simulator.joints.step(0.025)
@@ -214,6 +183,37 @@ def test_a_gazebo_that_is_not_needed_leaves_the_processor_alone(simulator):
     simulator.listen(True)
     simulator.joints.step(0.1)
     assert wait_until(lambda: not stopped())
+
+
+@pytest.mark.parametrize("lidars, kinds", [
+    ("left, right, mast", ["os0_32_sparse", "os0_32_sparse", "xt32_sparse"]),
+    ("left", ["os0_32_sparse"]),
+])  # fmt: skip
+def test_robots_may_have_any_number_of_lidars_and_each_its_own_kind(monkeypatch, tmp_path, lidars, kinds):
+    share = files.share_directory()
+    profile = files.read_yaml(share / "config/robots/three_lidar_amr.yaml")
+    profile["description"]["file"] = str(share / "models/three_lidar_amr.urdf.xacro")
+    profile["lidars"] = {
+        name: profile["lidars"][name] | {"sensor": str(kind)}
+        for name, kind in zip(lidars.split(", "), kinds, strict=True)
+    }
+    (tmp_path / "robot.yaml").write_text(yaml.safe_dump(profile))
+    setup = SimulationSetup.from_mapping({"robot": str(tmp_path / "robot.yaml"), "world": "furnished_room"})
+    embedded = EmbeddedSimulator(setup)
+    with GazeboSimulator(setup, "cpu", installation=installed(monkeypatch, "casts_rays")) as simulator:
+        for _ in range(8):
+            simulator.joints.step(0.025)
+        for name, kind in zip(lidars.split(", "), kinds, strict=True):
+            sensor, points = load_sensor(kind), simulator.scan(name, 0)
+            assert 0.1 < len(points) / (sensor.azimuth_steps * sensor.num_channels) <= 1.0
+            assert points["ring"].max() < sensor.num_channels
+            base_from_lidar = embedded.base_from_lidar(name)
+            in_base = xyz(points) @ base_from_lidar[:3, :3].T + base_from_lidar[:3, 3]
+            heights = in_base @ embedded.floor_in_base.normal + embedded.floor_in_base.offset
+            on_floor = np.abs(heights) < 0.05
+            assert on_floor.sum() > 100 and abs(np.mean(heights[on_floor])) < 0.002
+        with pytest.raises(InputError, match="lidar 'top': use one of left"):
+            simulator.scan("top", 0)
 
 
 def off_the_surfaces(simulator: GazeboSimulator) -> float:
