@@ -1,7 +1,7 @@
 """Checks of a calibration file: do its parts agree, is it plausible, how uncertain and how old is it?"""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,7 @@ from stretch_sim_cal.calibration.findings import model_warnings
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 
@@ -55,6 +56,13 @@ class Difference:
     def within(self, distance: float, angle: float) -> bool:
         """Return whether neither bound is exceeded."""
         return self.distance <= distance and self.angle <= angle
+
+
+def check_lidars(file: CalibrationFile, further: Collection[str]) -> None:
+    """Raise `InputError` unless the file holds the lidars beyond two that the robot has, by their names."""
+    for name in set(further) ^ set(file.further_to_left):
+        said = f"holds no {name}{TO_LEFT}" if name in further else f"holds a lidar {name} that the robot does not have"
+        raise InputError(f"{file.path}: {said}; calibrate again, or name the robot it is of (--robot)")
 
 
 def problems(calibration: CalibrationFile, described: Described | None = None) -> list[str]:

@@ -131,7 +131,7 @@ class Residuals:
 class Identification:
     """The result: `units`, `models`, `noise` and `residuals` by side; `left_from_right` (4, 4) with its `covariance`
     (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; the
-    `signatures` of the first recording's points; `trade_offs` as sentences."""
+    `signatures` of the first recording's points; `trade_offs` as sentences; what the two lidars are called."""
 
     units: tuple[Unit, Unit]
     models: tuple[ErrorModel, ErrorModel]
@@ -142,6 +142,7 @@ class Identification:
     spreads: tuple[dict[str, float], dict[str, float]]
     signatures: tuple[Signature, Signature]
     trade_offs: list[str]
+    names: tuple[str, str] = SIDES
 
     def save(self, path: str | Path, side: int) -> None:
         """Write a lidar's unit file, with which the simulator has this unit again. Raises `InputError`."""

@@ -10,8 +10,9 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -62,18 +63,23 @@ def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def calibrated_joints(
-    calibration: CalibrationFile, left: JointOrigin | None, right: JointOrigin | None, base: JointOrigin | None
-) -> list[JointOrigin]:
+    calibration: CalibrationFile, left: JointOrigin | None, right: JointOrigin | None, base: JointOrigin | None,
+    further: Mapping[str, JointOrigin] = MappingProxyType({}),
+) -> list[JointOrigin]:  # fmt: skip
     """Return the joints with calibrated origins, as far as the calibration has them.
 
-    `left`, `right`, `base` are the joints as the description has them, both lidars' with the same parent; the left
-    lidar stays where it is (the gauge), the right one follows it. A None leaves its joint out (the left goes with the
-    right).
+    `left`, `right`, `base`, and `further` by name, are the joints as the description has them; the left lidar stays
+    where it is (the gauge), the others follow it, their origins being those in the left one's parent. A None leaves its
+    joint out (the left goes with the right).
     """
     joints = []
     if calibration.right_to_left is not None and left is not None and right is not None:
         calibrated = left.parent_from_child @ calibration.right_to_left
         joints += [left, JointOrigin(right.name, right.parent, right.child, calibrated)]
+        joints += [
+            replace(joint, parent_from_child=left.parent_from_child @ calibration.further_to_left[name])
+            for name, joint in further.items()
+        ]
     if calibration.footprint_from_base is not None and base is not None:
         joints.append(JointOrigin(base.name, base.parent, base.child, calibration.footprint_from_base))
     return joints

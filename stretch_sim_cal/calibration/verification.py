@@ -7,12 +7,13 @@ them it has drifted, within by all of them it holds, between them it is open.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import FLOOR, RIGHT_TO_LEFT, SEEN_COVARIANCE, CalibrationFile
+from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray
+from stretch_sim_cal.calibration.calibration_file import FLOOR, SEEN_COVARIANCE, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import largest_deviation
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
@@ -22,7 +23,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.sensor.sensor import Sensors
+from stretch_sim_cal.sensor.sensor import Sensors, for_each
 
 SIGMAS = 3.0
 HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
@@ -80,20 +81,21 @@ class Verification:
 
 @dataclass
 class FoundAnew:
-    """Alignment and floor found anew from fresh pairs: results or, as `open_questions`, why there is none. `file` is
+    """Alignment and floor found anew from fresh clouds: results or, as `open_questions`, why there is none. `file` is
     the stored calibration, its floor as it follows from the known errors of the lidars; `same_lidars` says that these
-    are known, and taken out then and now."""
+    are known, and taken out then and now. `aligned` are the transforms to the left lidar by the name of the other one:
+    "right", and those of lidars beyond two."""
 
     file: CalibrationFile
     same_lidars: bool
-    aligned: AlignmentResult | None = None
+    aligned: dict[str, AlignmentResult] = field(default_factory=dict)
     floor: FloorResult | None = None
     open_questions: list[str] = field(default_factory=list)
 
 
 def found_anew(
     file: CalibrationFile,
-    pairs: Iterable[tuple[np.ndarray, np.ndarray]],
+    frames: Iterable[Sequence[np.ndarray]],
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
     sensor: Sensors = None,
@@ -101,7 +103,9 @@ def found_anew(
     """Find alignment and floor anew; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
         raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
-    pairs = list(pairs)
+    if file.further_to_left:
+        return _array_found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor)
+    pairs = list(frames)
     known = load_beside(file.path, file.right_to_left)
     units = None if known is None else known.units
     found = FoundAnew(file, known is not None)
@@ -115,10 +119,11 @@ def found_anew(
 
     settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units)
     if np.array_equal(file.right_to_left, np.eye(4)):
-        found.aligned = AlignmentResult.of_one_lidar()
+        aligned = AlignmentResult.of_one_lidar()
     else:
-        found.aligned = solved(alignment_method()(file.right_to_left, settings), "lidars")
-    aligned = found.aligned
+        aligned = solved(alignment_method()(file.right_to_left, settings), "lidars")
+    if aligned is not None:
+        found.aligned["right"] = aligned
     if aligned is None or file.floor_plane is None:
         return found
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
@@ -130,26 +135,53 @@ def found_anew(
     return found
 
 
+def _array_found_anew(
+    file: CalibrationFile, frames: Iterable[Sequence[np.ndarray]], base_from_left: np.ndarray,
+    nominal_footprint_from_base: np.ndarray, sensor: Sensors,
+) -> FoundAnew:  # fmt: skip
+    """As `found_anew` for more than two lidars, all of them in one estimate; their own errors are estimated again."""
+    left = seen_from(file, base_from_left)
+    poses = {"left": left} | {name: left @ pose for name, pose in file.to_left.items()}
+    sensors = for_each(sensor, len(poses))
+    array = LidarArray(
+        {name: ArrayLidar(poses[name], own) for name, own in zip(poses, sensors, strict=True)},
+        nominal_footprint_from_base, floor=file.floor_plane is not None,
+    )  # fmt: skip
+    for clouds in frames:
+        array.add(dict(zip(poses, clouds, strict=True)))
+    result, found = array.solve(), FoundAnew(file, False)
+    if not result.accepted:
+        why = [*result.refusals, *(said for said in result.warnings if said.code == "pair_left_out")]
+        found.open_questions += [f"lidars: {reason}" for reason in why]
+        return found
+    found.aligned = {name: result.aligned("left", name) for name in file.to_left}
+    if result.floor is not None:
+        found.open_questions += [f"floor: {reason}" for reason in result.floor.refusals]
+        found.floor = result.floor if result.floor.accepted else None
+    return found
+
+
 def verify(
     file: CalibrationFile,
-    pairs: Iterable[tuple[np.ndarray, np.ndarray]],
+    frames: Iterable[Sequence[np.ndarray]],
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
     tolerances: Tolerances = Tolerances(),
     sensor: Sensors = None,
 ) -> Verification:
-    """Compare the calibration in `file` with fresh pairs of clouds (N, 3 or 5) of lidars of a kind (`sensor`), each in
-    its own lidar's frame.
+    """Compare the calibration in `file` with fresh frames: a cloud (N, 3 or 5) of each lidar in its own frame, left,
+    right, and those beyond two in the file's order; `sensor` is their kind.
 
     The floor is only looked at if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
     4) are the description's. Raises `InputError` if the file holds no alignment.
     """
-    found = found_anew(file, pairs, base_from_left, nominal_footprint_from_base, sensor)
+    found = found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor)
     drifts = []
-    if found.aligned is not None:
-        apart = error(file.right_to_left, found.aligned.right_to_left)
-        covariance = _covariance(found, RIGHT_TO_LEFT, found.aligned.covariance)
-        drifts += _drifts(("lidars, translation", "lidars, rotation"), apart, covariance, 3, tolerances)
+    for name, aligned in found.aligned.items():
+        apart = error(file.to_left[name], aligned.right_to_left)
+        covariance = _covariance(found, f"{name}{TO_LEFT}", aligned.covariance)
+        which = f"lidars left and {name}" if file.further_to_left else "lidars"
+        drifts += _drifts((f"{which}, translation", f"{which}, rotation"), apart, covariance, 3, tolerances)
     if found.floor is not None:
         apart = floor_error(found.file.floor_plane, found.floor.plane)
         covariance = _covariance(found, FLOOR, found.floor.covariance)

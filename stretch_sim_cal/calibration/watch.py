@@ -138,9 +138,9 @@ class Look:
 def vectors_of(found: FoundAnew) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the residuals of what was found anew against the stored calibration."""
     vectors = {}
-    if found.aligned is not None:
-        twist = log(found.aligned.right_to_left @ inverse(found.file.right_to_left))
-        vectors["lidars"] = (twist, found.aligned.covariance)
+    if "right" in found.aligned:
+        aligned = found.aligned["right"]
+        vectors["lidars"] = (log(aligned.right_to_left @ inverse(found.file.right_to_left)), aligned.covariance)
     if found.floor is not None:
         up = np.array([0.0, 0.0, 1.0])
         before, now = found.file.floor_plane.facing(up), found.floor.plane.facing(up)

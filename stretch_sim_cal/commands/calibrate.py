@@ -160,6 +160,16 @@ class _Source:
         """As described; the identity if the description has no base_footprint."""
         return np.eye(4) if self.frames.footprint_from_base is None else self.frames.footprint_from_base
 
+    def every_cloud(self, limit: int) -> dict[str, list[np.ndarray]]:
+        """Return up to `limit` clouds (N, 5 or 3) of every lidar of a robot with more than two by name, as many of
+        each."""
+        lidars, args = self.profile.every_lidar, self.args
+        topics = {name: lidar.topic for name, lidar in lidars.items()}
+        topics |= {"left": args.left_topic, "right": args.right_topic}
+        named = {name: lidar.frame for name, lidar in lidars.items()}
+        named |= {"left": args.left_frame, "right": args.right_frame}
+        return recorded_clouds(self.recording, topics, named, limit, warn)
+
     def pairs(self, limit: int, label: str, read=returns_from_message):
         """Yield up to `limit` (left, right) with a progress bar, then print how many clouds were used; `read`
         makes a cloud of a message."""
@@ -298,12 +308,7 @@ def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, v
     lidars, frames = source.profile.every_lidar, source.frames
     base_from_lidar = {"left": frames.base_from_left, "right": frames.base_from_left @ frames.right_to_left}
     base_from_lidar |= frames.base_from_further
-    topics = {name: lidar.topic for name, lidar in lidars.items()}
-    topics |= {"left": args.left_topic, "right": args.right_topic}
-    named = {name: lidar.frame for name, lidar in lidars.items()}
-    named |= {"left": args.left_frame, "right": args.right_frame}
-    limit = args.num_samples or DEFAULT_SAMPLES["alignment"]
-    clouds = recorded_clouds(source.recording, topics, named, limit, warn)
+    clouds = source.every_cloud(args.num_samples or DEFAULT_SAMPLES["alignment"])
     sensors = for_each(sensors_called(args.sensor or source.profile.sensor), len(lidars))
     with_floor_too = args.only != "alignment"
     array = LidarArray(

@@ -143,23 +143,6 @@ def described(model: RobotModel, profile: RobotProfile | None = None) -> Describ
     )
 
 
-def lidar_origins(model: RobotModel, profile: RobotProfile | None = None) -> tuple[JointOrigin, JointOrigin]:
-    """Return the two lidars' joints as the description has them, the right one's origin in the left one's parent.
-
-    Raises `InputError` if the description does not have two lidars on one link.
-    """
-    profile = profile or stretch_profile()
-    lidars = profile.lidar_links(model)
-    if len(lidars) != 2:
-        raise InputError(
-            f"robot '{model.name}' has {len(lidars)} lidar links; {' and '.join(profile.lidar_frames)} are needed"
-        )
-    left, right = (model.parent_joint(link) for link in lidars)
-    if left is None or right is None or left.parent != right.parent or left.variables or right.variables:
-        raise InputError(f"robot '{model.name}': the lidars are not fixed to one link; their joints cannot be written")
-    return tuple(JointOrigin(j.name, j.parent, j.child, j.parent_from_joint) for j in (left, right))
-
-
 def base_origin(model: RobotModel, profile: RobotProfile | None = None) -> JointOrigin | None:
     """Return the joint between base_footprint and base_link, None if the description has no such joint."""
     profile = profile or stretch_profile()

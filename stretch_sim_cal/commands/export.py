@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_path, default_robot_id
-from stretch_sim_cal.calibration.checks import problems
+from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
 from stretch_sim_cal.command import only_with
@@ -20,7 +20,6 @@ from stretch_sim_cal.commands.described import (
     base_origin,
     description_file,
     is_own,
-    lidar_origins,
     load_description,
 )
 from stretch_sim_cal.errors import InputError, Refused
@@ -79,20 +78,23 @@ def run(args: argparse.Namespace) -> int:
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
     """Return the description's joints with their calibrated origins."""
-    model, profile = load_description(args.model, args.robot), profile_called(args.robot)
-    profile.need_two(f"export --as {args.form}")
-    if stored_mounts(calibration) is not None:
-        from stretch_sim_cal.calibration.mounts.robot import mount_joints
+    from stretch_sim_cal.calibration.mounts.robot import described_lidars, in_own_parents, mount_joints
 
+    model, profile = load_description(args.model, args.robot), profile_called(args.robot)
+    if calibration.right_to_left is not None:
+        check_lidars(calibration, profile.further)
+    if stored_mounts(calibration) is not None:
         return mount_joints(calibration, model, profile)
-    left, right = lidar_origins(model, profile) if calibration.right_to_left is not None else (None, None)
+    lidars = {} if calibration.right_to_left is None else described_lidars(model, profile, profile.further)
     base = base_origin(model, profile)
     if base is None and calibration.footprint_from_base is not None:
         raise InputError(
             f"robot '{model.name}' has no fixed joint from {profile.footprint_frame} to {profile.base_frame}; the "
             "floor has no place in it"
         )
-    return calibrated_joints(calibration, left, right, base)
+    further = {name: lidars[name] for name in lidars if name in profile.further}
+    joints = calibrated_joints(calibration, lidars.get("left"), lidars.get("right"), base, further)
+    return in_own_parents(model, joints, lidars) if lidars else joints
 
 
 def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:

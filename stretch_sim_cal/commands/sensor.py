@@ -4,13 +4,14 @@ the simulator can have them."""
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from stretch_sim_cal.calibration.identification import MIN_FRAMES, Standing, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source, with_defaults
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.rosbag import Recording
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rosbag2 folders or files; the robot stands still in each, and is turned in place between them",
     )  # fmt: skip
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder for unit_left.yaml, unit_right.yaml, report.html"
+        "--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html"
     )
     parser.add_argument(
         "--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)"
@@ -50,40 +51,64 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--num-samples: is {args.num_samples}, at least {MIN_FRAMES} are needed")
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"{args.out}: is a file, --out is the folder for two unit files and a report")
-    with_defaults(args).need_two("sensor")
+    profile = with_defaults(args)
     candidates = [load_sensor(args.sensor)] if args.sensor else known_sensors()
-    standings, initial = [], None
-    for path in args.recording:
-        standing, guess = _standing(path, args, candidates)
-        standings.append(standing)
-        initial = guess if initial is None else initial
-    _agree(standings, args.recording)
-    signatures = standings[0].signatures
-    in_sync, sync = sync_line(*signatures)
-    print("identifying both lidars ...", file=sys.stderr)
-    result = identify(standings, initial)
+    pairs = {SIDES: args}
+    for name, lidar in profile.further.items():
+        given = vars(args) | {"right_topic": lidar.topic, "right_frame": lidar.frame}
+        pairs["left", name] = argparse.Namespace(**given)
+    found = [_identified(own, names, candidates) for names, own in pairs.items()]
     args.out.mkdir(parents=True, exist_ok=True)
-    files = [args.out / f"unit_{device}.yaml" for device in SIDES]
-    for side, file in enumerate(files):
-        result.save(file, side)
-    page = write_sensor_report(args.out / "report.html", result, sync, [path.name for path in args.recording])
+    files, numbers, lines = [], {}, []
+    for result, (_, sync) in found:
+        # The left lidar's unit is that of the first pair.
+        units = {args.out / f"unit_{name}.yaml": side for side, name in enumerate(result.names) if name not in numbers}
+        for file, side in units.items():
+            result.save(file, side)
+        page = args.out / ("report.html" if result.names == SIDES else f"report_{result.names[1]}.html")
+        write_sensor_report(page, result, sync, [path.name for path in args.recording])
+        own = found_numbers(result) | {"sync": sync}
+        numbers = own | numbers | ({f"sync with {result.names[1]}": sync} if numbers else {})
+        lines += [*found_lines(result), sync, f"written: {', '.join(map(str, units))}; report: {page}"]
+        files += [*units, page]
     if args.json:
-        print(json.dumps(found_numbers(result) | {"sync": sync, "files": [*map(str, files), str(page)]}))
+        print(json.dumps(numbers | {"files": list(map(str, files))}))
     else:
-        print("\n".join([*found_lines(result), sync, f"written: {', '.join(map(str, files))}; report: {page}"]))
-    if in_sync is False:
-        warn(sync)
+        print("\n".join(lines))
+    for _, (in_sync, sync) in found:
+        if in_sync is False:
+            warn(sync)
     return 0
 
 
-def _standing(path: Path, args: argparse.Namespace, candidates):
+def _identified(args: argparse.Namespace, names: tuple[str, str], candidates):
+    """Return what two lidars, the second one as the right one, show of each other, and whether they run in sync, with
+    a sentence about it."""
+    standings, initial = [], None
+    for path in args.recording:
+        standing, guess = _standing(path, args, names, candidates)
+        standings.append(standing)
+        initial = guess if initial is None else initial
+    _agree(standings, args.recording, names)
+    in_sync, sync = sync_line(*standings[0].signatures)
+    print(f"identifying {'both lidars' if names == SIDES else f'the {names[1]} lidar'} ...", file=sys.stderr)
+    try:
+        result = identify(standings, initial)
+    except Refused as refusal:
+        if names == SIDES:
+            raise
+        raise Refused(f"lidars left and, as right, {names[1]}: {refusal}") from refusal
+    return replace(result, names=names), (in_sync, sync.replace("right", names[1]))
+
+
+def _standing(path: Path, args: argparse.Namespace, names: tuple[str, str], candidates):
     """Return a recording's scans for the identification, and the first guess of right_to_left."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     with Recording(path) as recording:
         found = recorded_signatures(recording, topics, args.num_samples, candidates)
-        for line in sensor_lines(found):
+        for line in sensor_lines(dict(zip(names, found.values(), strict=True))):
             print(f"{path.name}: {line}", file=sys.stderr)
-        for side, signature in found.items():
+        for side, signature in zip(names, found.values(), strict=True):
             if isinstance(signature, InputError):
                 raise InputError(f"{path}: {side} lidar: {signature}") from signature
             if signature.sensor is None:
@@ -101,11 +126,11 @@ def _standing(path: Path, args: argparse.Namespace, candidates):
         return standing, source.frames.right_to_left
 
 
-def _agree(standings, paths: list[Path]) -> None:
+def _agree(standings, paths: list[Path], names: tuple[str, str]) -> None:
     """Raise `InputError` if recordings are not of the same lidars behind the same driver."""
     for standing, path in zip(standings[1:], paths[1:], strict=True):
         for side, (one, other) in zip(
-            SIDES, zip(standings[0].signatures, standing.signatures, strict=True), strict=False
+            names, zip(standings[0].signatures, standing.signatures, strict=True), strict=False
         ):
             for name in ("distance_correction", "firing_time_correction", "azimuth_steps"):
                 if getattr(one, name) != getattr(other, name):

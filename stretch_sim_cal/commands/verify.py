@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.rosbag import Recording
-from stretch_sim_cal.sensor.sensor import sensor_called
+from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.sensor.sensor import sensor_called, sensors_called
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
@@ -36,12 +38,12 @@ def _verify(args: argparse.Namespace) -> int:
     if not args.recording:
         only_with(args, {"model": None}, "a recording")
     profile = with_defaults(args)
-    profile.need_two("verify")
-    sensor = sensor_called(args.sensor or profile.sensor)
+    sensor = (sensors_called if profile.further else sensor_called)(args.sensor or profile.sensor)
     file = CalibrationFile.load(args.calibration or default_path())
-    pairs, base_from_left, footprint = _recorded(args) if args.recording else _live(args)
+    check_lidars(file, profile.further)
+    frames, base_from_left, footprint = _recorded(args) if args.recording else _live(args, profile)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
-    verification = verify(file, pairs, base_from_left, footprint, tolerances, sensor)
+    verification = verify(file, frames, base_from_left, footprint, tolerances, sensor)
     if args.json:
         drifts = [asdict(drift) | {"verdict": drift.verdict} for drift in verification.drifts]
         print(json.dumps({"verdict": verification.verdict, "drifts": drifts, "open": verification.open_questions}))
@@ -57,16 +59,19 @@ def _verify(args: argparse.Namespace) -> int:
 def _recorded(args: argparse.Namespace):
     with Recording(args.recording) as recording:
         source = open_source(args, recording)
-        pairs = list(source.pairs(args.num_samples, "verifying"))
-        return pairs, source.frames.base_from_left, source.footprint_from_base
+        if source.profile.further:
+            frames = list(zip(*source.every_cloud(args.num_samples).values(), strict=True))
+        else:
+            frames = list(source.pairs(args.num_samples, "verifying"))
+        return frames, source.frames.base_from_left, source.footprint_from_base
 
 
-def _live(args: argparse.Namespace):
+def _live(args: argparse.Namespace, profile: RobotProfile):
     from stretch_sim_cal.ros.cloud_pairs import live_clouds
 
     return live_clouds(
         args.num_samples, args.left_topic, args.right_topic, args.left_frame, args.right_frame, args.base_frame,
-        args.footprint_frame, args.max_time_difference,
+        args.footprint_frame, args.max_time_difference, profile.further,
     )  # fmt: skip
 
 

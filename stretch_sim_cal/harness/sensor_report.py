@@ -96,7 +96,7 @@ def _order(order: np.ndarray) -> str:
 def found_lines(result: Identification) -> list[str]:
     """Return the results as lines for a terminal."""
     lines = []
-    for side, device in enumerate(SIDES):
+    for side, device in enumerate(result.names):
         lines.append(f"{device} lidar, {result.signatures[side].sensor.name}:")
         for key, value, deviation, prior, unit, determined in parameters(result, side):
             said = (
@@ -121,9 +121,9 @@ def found_lines(result: Identification) -> list[str]:
 
 
 def found_numbers(result: Identification) -> dict:
-    """Return the results as plain numbers for JSON, by side."""
+    """Return the results as plain numbers for JSON, by the lidars' names."""
     found = {}
-    for side, device in enumerate(SIDES):
+    for side, device in enumerate(result.names):
         seen, noise, lost = result.signatures[side], result.noise[side], result.signatures[side].drop_outs
         found[device] = seen.keys() | {
             "sensor": seen.sensor.name,
@@ -141,8 +141,9 @@ def found_numbers(result: Identification) -> dict:
 
 def write_sensor_report(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
     """Write the page and return its path."""
-    parts = ["<h1>Both lidars as they are</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
-    for side, device in enumerate(SIDES):
+    title = "Both lidars as they are" if result.names == SIDES else f"The {result.names[1]} lidar beside the left one"
+    parts = [f"<h1>{title}</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
+    for side, device in enumerate(result.names):
         parts.append(f"<h2>{device.capitalize()} lidar: the unit's own errors</h2>{_parameter_table(result, side)}")
     parts += [f"<p>{html.escape(sentence)}.</p>" for sentence in result.trade_offs]
     parts.append(image("Channels' errors, with standard deviations", channels_picture(result)))
@@ -153,14 +154,14 @@ def write_sensor_report(path: Path, result: Identification, sync: str, recording
         "well as is possible with no error of the units taken out.</p>"
     )
     parts.append(image("Range noise, measured and as the unit files have it", noise_picture(result)))
-    for side, device in enumerate(SIDES):
+    for side, device in enumerate(result.names):
         parts.append(
             f"<h2>{device.capitalize()} lidar: sensor and "
             f"driver</h2>{table(('', 'found', 'sensor file'), measured(result, side))}"
         )
     parts.append(f"<p>{html.escape(sync)}.</p>")
     parts.append("<p>Not identified: beam width, blooming, warming up (compare recordings made cold and warm).</p>")
-    return write_page(path, "Both lidars as they are", parts)
+    return write_page(path, title, parts)
 
 
 def _parameter_table(result: Identification, side: int) -> str:
@@ -177,7 +178,7 @@ def _parameter_table(result: Identification, side: int) -> str:
 def channels_picture(result: Identification) -> bytes:
     """Draw each channel's errors by elevation, with error bars, over the band that the sensor file allows."""
     figure, axes = plt.subplots(len(CHANNEL_KINDS), 2, figsize=(12, 9), sharex=True, sharey="row")
-    for side, device in enumerate(SIDES):
+    for side, device in enumerate(result.names):
         model, unit, determined = result.models[side], result.units[side], result.determined(side)
         elevations = np.degrees(model.elevations)
         for row, (kind, key) in enumerate(CHANNEL_KEYS.items()):
@@ -201,7 +202,7 @@ def channels_picture(result: Identification) -> bytes:
 def residuals_picture(result: Identification) -> bytes:
     """Draw means and standard deviations of residuals by range, incidence, channel, azimuth and intensity."""
     figure, axes = plt.subplots(5, 2, figsize=(12, 16), sharey=True)
-    for side, device in enumerate(SIDES):
+    for side, device in enumerate(result.names):
         found = result.residuals[side]
         for axis, (name, values) in zip(axes[:, side], _dependences(found).items(), strict=True):
             axis.axhline(0.0, color=OPEN, linewidth=0.6)
@@ -224,7 +225,7 @@ def residuals_picture(result: Identification) -> bytes:
 def noise_picture(result: Identification) -> bytes:
     """Draw the standard deviation of residuals by range, incidence and intensity, and the noise law beside it."""
     figure, axes = plt.subplots(3, 2, figsize=(12, 9), sharey=True)
-    for side, device in enumerate(SIDES):
+    for side, device in enumerate(result.names):
         found, sensor = result.residuals[side], result.signatures[side].sensor
         law = result.noise[side].variances(found, result.signatures[side].quantisation, sensor.beam_divergence)
         dependences = _dependences(found)

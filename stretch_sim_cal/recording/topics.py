@@ -138,7 +138,7 @@ def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
     for side, seen in found.items():
         lines += [f"{side} lidar: {line}" for line in ([str(seen)] if isinstance(seen, InputError) else seen.lines)]
     if len(found) == len(SIDES) and all(isinstance(seen, Signature) for seen in found.values()):
-        lines.append(sync_line(found["left"], found["right"])[1])
+        lines.append(sync_line(*found.values())[1])
     return lines
 
 

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,7 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+from stretch_sim_cal.ros.cloud_pairs import CloudPairs, take_frames
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
@@ -302,17 +301,10 @@ def _array_lidars(context: NodeContext, poses: dict[str, np.ndarray]) -> dict[st
 
 def _filled(context: NodeContext, array: LidarArray, watchdog: Any) -> LidarArray:
     """Return the array with clouds of all lidars, collected of the left one with each of the others in turn."""
-    options = context.options
-    clouds: dict[str, list] = {}
-    for name, (topic, frame) in list(_topics_and_frames(options).items())[1:]:
-        own = SimpleNamespace(**vars(options) | {"right_lidar_topic": topic, "right_lidar_frame": frame})
-        pairs = CloudPairs(context, own, watchdog)
-        taken = list(pairs.take(options.num_samples, f"collecting left and {name}"))
-        context.log.info(pairs.summary().replace("right", name))
-        clouds.setdefault("left", [pair.left for pair in taken])
-        clouds[name] = [pair.right for pair in taken]
-    for together in zip(*clouds.values(), strict=True):
-        array.add(dict(zip(clouds, together, strict=True)))
+    options, names = context.options, _topics_and_frames(context.options)
+    further = profile_called(options.robot).further
+    for clouds in take_frames(context, options, watchdog, options.num_samples, "collecting", further):
+        array.add(dict(zip(names, clouds, strict=True)))
     return array
 
 

@@ -2,9 +2,10 @@
 .npz file (`ros_capture_clouds FILE`), for pictures and for trying things by hand, or as arrays."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.frame_tree import complaint_about_frame
 from stretch_sim_cal.recording.pairing import MILLISECOND, Pair, StampPairing, stamp_of
+from stretch_sim_cal.robot.profile import ProfiledLidar
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
@@ -182,11 +184,36 @@ def capture(context: NodeContext) -> int:
     return 0
 
 
+def with_each(options, further: Mapping[str, ProfiledLidar]) -> dict[str, Any]:
+    """Return by name, for the right lidar and those beyond two, the options under which `CloudPairs` pairs the left
+    one's clouds with its own."""
+    return {"right": options} | {
+        name: SimpleNamespace(
+            **vars(options) | {"right_lidar_topic": lidar.topic, "right_lidar_frame": lidar.frame}
+        )
+        for name, lidar in further.items()
+    }  # fmt: skip
+
+
+def take_frames(
+    context, options, watchdog: Watchdog, count: int, label: str, further: Mapping[str, ProfiledLidar] = {}
+) -> list[tuple[np.ndarray, ...]]:
+    """Return `count` frames: the clouds (N, 5 or 3) of the left, the right and the `further` lidars, each in its own
+    frame. The left one is listened to with each of the others in turn, so the robot has to stand still."""
+    clouds: list[list[np.ndarray]] = []
+    for name, own in with_each(options, further).items():
+        pairs = CloudPairs(context, own, watchdog)
+        taken = list(pairs.take(count, label if name == "right" else f"{label} (left and {name})"))
+        context.log.info(pairs.summary().replace("right", name))
+        clouds += [[pair.left for pair in taken]] * (not clouds) + [[pair.right for pair in taken]]
+    return list(zip(*clouds, strict=True))
+
+
 def live_clouds(
     count: int, left_topic: str, right_topic: str, left_frame: str, right_frame: str, base: str, footprint: str,
-    max_time_difference: float,
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:  # fmt: skip
-    """Return `count` pairs (left, right) of points (N, 3), base_from_left and the nominal footprint_from_base (4, 4).
+    max_time_difference: float, further: Mapping[str, ProfiledLidar] = {},
+) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray, np.ndarray]:  # fmt: skip
+    """Return `count` frames as of `take_frames`, base_from_left and the nominal footprint_from_base (4, 4).
 
     Raises `RunFailure` if a topic stays silent, `InputError` if frames are missing or ROS 2 is not there.
     """
@@ -194,10 +221,9 @@ def live_clouds(
     def listen(context: NodeContext):
         watchdog = context.watchdog(context.options.timeout)
         frames = FrameListener(context)
-        clouds = CloudPairs(context, context.options, watchdog)
         (base_from_left,) = frames.wait_for((base, context.options.left_lidar_frame), watchdog=watchdog)
-        pairs = [(pair.left, pair.right) for pair in clouds.take(count, "verifying")]
-        return pairs, base_from_left, frames.footprint_from(base, footprint)
+        taken = take_frames(context, context.options, watchdog, count, "verifying", further)
+        return taken, base_from_left, frames.footprint_from(base, footprint)
 
     arguments = [
         f"--left-lidar-topic={left_topic}", f"--right-lidar-topic={right_topic}", f"--left-lidar-frame={left_frame}",

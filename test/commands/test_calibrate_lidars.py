@@ -11,17 +11,21 @@ from recorded_robot import write_description
 from stretch_sim_cal import cli, files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.files import read_yaml, write_yaml
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import load_scenario
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.ros.simulator_node import write_truth
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
-ROBOT, SCANS = "three_lidar_amr", 4
+ROBOT, SCANS = "three_lidar_amr", 5
 OPTIONS = ["--robot", ROBOT, "--sensor", "os0_32_sparse"]
 
 
@@ -136,16 +140,87 @@ def test_the_numbers_for_machines_have_every_lidar_and_pair(recorded, tmp_path):
         ["calibrate", "{bag}", "--out", "{out}", "--only", "floor"],
         ["calibrate", "{bag}", "--out", "{out}", "--method", "gicp"],
         ["calibrate", "{bag}", "{bag}", "--out", "{out}"],
-        ["verify", "{bag}", "--calibration", "{out}"],
-        ["sensor", "{bag}", "--out", "{out}"],
     ],
     ids=lambda arguments: " ".join(arguments[:1] + arguments[4:5]),
 )
 def test_a_command_for_two_lidars_says_so_in_one_line(recorded, tmp_path, arguments):
     names = {"bag": recorded[1], "out": tmp_path / "out"}
-    options = OPTIONS if arguments[0] != "sensor" else OPTIONS[:2]
-    code, said = told([argument.format(**names) for argument in arguments] + options)
+    code, said = told([argument.format(**names) for argument in arguments] + OPTIONS)
     assert code == 2 and "takes two lidars at most" in said and len(said.strip().splitlines()) == 1, said
+
+
+@pytest.fixture(scope="module")
+def calibrated(recorded, tmp_path_factory):
+    """The calibration of the recording."""
+    file = tmp_path_factory.mktemp("calibrated") / "calibration.yaml"
+    assert told(["calibrate", str(recorded[1]), "--out", str(file), *OPTIONS])[0] == 0
+    return file
+
+
+def verified(recorded, file) -> dict:
+    """Return what `verify` says on the recording, with bounds that five scans of so few rays can tell from noise."""
+    said, bounds = io.StringIO(), ["--tolerance-mm", "6", "--tolerance-deg", "0.2"]
+    with contextlib.redirect_stdout(said):
+        code = cli.main(["verify", str(recorded[1]), "--calibration", str(file), *OPTIONS, *bounds, "--json"])
+    found = json.loads(said.getvalue())
+    assert (code == 0) == (found["verdict"] == "holds")
+    return found | {"verdicts": {drift["name"]: drift["verdict"] for drift in found["drifts"]}}
+
+
+def test_verify_looks_at_every_lidar(recorded, calibrated):
+    found = verified(recorded, calibrated)
+    assert found["verdict"] == "holds" and not found["open"]
+    names = [f"lidars left and {name}, {what}" for name in ("right", "mast") for what in ("translation", "rotation")]
+    assert list(found["verdicts"]) == [*names, "floor, height", "floor, tilt"]
+
+
+def test_verify_names_the_one_lidar_that_has_moved(recorded, calibrated, tmp_path):
+    data = read_yaml(calibrated)
+    moved = CalibrationFile.load(calibrated).further_to_left["mast"] @ from_xyz_rpy((0.0, 0.015, 0.0), (0.0, 0.0, 0.0))
+    data["mast_to_left_transform"]["data"] = moved.tolist()
+    write_yaml(tmp_path / "moved.yaml", data)
+    verdicts = verified(recorded, tmp_path / "moved.yaml")["verdicts"]
+    assert [name for name, verdict in verdicts.items() if verdict != "holds"] == ["lidars left and mast, translation"]
+    assert verdicts["lidars left and mast, translation"] == "drifted"
+
+
+def test_a_lidar_far_from_where_the_file_has_it_is_said_to_be_left_out(recorded, calibrated, tmp_path):
+    data = read_yaml(calibrated)
+    moved = CalibrationFile.load(calibrated).further_to_left["mast"] @ from_xyz_rpy((0.0, 0.2, 0.0), (0.0, 0.0, 0.0))
+    data["mast_to_left_transform"]["data"] = moved.tolist()
+    write_yaml(tmp_path / "moved.yaml", data)
+    found = verified(recorded, tmp_path / "moved.yaml")
+    assert found["verdict"] == "cannot tell"
+    assert any("mast" in question and "from where the description has them" in question for question in found["open"])
+
+
+def test_a_file_without_the_third_lidar_is_not_verified(recorded, calibrated, tmp_path):
+    data = read_yaml(calibrated)
+    del data["mast_to_left_transform"]
+    write_yaml(tmp_path / "two.yaml", data)
+    code, said = told(["verify", str(recorded[1]), "--calibration", str(tmp_path / "two.yaml"), *OPTIONS])
+    assert code == 2 and "holds no mast_to_left_transform" in said
+
+
+def test_the_description_with_all_lidars_puts_each_on_its_own_post(calibrated, tmp_path):
+    out = tmp_path / "robot.urdf"
+    assert told(["export", str(calibrated), "--as", "urdf", "--robot", ROBOT, "--out", str(out)])[0] == 0
+    model, file = load_model(str(out)), CalibrationFile.load(calibrated)
+    assert len({model.parent_joint(f"lidar_{name}_link").parent for name in ("left", *file.to_left)}) == 3
+    for name, pose in file.to_left.items():
+        np.testing.assert_allclose(link_transform(model, {}, f"lidar_{name}_link", "lidar_left_link"), pose, atol=1e-9)
+
+
+def test_every_lidar_gets_a_unit_file_and_a_page(recorded, tmp_path):
+    code, said = told(["sensor", str(recorded[1]), "--out", str(tmp_path), "--num-samples", "5", *OPTIONS])
+    assert code == 0, said
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(f"unit_{name}.yaml" for name in ("left", "right", "mast")), "report.html", "report_mast.html"
+    }  # fmt: skip
+    assert "mast lidar, os0_32_sparse" in said and "mast scans begin" in said
+    assert "Mast lidar: the unit" in (tmp_path / "report_mast.html").read_text()
+    for name in ("left", "right", "mast"):
+        assert abs(load_sensor(tmp_path / f"unit_{name}.yaml").range_noise - 0.01) < 0.002
 
 
 def test_a_recording_without_the_third_lidars_topic_names_it(recorded, tmp_path):

@@ -16,6 +16,9 @@ from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_quaternion, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.profile import load_profile
 
 PLANE = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
 
@@ -139,5 +142,11 @@ def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, mon
     assert run(file, "--as", "static-transform", *robot) == 0
     (transform,) = json.loads(capsys.readouterr().out)
     assert "front_laser_link" in transform.values()
-    assert run(file, "--as", "urdf", *robot) == 2  # its lidars stand on posts of their own
-    assert "not fixed to one link" in capsys.readouterr().err
+    # Its lidars stand on posts of their own: each joint is written in its own parent.
+    assert run(file, "--as", "urdf", "--robot", "two_lidar_manipulator", "--out", tmp_path / "robot.urdf") == 0
+    written = load_model(str(tmp_path / "robot.urdf"))
+    frames = load_profile("two_lidar_manipulator").lidar_frames
+    joints = [written.parent_joint(frame) for frame in frames]
+    assert joints[0].parent != joints[1].parent
+    placed = link_transform(written, {}, frames[1], frames[0])
+    np.testing.assert_allclose(placed, CalibrationFile.load(file).right_to_left, atol=1e-9)

@@ -210,21 +210,21 @@ def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
 def mounted_joints(
     file: CalibrationFile, described: Mapping[str, JointOrigin], base_from_parent: np.ndarray, base: JointOrigin | None
 ) -> list[JointOrigin]:
-    """Return the joints of both lidars, and of the floor, with their calibrated origins;
+    """Return the joints of the lidars, and of the floor, with their calibrated origins;
     none where a file has no mounts.
 
-    `described` are the lidars' joints by side as the description has them, `base_from_parent` (4, 4) where their
-    parent is. An alignment in the file places the right lidar on the left one. The floor is the one under the real
-    base_link.
+    `described` are the lidars' joints by name as the description has them, `base_from_parent` (4, 4) where the left
+    one's parent is, in which all origins are given. An alignment in the file places the other lidars on the left one.
+    The floor is the one under the real base_link.
     """
     mounts = stored_mounts(file)
     if mounts is None:
         return []
     left = mounts.base_from_lidar["left"]
     right = mounts.base_from_lidar["right"] if file.right_to_left is None else left @ file.right_to_left
+    poses = {"left": left, "right": right} | {name: left @ pose for name, pose in file.further_to_left.items()}
     joints = [
-        replace(described[side], parent_from_child=inverse(base_from_parent) @ pose)
-        for side, pose in (("left", left), ("right", right))
+        replace(joint, parent_from_child=inverse(base_from_parent) @ poses[name]) for name, joint in described.items()
     ]
     if base is not None and file.floor_plane is not None:
         floor = floor_with_left_at(file, left, base_from_parent @ described["left"].parent_from_child)

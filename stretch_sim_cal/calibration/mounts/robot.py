@@ -2,7 +2,7 @@
 and their quick check in an alignment run."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -210,19 +210,49 @@ def mount_joints(
 ) -> list[JointOrigin]:
     """Return the description's joints with the origins that a calibration file with mounts gives them.
 
-    Raises `InputError` where the lidars are not fixed to one link.
+    Raises `InputError` where a lidar is on no fixed joint.
     """
     profile = profile or stretch_profile()
-    joints = {side: model.parent_joint(link) for side, link in zip(SIDES, profile.lidar_links(model), strict=True)}
-    parent = joints["left"].parent
-    if joints["right"].parent != parent:
-        raise InputError(f"robot '{model.name}': the lidars are not fixed to one link; their joints cannot be written")
-    base = model.parent_joint(profile.base_frame)
-    return mounted_joints(
-        calibration, {side: _origin(joint) for side, joint in joints.items()},
-        link_transform(model, {}, parent, profile.base_frame),
+    joints = described_lidars(model, profile, calibration.further_to_left)
+    parent, base = joints["left"].parent, model.parent_joint(profile.base_frame)
+    found = mounted_joints(
+        calibration, joints, link_transform(model, {}, parent, profile.base_frame),
         None if base is None or base.variables else _origin(base),
     )  # fmt: skip
+    return in_own_parents(model, found, joints)
+
+
+def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable[str] = ()) -> dict[str, JointOrigin]:
+    """Return the joints of the left and the right lidar, and of `further` ones by name, as the description has them.
+
+    Raises `InputError` if it lacks one of them, or one is on no fixed joint.
+    """
+    lidars = profile.lidar_links(model)
+    if len(lidars) != len(SIDES):
+        raise InputError(
+            f"robot '{model.name}' has {len(lidars)} lidar links; {' and '.join(profile.lidar_frames)} are needed"
+        )
+    links = dict(zip(SIDES, lidars, strict=True)) | {name: profile.further[name].frame for name in further}
+    joints = {name: model.parent_joint(link) for name, link in links.items()}
+    for name, joint in joints.items():
+        if joint is None or joint.variables:
+            raise InputError(f"robot '{model.name}': the {name} lidar is on no fixed joint; it cannot be written")
+    return {name: _origin(joint) for name, joint in joints.items()}
+
+
+def in_own_parents(
+    model: RobotModel, joints: Sequence[JointOrigin], lidars: Mapping[str, JointOrigin]
+) -> list[JointOrigin]:
+    """Return `joints` with those of `lidars`, whose origins are given in the left one's parent, in their own parents,
+    none of which moves (a profile's check says so)."""
+    first, found = lidars["left"].parent, []
+    elsewhere = {joint.name for joint in lidars.values() if joint.parent != first}
+    for joint in joints:
+        if joint.name in elsewhere:
+            between = link_transform(model, {}, first, joint.parent)
+            joint = replace(joint, parent_from_child=between @ joint.parent_from_child)
+        found.append(joint)
+    return found
 
 
 def _origin(joint: Joint) -> JointOrigin:
