@@ -193,6 +193,11 @@ def transforms_to_left(
     return ({} if right_to_left is None else {"right": right_to_left}) | dict(further_to_left)
 
 
+def calibrated_frame(name: str) -> str:
+    """Return the frame in which a lidar beyond two, by its name, is calibrated."""
+    return f"lidar_{name}_calibrated"
+
+
 def rollback(path: str | Path) -> Path:
     """Bring back what the file held before its last save; see `backups.rollback`."""
     return backups.rollback(path)

@@ -49,6 +49,11 @@ def run(args: argparse.Namespace) -> int:
             f"{args.directory}: its joints are {', '.join(dataset.joint_names) or 'none'}, those of {profile.name} "
             f"{', '.join(profile.planned_names) or 'none'}; name the robot's profile with --robot"
         )
+    if dataset.further_lidars not in ((), tuple(profile.further)):
+        raise InputError(
+            f"{dataset.directory}: was seen by lidars {', '.join(dataset.further_lidars)} beside left and right, which "
+            f"{profile.name} does not have; name the robot's profile with --robot"
+        )
     model = load_model(nominal_description() if is_own(source) else source)
     fitted = fit_dataset(dataset, RobotBody(model, dataset.footprint_from_base_link, profile), settings)
     model, seen = fitted.model, fitted.seen

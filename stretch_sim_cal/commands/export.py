@@ -9,7 +9,13 @@ from xml.etree import ElementTree
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import values_file
-from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile, default_path, default_robot_id
+from stretch_sim_cal.calibration.calibration_file import (
+    RIGHT_TO_LEFT,
+    CalibrationFile,
+    calibrated_frame,
+    default_path,
+    default_robot_id,
+)
 from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
@@ -134,7 +140,7 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
     if calibration.right_to_left is not None:
         left = profile.lidar_links(load_description(args.model, args.robot))[0]
         transforms.append((left, RIGHT_CALIBRATED, calibration.right_to_left))
-        transforms += [(left, f"lidar_{name}_calibrated", pose) for name, pose in calibration.further_to_left.items()]
+        transforms += [(left, calibrated_frame(name), pose) for name, pose in calibration.further_to_left.items()]
     mounts = stored_mounts(calibration)
     if mounts is not None:
         transforms.append((profile.base_frame, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))

@@ -53,7 +53,7 @@ class RobotBody:
             if len(surface.faces)
         }
         """The surfaces of the body, by link."""
-        unseen = {link for lidar in profile.lidars.values() for link in lidar.unseen}
+        unseen = {link for lidar in profile.every_lidar.values() for link in lidar.unseen}
         self.surfaces = {link: surface for link, surface in self.outline.items() if link not in unseen}
         """Those that the lidars see: all but themselves."""
         at_zero = link_transforms(model, {})
@@ -62,9 +62,12 @@ class RobotBody:
         self.footprint_from_base_link = footprint_from_base_link
         base = inverse(at_zero[self._base])
         self.lidars = np.array(
-            [(footprint_from_base_link @ base @ at_zero[link])[:3, 3] for link in profile.lidar_links(model)]
+            [
+                (footprint_from_base_link @ base @ at_zero[link])[:3, 3]
+                for link in (*profile.lidar_links(model), *(lidar.frame for lidar in profile.further.values()))
+            ]
         )
-        """The lidars' places (L, 3) in base_footprint as the description has them, left first."""
+        """The lidars' places (L, 3) in base_footprint as the description has them: left, right, and those beyond."""
         self.hash = description_hash(model, self.outline, profile)
 
     def transforms(self, positions: Mapping[str, float | np.ndarray]) -> dict[str, np.ndarray]:

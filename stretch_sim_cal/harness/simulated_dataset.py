@@ -29,7 +29,7 @@ CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
 
 
 class BodyDatasetRecorder:
-    """Moves the simulated arm through poses and writes the returns of both lidars in each.
+    """Moves the simulated arm through poses and writes the returns of all lidars in each.
 
     `footprint_from_base_link` (4, 4) is the calibration, by default the true one as the lidars can know it; `outline`
     the true outline in that base_footprint.
@@ -68,7 +68,7 @@ class BodyDatasetRecorder:
         """
         writer = DatasetWriter(
             directory, self._simulator.nominal_description, {"tool": "simulated"}, self.footprint_from_base_link,
-            self._simulator.profile.planned_names,
+            self._simulator.profile.planned_names, tuple(self._simulator.profile.further),
         )  # fmt: skip
         for number, pose in enumerate(poses):
             commanded = dict(zip(self._simulator.profile.planned_names, map(float, pose), strict=True))
@@ -76,12 +76,13 @@ class BodyDatasetRecorder:
             added = surroundings(number)
             for name, surface in added.items():
                 self._simulator.add_surface(name, surface)
-            points, left, right = self._capture(frames)
+            points, clouds = self._capture(frames)
+            further = {name: clouds[name] for name in self._simulator.profile.further}
             for name in added:
                 self._simulator.add_surface(name, None)
             self._place(commanded)
             joints = {name: float(value) for name, value in self._simulator.joints.joint_positions.items()}
-            writer.write_sample(commanded, commanded, points, left, right, joints)
+            writer.write_sample(commanded, commanded, points, clouds["left"], clouds["right"], joints, further)
 
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
         """Return the corners (K, 2) of the true robot's outline, payload included, at commanded
@@ -121,7 +122,7 @@ class BodyDatasetRecorder:
         commands = self._simulator.profile.commands
         self._simulator.joints.place({commands[joint]: value for joint, value in pose.items()})
 
-    def _capture(self, frames: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _capture(self, frames: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return the pooled points (N, 3) in base_footprint and, the same ones, each lidar's
         returns (N, 5) in its own frame."""
         ticks = range(self._tick, self._tick + frames)
@@ -130,11 +131,16 @@ class BodyDatasetRecorder:
         base_from_lidar = link_transforms(self._model, {}, [base, left])
         base_from_left = inverse(base_from_lidar[base]) @ base_from_lidar[left]
         footprint_from_left = self.footprint_from_base_link @ base_from_left
-        seen, raw = [], []
-        for side, left_from_lidar in enumerate((np.eye(4), self._left_from_right)):
-            scans = np.concatenate([self._simulator.scan(SIDES[side], tick) for tick in ticks])
+        left_from_base = inverse(self._simulator.base_from_lidar("left"))
+        seen, raw = [], {}
+        for side, name in enumerate((*SIDES, *self._simulator.profile.further)):
+            left_from_lidar = left_from_base @ self._simulator.base_from_lidar(name)
+            if name in SIDES:
+                left_from_lidar = (np.eye(4), self._left_from_right)[side]
+            scans = np.concatenate([self._simulator.scan(name, tick) for tick in ticks])
             cloud = return_columns(returns_of(scans))
-            own = cloud[:, :3] if self._observations is None else self._observations.corrected(side, cloud)
+            known = self._observations is not None and name in SIDES
+            own = self._observations.corrected(side, cloud) if known else cloud[:, :3]
             placed = apply(footprint_from_left @ left_from_lidar, own)
             near = (
                 (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS)
@@ -144,5 +150,5 @@ class BodyDatasetRecorder:
             cloud, placed = cloud[near], placed[near]
             _, first = np.unique(voxel_keys(cloud[:, :3], CELL), return_index=True)
             seen.append(placed[np.sort(first)])
-            raw.append(cloud[np.sort(first)])
-        return np.concatenate(seen), *raw
+            raw[name] = cloud[np.sort(first)]
+        return np.concatenate(seen), raw

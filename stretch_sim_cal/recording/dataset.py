@@ -2,7 +2,9 @@
 
 DIR/metadata.yaml       format, frame, info, skipped, samples[]: id, commanded, actual, joints, file, num_points; and
                         joint_names, what the planned joints are called, of other robots than the Stretch
-DIR/sample_0000.npz     points (N, 3+) float32 in base_footprint; optional left, right (N, 3+) in their lidar's frame
+                        and further_lidars, the names of lidars beyond two, of robots that have some
+DIR/sample_0000.npz     points (N, 3+) float32 in base_footprint; optional left, right (N, 3+) in their lidar's frame,
+                        and lidar_NAME (N, 3+) of each lidar beyond two
 DIR/description.urdf    the robot's description while it was recorded
 """
 
@@ -16,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,6 +32,7 @@ FRAME = "base_footprint"
 METADATA = "metadata.yaml"
 DESCRIPTION = "description.urdf"
 JOINT_NAMES = "joint_names"
+FURTHER = "further_lidars"
 SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
 
 
@@ -121,8 +125,8 @@ class Sample:
 
     `commanded` and `actual` hold the values of the planned joints (`arm` is the whole extension of a Stretch); `joints`
     those of every joint by its name in the description if they were recorded, else it is empty. `points` (N, 3+)
-    float32 in base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left and 1 for the right
-    one, if that is known: if the raw clouds hold the same returns, the left ones first.
+    float32 in base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left, 1 for the right
+    one, and then those beyond two, if that is known: if the raw clouds hold the same returns in this order.
     """
 
     id: int
@@ -154,8 +158,9 @@ class Sample:
         return None if cloud is None else checked_cloud(cloud, f"{where}: {name}")
 
 
-def read_sample(directory: Path, entry: dict, warnings: list[str]) -> Sample:
-    """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it.
+def read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequence[str] = ()) -> Sample:
+    """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it; `further` are the
+    names of the dataset's lidars beyond two.
 
     Raises `InputError` naming the sample if its file is missing, torn, no cloud, or disagrees with the entry.
     """
@@ -169,7 +174,7 @@ def read_sample(directory: Path, entry: dict, warnings: list[str]) -> Sample:
         raise InputError(
             f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; one is of another run"
         )
-    lidars = _lidars(entry, len(points))
+    lidars = _lidars(entry, len(points), further)
     finite = np.isfinite(points[:, :3]).all(axis=1)
     if not finite.all():
         warnings.append(f"{where}: {np.count_nonzero(~finite)} of {len(points)} points are not finite and left out")
@@ -192,11 +197,16 @@ def read_arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.
         raise InputError(f"{where}: is torn or no .npz file ({error}); collect this pose again") from error
 
 
-def _lidars(entry: dict, count: int) -> np.ndarray | None:
-    sizes = [entry.get("num_left"), entry.get("num_right")]
+def _lidars(entry: dict, count: int, further: Sequence[str]) -> np.ndarray | None:
+    sizes = [entry.get(f"num_{cloud}") for cloud in (*SIDES, *map(_cloud_of, further))]
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes) or sum(sizes) != count:
         return None
-    return np.repeat(np.array([0, 1], dtype=np.uint8), sizes)
+    return np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
+
+
+def _cloud_of(name: str) -> str:
+    """Return the name in a sample of the cloud of a lidar beyond two."""
+    return f"lidar_{name}"
 
 
 def checked_cloud(cloud, where: str) -> np.ndarray:
@@ -209,7 +219,8 @@ def checked_cloud(cloud, where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples of a folder, the description they were recorded with, and warnings about them."""
+    """All samples of a folder, the description they were recorded with, warnings about them, and the names of the
+    lidars beyond two that saw them."""
 
     directory: Path
     samples: list[Sample]
@@ -220,6 +231,7 @@ class Dataset:
     created: str
     warnings: list[str] = field(default_factory=list)
     joint_names: tuple[str, ...] = JOINTS
+    further_lidars: tuple[str, ...] = ()
 
 
 def read_dataset(directory: str | Path) -> Dataset:
@@ -233,7 +245,8 @@ def read_dataset(directory: str | Path) -> Dataset:
         raise InputError(f"{directory}: no such folder")
     metadata = read_metadata(directory)
     warnings: list[str] = []
-    samples = [read_sample(directory, entry, warnings) for entry in metadata["samples"]]
+    further = _further(metadata, directory / METADATA)
+    samples = [read_sample(directory, entry, warnings, further) for entry in metadata["samples"]]
     if not samples:
         raise InputError(f"{directory / METADATA}: lists no samples; collect some first")
     warnings += _oddities(directory, samples)
@@ -254,7 +267,15 @@ def read_dataset(directory: str | Path) -> Dataset:
         str(metadata.get("created", "unknown")),
         warnings,
         joint_names(metadata, directory / METADATA),
+        further,
     )
+
+
+def _further(metadata: dict, path: Path) -> tuple[str, ...]:
+    names = metadata.get(FURTHER, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise InputError(f"{path}: {FURTHER} is not a list of different names")
+    return tuple(names)
 
 
 def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
@@ -280,8 +301,8 @@ class DatasetWriter:
     Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses
     can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
     `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints`
-    are the names of the planned joints. Raises `InputError` if the folder holds something else, another description, or
-    cannot be written.
+    are the names of the planned joints, `further` those of the lidars beyond two. Raises `InputError` if the folder
+    holds something else, another description, or cannot be written.
     """
 
     def __init__(
@@ -291,14 +312,19 @@ class DatasetWriter:
         info: Mapping | None = None,
         footprint_from_base_link: np.ndarray | None = None,
         joints: Sequence[str] = JOINTS,
+        further: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory)
-        self._joints = tuple(joints)
+        self._joints, self._further = tuple(joints), tuple(further)
         if (self.directory / METADATA).exists():
             self._metadata = read_metadata(self.directory)
             if joint_names(self._metadata, self.directory / METADATA) != self._joints:
                 raise InputError(
                     f"{self.directory}: was recorded with joints of other names; choose another folder to start anew"
+                )
+            if _further(self._metadata, self.directory / METADATA) != self._further:
+                raise InputError(
+                    f"{self.directory}: was recorded with other lidars; choose another folder to start anew"
                 )
             self._check_same(description, footprint_from_base_link)
         else:
@@ -306,6 +332,8 @@ class DatasetWriter:
             self._metadata = {"format": FORMAT, "frame": FRAME, "created": _now(), "samples": []}
             if self._joints != JOINTS:
                 self._metadata[JOINT_NAMES] = list(self._joints)
+            if self._further:
+                self._metadata[FURTHER] = list(self._further)
         if info:
             self._metadata["info"] = {**(self._metadata.get("info") or {}), **info}
         if description is not None:
@@ -336,10 +364,12 @@ class DatasetWriter:
         left: np.ndarray | None = None,
         right: np.ndarray | None = None,
         joints: Mapping[str, float] | None = None,
+        further: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> Path:
         """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data.
 
-        `left` and `right` (N, 3+) are raw returns in their lidar's own frame; best the same as in `points`, left first.
+        `left`, `right` and, by name, `further` (N, 3+) are raw returns in their lidar's own frame; best the same as in
+        `points`, left first.
         """
         entry = {
             "commanded": checked_pose(commanded, "commanded", self._joints),
@@ -351,11 +381,12 @@ class DatasetWriter:
         clouds |= {
             name: checked_cloud(cloud, name) for name, cloud in (("left", left), ("right", right)) if cloud is not None
         }
+        clouds |= {_cloud_of(name): checked_cloud(further[name], name) for name in self._further if name in further}
         number = 1 + max((sample["id"] for sample in self._metadata["samples"]), default=-1)
         path = self.directory / f"sample_{number:04d}.npz"
         write_atomic(path, lambda stream: np.savez_compressed(stream, **clouds))
         entry |= {"file": path.name, "num_points": len(clouds["points"])}
-        entry |= {f"num_{name}": len(clouds[name]) for name in SIDES if name in clouds}
+        entry |= {f"num_{name}": len(cloud) for name, cloud in clouds.items() if name != "points"}
         self._metadata["samples"].append({"id": number, **entry})
         self._write_metadata()
         return path

@@ -1,14 +1,16 @@
 """`ros_broadcast_calibration`: the calibration as frames in TF.
 
-It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated` and, if the file has mounts,
-`base_link` -> `lidar_left_calibrated`. The frames of the robot's own description stay its own: `base_link` ->
-`base_footprint` is added only if nobody else publishes that frame.
+It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated`, likewise
+`lidar_NAME_calibrated` for each lidar beyond two, and, if the file has mounts, `base_link` -> `lidar_left_calibrated`.
+The frames of the robot's own description stay its own: `base_link` -> `base_footprint` is added only if nobody else
+publishes that frame.
 """
 
 import time
 
 import numpy as np
 
+from stretch_sim_cal.calibration.calibration_file import calibrated_frame
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch
@@ -70,6 +72,7 @@ class Broadcaster:
             # An older robot calls the frame otherwise.
             left = self._frames.tree.resolve(left) if self._frames.tree.known(left) else left
             frames[left, options.right_calibrated_frame] = file.right_to_left
+            frames |= {(left, calibrated_frame(name)): pose for name, pose in file.further_to_left.items()}
         mounts = stored_mounts(file)
         if mounts is not None:
             frames[options.base_link_frame, options.left_calibrated_frame] = mounts.base_from_lidar["left"]

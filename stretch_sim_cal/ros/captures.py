@@ -4,12 +4,13 @@ A capture is a few pairs of clouds of one arm pose, cropped around the robot and
 """
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, calibrated_frame, default_path
 from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.settings import CollectionSettings
@@ -18,7 +19,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.arm_motion import ArmState
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs, with_each
 from stretch_sim_cal.ros.frame_listener import FrameListener
 
 # Pairs scanned before the arm stood still, one after the other, that are no mere latency any more.
@@ -30,33 +31,40 @@ ANSWER = 10.0
 
 @dataclass(frozen=True)
 class CalibratedPoses:
-    """Where base_link and both lidars are by the calibration, in the calibrated footprint: 4x4 each; and what the
-    alignment observed, which knows the lidars' own errors."""
+    """Where base_link and the lidars, those beyond two by name, are by the calibration, in the calibrated footprint:
+    4x4 each; and what the alignment of two observed, which knows their own errors."""
 
     footprint_from_base: np.ndarray
     footprint_from_left: np.ndarray
     footprint_from_right: np.ndarray
     observations: Observations | None = None
+    footprint_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def points(self, side: int, cloud: np.ndarray) -> np.ndarray:
+    @property
+    def footprint_from_lidar(self) -> dict[str, np.ndarray]:
+        """The poses (4, 4) of all lidars by name."""
+        both = {"left": self.footprint_from_left, "right": self.footprint_from_right}
+        return both | dict(self.footprint_from_further)
+
+    def points(self, name: str, cloud: np.ndarray) -> np.ndarray:
         """Return the points (N, 3) of a lidar's returns (N, 3 or 5) in the calibrated footprint, with the lidar's own
         errors taken out as far as the calibration knows them."""
-        own = cloud[:, :3] if self.observations is None else self.observations.corrected(side, cloud)
-        return apply((self.footprint_from_left, self.footprint_from_right)[side], own)
+        known = self.observations is not None and name in SIDES
+        own = self.observations.corrected(SIDES.index(name), cloud) if known else cloud[:, :3]
+        return apply(self.footprint_from_lidar[name], own)
 
 
 @dataclass(frozen=True)
 class Capture:
-    """What was seen: `points` (N, 3) in the calibrated footprint, and as `left` and `right` (N, 3 or 5), with
-    ring and intensity, in their lidar's own frame.
+    """What was seen: `points` (N, 3) in the calibrated footprint, and as `clouds` (N, 3 or 5) by lidar, with ring and
+    intensity, in its own frame.
 
-    All are float32 and hold the same returns, `points` the left ones first. `actual` are the arm's joints at that
-    time, `joints` all of the description's.
+    All are float32 and hold the same returns, `points` in the order of `clouds`, the left ones first. `actual` are the
+    arm's joints at that time, `joints` all of the description's.
     """
 
     points: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
+    clouds: dict[str, np.ndarray]
     actual: dict[str, float]
     joints: dict[str, float]
 
@@ -74,15 +82,32 @@ class Captures:
     def take(self, poses: CalibratedPoses) -> Capture:
         """Wait until the arm stands still, and capture. Raises `RunFailure` (watchdog) if no clouds come."""
         self._wait_until_settled()
-        pairs: list[CloudPair] = []
-        clouds = CloudPairs(self._context, self._options, self._watchdog, on_pair=pairs.append)
-        try:
-            return self._capture(pairs, poses)
-        finally:
-            clouds.close()
+        seen: dict[str, list[np.ndarray]] = {}
+        positions: list[dict[str, float]] = []
+        before: int | None = None
+        for name, options in with_each(self._options, self._state.profile.further).items():
+            pairs: list[CloudPair] = []
+            clouds = CloudPairs(self._context, options, self._watchdog, on_pair=pairs.append)
+            try:
+                settled, used, at = self._settled_pairs(pairs)
+            finally:
+                clouds.close()
+            if before not in (None, settled):  # it moved since the lidar before was listened to
+                return self.take(poses)
+            before = settled
+            seen |= {"left": seen.get("left") or [pair.left for pair in used], name: [pair.right for pair in used]}
+            positions += at
+        kept = {
+            name: cropped(np.concatenate(own), poses.footprint_from_lidar[name], self._settings)
+            for name, own in seen.items()
+        }
+        points = np.concatenate([poses.points(name, cloud) for name, cloud in kept.items()])
+        joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
+        return Capture(points, kept, self._state.arm, joints)
 
-    def _capture(self, pairs: list[CloudPair], poses: CalibratedPoses) -> Capture:
-        """Return the capture from the first pairs that were scanned after the arm had settled."""
+    def _settled_pairs(self, pairs: list[CloudPair]) -> tuple[int, list[CloudPair], list[dict[str, float]]]:
+        """Return when (ns) the arm had settled, the first pairs that were scanned after that, and the joints' positions
+        at each of them."""
         settled = self._settled_at
         positions: list[dict[str, float]] = []
         used: list[CloudPair] = []
@@ -105,12 +130,7 @@ class Captures:
             pairs.clear()
             used += fresh
             positions += [dict(self._state.positions) for _ in fresh]
-        left, right = (np.concatenate([getattr(pair, side) for pair in used]) for side in SIDES)
-        left = cropped(left, poses.footprint_from_left, self._settings)
-        right = cropped(right, poses.footprint_from_right, self._settings)
-        points = np.concatenate([poses.points(side, cloud) for side, cloud in enumerate((left, right))])
-        joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
-        return Capture(points, left, right, self._state.arm, joints)
+        return settled, used, positions
 
     @property
     def _settled_at(self) -> int:
@@ -122,17 +142,21 @@ class Captures:
             self._watchdog.tick()
 
 
-def calibrated_poses(options: Any, frames: FrameListener, watchdog: Any) -> CalibratedPoses:
-    """Return where the calibration in TF has the lidars, the left one by its mount if that was found.
+def calibrated_poses(
+    options: Any, frames: FrameListener, watchdog: Any, further: Iterable[str] = ()
+) -> CalibratedPoses:
+    """Return where the calibration in TF has the lidars, `further` ones by name, the left one by its mount if that was
+    found.
 
     Raises `Refused` if nobody broadcasts a calibration.
     """
     frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
     try:
-        footprint_from_base, base_from_left, left_from_right = frames.wait_for(
+        footprint_from_base, base_from_left, left_from_right, *beyond = frames.wait_for(
             (options.floor_frame, options.base_link_frame),
             (options.base_link_frame, options.left_lidar_frame),
             (options.left_lidar_frame, options.right_calibrated_frame),
+            *((options.left_lidar_frame, calibrated_frame(name)) for name in further),
             watchdog=watchdog,
         )
     except InputError as error:
@@ -145,6 +169,7 @@ def calibrated_poses(options: Any, frames: FrameListener, watchdog: Any) -> Cali
     return CalibratedPoses(
         footprint_from_base, footprint_from_left, footprint_from_left @ left_from_right,
         load_beside(path, file.right_to_left),
+        {name: footprint_from_left @ pose for name, pose in zip(further, beyond, strict=True)},
     )  # fmt: skip
 
 

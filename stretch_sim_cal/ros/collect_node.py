@@ -54,19 +54,20 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     """
     options, arguments = context.options, context.arguments
     profile = profile_called(options.robot)
-    profile.need_two("collecting arm poses")
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
         raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     watchdog = context.watchdog(options.timeout)
     frames = FrameListener(context)
-    poses = calibrated_poses(options, frames, watchdog)
+    poses = calibrated_poses(options, frames, watchdog, profile.further)
     if poses.observations is None and not only_raw:
         unknown = (
             "no observations of the present alignment lie beside the calibration file (align and collect with the same)"
         )
         if profile.one_lidar:
             unknown = "one lidar does not tell its own errors"
+        if profile.further:
+            unknown = "those of more than two lidars are not kept"
         context.log.warning(
             f"{unknown}, so the lidars' own errors stay in the points, and the body shape may leave centimetres of the "
             "robot out"
@@ -83,10 +84,12 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     directory = arguments.directory or Path(f"collected_body_shape_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     begun = (directory / METADATA).exists()
     footprint_from_base = None if begun and only_raw else poses.footprint_from_base
-    names = profile.planned_names
+    names, further = profile.planned_names, tuple(profile.further)
     writer = None
     if begun:
-        writer = DatasetWriter(directory, description, footprint_from_base_link=footprint_from_base, joints=names)
+        writer = DatasetWriter(
+            directory, description, footprint_from_base_link=footprint_from_base, joints=names, further=further
+        )
     plan = _plan(model, settings, state, writer)
     _print_plan(plan, settings, writer, say, profile)
     if not plan.visits and writer is None:
@@ -101,7 +104,7 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
         if profile.planned and not arguments.ignore_obstacles:
             _check_room(captures.take(poses).points, model, plan, state, settings)
         _ask(arguments.yes, len(plan.visits))
-        writer = DatasetWriter(directory, description, _info(settings), footprint_from_base, names)
+        writer = DatasetWriter(directory, description, _info(settings), footprint_from_base, names, further)
         writer.write_skipped([_skipped_entry(skipped, profile) for skipped in plan.skipped])
         guarded = nullcontext()
         if profile.planned and options.watch_room:
@@ -307,9 +310,10 @@ def _sweep(
             dict(zip(profile.planned_names, visit.pose, strict=False)),
             capture.actual,
             capture.points,
-            capture.left,
-            capture.right,
+            capture.clouds["left"],
+            capture.clouds["right"],
             capture.joints,
+            {name: capture.clouds[name] for name in profile.further},
         )
         left = _time_needed(plan.after(number), settings)
         # What was foreseen, at the pace seen so far: a simulator's time is not the wall's.

@@ -231,16 +231,19 @@ def test_a_description_whose_normal_form_breaks_rules_is_refused(tmp_path, capsy
     assert "breaks the convention stretch" in told and "there is no arm_l0_link" in told and told.count("\n") == 1
 
 
-def test_a_body_shape_without_joints_encloses_the_robot(tmp_path):
-    scenario = load_scenario("two_lidar_amr")
+@pytest.mark.parametrize("robot", ["two_lidar_amr", "three_lidar_amr"])
+def test_a_body_shape_without_joints_encloses_the_robot(tmp_path, robot):
+    scenario = load_scenario(robot)
     recorder = BodyDatasetRecorder(EmbeddedSimulator(scenario.simulation))
     recorder.record(tmp_path / "data", [()])
     model = tmp_path / "model.yaml"
-    assert fit([str(tmp_path / "data"), "--robot", "two_lidar_amr", "--out", str(model)]) == 0
+    assert fit([str(tmp_path / "data"), "--robot", robot, "--out", str(model)]) == 0
     fitted = load_body_shape_model(model)
     assert fitted.axes == () and fitted.shape_for({}).protrusion(recorder.outline({})) < 0.01
     assert fitted.shape_for({}).area < 1.1 * enclosing_shape(recorder.outline({})).area
     assert fit([str(tmp_path / "data"), "--out", str(model)]) == 2  # not the Stretch's joints
+    if robot == "three_lidar_amr":  # nor the lidars of a robot with two
+        assert fit([str(tmp_path / "data"), "--robot", "two_lidar_amr", "--out", str(model)]) == 2
 
 
 def test_another_robots_description_for_gazebo_has_its_sensors_and_none_of_its_lidars_shapes(tmp_path):

@@ -23,6 +23,7 @@ from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_nod
 from stretch_sim_cal.harness.run import run_scenario
 from stretch_sim_cal.harness.scenario import Scenario, load_scenario
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
+from stretch_sim_cal.recording.dataset import read_dataset
 
 SPARSE = "furnished_room_sparse"
 SILENCE = 20.0
@@ -71,6 +72,9 @@ def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_and_each_lidar_is_
         assert 0 < lidar["translation_error_mm"] < 1.0 and 0 < lidar["rotation_error_deg"] < 0.05
     assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
     assert "left and 10 mast clouds" in (tmp_path / "three_lidar_amr" / "logs" / "floor.log").read_text()
+    assert result["body_shape"]["max_protrusion_mm"] < 10.0
+    (sample,) = read_dataset(tmp_path / "three_lidar_amr" / "body_shape_data").samples
+    assert (np.bincount(sample.lidars) > 100).all() and len(np.bincount(sample.lidars)) == 3
 
 
 def test_the_truth_differs_from_what_the_nodes_were_told(run_folder):

@@ -41,6 +41,26 @@ def test_what_was_written_is_read_back(directory):
     assert dataset.info["tool"] == "dw4" and dataset.warnings == []
 
 
+def test_which_of_three_lidars_saw_a_point_is_read_back(tmp_path):
+    directory = tmp_path / "three"
+    parts = dict(zip(("left", "right", "mast"), np.split(POINTS, [20, 35]), strict=True))
+    writer = DatasetWriter(directory, further=("mast",))
+    writer.write_sample(pose(), pose(), POINTS, parts["left"], parts["right"], further={"mast": parts["mast"]})
+    dataset = read_dataset(directory)
+    np.testing.assert_array_equal(dataset.samples[0].lidars, np.repeat([0, 1, 2], [20, 15, 15]))
+    assert dataset.further_lidars == ("mast",)
+    with np.load(directory / "sample_0000.npz") as arrays:
+        np.testing.assert_array_equal(arrays["lidar_mast"], parts["mast"])
+    with pytest.raises(InputError, match="recorded with other lidars"):
+        DatasetWriter(directory)
+    # Without the third one's cloud it is not known which lidar saw which point.
+    edit_metadata(directory, lambda metadata: metadata["samples"][0].pop("num_lidar_mast"))
+    assert read_dataset(directory).samples[0].lidars is None
+    edit_metadata(directory, lambda metadata: metadata.update(further_lidars="mast"))
+    with pytest.raises(InputError, match="further_lidars is not a list"):
+        read_dataset(directory)
+
+
 def test_an_interrupted_collection_continues_after_the_last_whole_sample(directory):
     (directory / ".sample_0002.npz.half").write_bytes(b"torn")
     writer = DatasetWriter(directory, description="<robot name='r'/>")
