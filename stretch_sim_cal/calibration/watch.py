@@ -30,7 +30,7 @@ error is the same for all of them: it counts with the place's effect, and places
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -78,18 +78,19 @@ def _directions(size: int) -> np.ndarray:
 class Block:
     """One thing that is watched: columns of its look's vector that are lengths (m) or angles (rad),
     tested for a `shift`; a place's effect has the standard deviation `place` beforehand. `remedy` is
-    what to do if it has changed."""
+    what to do if it has changed. `own`: whether it is of a lidar against its returns from the robot."""
 
     name: str
     vector: str
     columns: slice
     angular: bool
     remedy: str
+    own: bool = False
 
     @property
     def adds_up(self) -> bool:
         """Whether the evidence of several places does."""
-        return self.vector not in SIDES
+        return not self.own
 
     @property
     def shift(self) -> float:
@@ -109,16 +110,34 @@ _FLOOR = (
     "look whether the robot stands on its floor with all wheels; if it does, calibrate again "
     "(ros_calibrate_robot --from floor)"
 )
+PARTS = (("translation", slice(0, 3)), ("rotation", slice(3, 6)))
 BLOCKS = (
     Block("lidar to lidar, translation", "lidars", slice(0, 3), False, _ANEW),
     Block("lidar to lidar, rotation", "lidars", slice(3, 6), True, _ANEW),
     Block("floor, height", "floor", slice(0, 1), False, _FLOOR),
     Block("floor, tilt", "floor", slice(1, 3), True, _FLOOR),
     *(
-        Block(f"{side} lidar on the robot, {what}", side, columns, what == "rotation", _ANEW)
-        for side in SIDES for what, columns in (("translation", slice(0, 3)), ("rotation", slice(3, 6)))
+        Block(f"{side} lidar on the robot, {what}", side, columns, what == "rotation", _ANEW, own=True)
+        for side in SIDES for what, columns in PARTS
     ),
 )  # fmt: skip
+
+
+def blocks(further: Iterable[str] = ()) -> tuple[Block, ...]:
+    """Return what is watched of a robot, with `further` lidars beyond two by name."""
+    return BLOCKS + tuple(
+        block
+        for name in further for what, columns in PARTS
+        for block in (
+            Block(f"left to {name} lidar, {what}", between(name), columns, what == "rotation", _ANEW),
+            Block(f"{name} lidar on the robot, {what}", name, columns, what == "rotation", _ANEW, own=True),
+        )
+    )  # fmt: skip
+
+
+def between(name: str) -> str:
+    """Return the name of the vector of a lidar against the left one."""
+    return "lidars" if name == "right" else f"lidars {name}"
 
 
 @dataclass(frozen=True)
@@ -126,7 +145,8 @@ class Look:
     """What one look gave: at `stamp` (s), at the standing place of that number, residual (n,) and covariance (n, n) by
     vector: `lidars` (twist in the left lidar's frame), `floor` (height, tilt about x, about y), `left` and `right`
     (twists about the lidar's origin, base_link's axes, of where its returns from the robot have it against where it is
-    stored to be). `arm` names the arm's pose, `refused` says why something is missing."""
+    stored to be); of each lidar beyond two `lidars NAME` and `NAME` likewise. `arm` names the arm's pose, `refused`
+    says why something is missing."""
 
     stamp: float
     place: int
@@ -138,9 +158,9 @@ class Look:
 def vectors_of(found: FoundAnew) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the residuals of what was found anew against the stored calibration."""
     vectors = {}
-    if "right" in found.aligned:
-        aligned = found.aligned["right"]
-        vectors["lidars"] = (log(aligned.right_to_left @ inverse(found.file.right_to_left)), aligned.covariance)
+    for name, aligned in found.aligned.items():
+        twist = log(aligned.right_to_left @ inverse(found.file.to_left[name]))
+        vectors[between(name)] = (twist, aligned.covariance)
     if found.floor is not None:
         up = np.array([0.0, 0.0, 1.0])
         before, now = found.file.floor_plane.facing(up), found.floor.plane.facing(up)
@@ -156,7 +176,7 @@ OWN_STEPS, OWN_ENOUGH = 5, 100
 
 
 def own_twist(
-    model: PosedSample, side: str, base_from_lidar: np.ndarray, points: np.ndarray
+    model: PosedSample, base_from_lidar: np.ndarray, points: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return by which twist (6,) about the lidar's origin its returns (N, 3) from the robot are best explained, and its
     covariance (6, 6); None for too few returns. What the model is wrong in is in it, the same in
@@ -182,11 +202,12 @@ def own_vectors(
     poses: Mapping[str, np.ndarray],
     clouds: Mapping[str, np.ndarray],
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return by side `own_twist` of both lidars' returns (N, 3), with the robot's joints at `positions` (m, rad, by the
+    """Return by lidar `own_twist` of its returns (N, 3), with the robot's joints at `positions` (m, rad, by the
     description's names) and the lidars stored to be at `poses` (4, 4) in base_link."""
-    (model,) = posed([robot.sample("look", positions, **clouds)], robot.surfaces, {})
-    found = {side: own_twist(model, side, poses[side], model.around(side, poses[side])) for side in SIDES}
-    return {side: twist for side, twist in found.items() if twist is not None}
+    both = {side: clouds[side] for side in SIDES}
+    (model,) = posed([robot.sample("look", positions, **both)], robot.surfaces, {})
+    found = {name: own_twist(model, poses[name], model.near(cloud, poses[name])) for name, cloud in clouds.items()}
+    return {name: twist for name, twist in found.items() if twist is not None}
 
 
 AZIMUTHS, ELEVATIONS = 180, 60
@@ -422,12 +443,14 @@ class BlockTest:
 
 class Watch:
     """All blocks of one stored calibration; `period` (s) is the time from look to look, which the rate of false alarms,
-    one in `every` s, counts in."""
+    one in `every` s, counts in; `further` are the lidars beyond two."""
 
-    def __init__(self, period: float, every: float = MONTH):
-        count = sum(len(_directions(block.columns.stop - block.columns.start)) for block in BLOCKS)
+    def __init__(self, period: float, every: float = MONTH, further: Iterable[str] = ()):
+        watched = blocks(further)
+        count = sum(len(_directions(block.columns.stop - block.columns.start)) for block in watched)
         threshold = math.log(count * WINDOW * max(every / period, 1.0))
-        self.tests = {block.name: BlockTest(block, threshold) for block in BLOCKS}
+        self.tests = {block.name: BlockTest(block, threshold) for block in watched}
+        self._own = {block.vector for block in watched if block.own}
         self._seen: set[str] = set()
         self._baselines: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
 
@@ -435,7 +458,7 @@ class Watch:
         """Take a look. One whose data said nothing of a block leaves that block as it is."""
         for name, (residual, covariance) in look.vectors.items():
             common = None
-            if name in SIDES:
+            if name in self._own:
                 learned = self._baselines.setdefault((name, look.arm), [])
                 if len(learned) < BASELINE_LOOKS:
                     learned.append((residual, covariance))
@@ -459,9 +482,16 @@ class Watch:
 
 
 def moved_lidar(states: Sequence[State]) -> str:
-    """Return which lidar has moved, as far as the robot's own returns tell; "" if they do not."""
-    named = {side for side in SIDES for state in states if state.verdict == CHANGED and state.block.vector == side}
-    lidars = any(state.verdict == CHANGED and state.block.vector == "lidars" for state in states)
-    if not lidars or not named:
-        return ""
-    return f"the {named.pop()} lidar has moved" if len(named) == 1 else "both lidars have moved"
+    """Return which lidar has moved, as far as the robot's own returns tell, or, of more than two lidars, which ones of
+    them go on to agree; "" if they do not."""
+    changed = [state.block for state in states if state.verdict == CHANGED]
+    apart = {block.vector for block in changed if not block.own and block.vector != "floor"}
+    pairs = {state.block.vector for state in states if not state.block.own and state.block.vector != "floor"}
+    named = list(dict.fromkeys(block.vector for block in changed if block.own)) if apart else []
+    if len(pairs) > 1 and len(apart) == 1 and not named:
+        named = [apart.pop().removeprefix("lidars").strip() or "right"]
+    elif len(pairs) > 1 and apart == pairs and not named:
+        named = ["left"]  # all others agree among themselves, or as many have moved
+    if len(named) > 1:
+        return "both lidars have moved" if len(pairs) == 1 else f"lidars {' and '.join(named)} have moved"
+    return f"the {named[0]} lidar has moved" if named else ""

@@ -85,7 +85,7 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
 def _history(args: argparse.Namespace) -> int:
     """Print the looks in short, and every change. The exit code is 1 if a change of the
     present calibration was noticed."""
-    from stretch_sim_cal.calibration.watch import BLOCKS
+    from stretch_sim_cal.calibration.watch import BLOCKS, blocks
     from stretch_sim_cal.calibration.watch_history import History, default_history
 
     if not args.days > 0:
@@ -116,7 +116,10 @@ def _history(args: argparse.Namespace) -> int:
         if not changes:
             print("no change was noticed")
     if args.plot:
-        _draw(args.plot, looks, changes, BLOCKS)
+        known = {block.vector for block in BLOCKS}
+        vectors = dict.fromkeys(name for _, look in looks for name in look.vectors if name not in known)
+        further = dict.fromkeys(name.removeprefix("lidars ") for name in vectors)
+        _draw(args.plot, looks, changes, blocks(further))
         if not args.json:
             print(f"drawn: {args.plot}")
     return 1 if any(change.calibration == present for change in changes) else 0

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.verification import found_anew
@@ -26,15 +27,14 @@ from stretch_sim_cal.calibration.watch import (
 from stretch_sim_cal.calibration.watch_history import History, NoticedChange, default_history
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs, with_each
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.subscription import JointListener
-from stretch_sim_cal.sensor.sensor import sensor_called
+from stretch_sim_cal.sensor.sensor import sensor_called, sensors_called
 
 STILL_FOR = 1.0  # s between the first pair and the last: what moved meanwhile is seen
 REPEAT = 5.0  # s; diagnostic_aggregator takes what is silent for longer for dead
@@ -49,12 +49,11 @@ class Watcher:
         from diagnostic_msgs.msg import DiagnosticArray
 
         self._context, self._options = context, context.options
-        self._sensor = sensor_called(self._options.sensor)
         self._path = Path(self._options.calibration_file or default_path()).expanduser()
         self._watchdog = context.watchdog(self._options.timeout)
         self._frames = FrameListener(context)
         self._profile = profile_called(self._options.robot)
-        self._profile.need_two("ros_watch_calibration")
+        self._sensor = (sensors_called if self._profile.further else sensor_called)(self._options.sensor)
         self._joints = JointListener(context, profile=self._profile)
         self._history = History(Path(self._options.history or default_history()).expanduser())
         self._publisher = context.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -71,8 +70,10 @@ class Watcher:
         file = usable_calibration(self._path)
         if file.right_to_left is None:
             raise InputError(f"{self._path}: holds no alignment of the lidars; run ros_align_dual_lidar first")
+        check_lidars(file, self._profile.further)
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
-        watch, before = Watch(self._options.period), self._history.looks(calibration=digest)[-REPLAYED:]
+        watch = Watch(self._options.period, further=self._profile.further)
+        before = self._history.looks(calibration=digest)[-REPLAYED:]
         for _, look in before:
             watch.add(look)
         self._place = before[-1][1].place + 1 if before else 1
@@ -85,15 +86,17 @@ class Watcher:
     def look(self) -> str:
         """Take one look and return what came of it as a line. Raises `RunFailure` if the lidars are silent."""
         self._refresh()
-        pairs = self._pairs()
-        first, last = (Panorama(pair.left[:, :3]) for pair in (pairs[0], pairs[-1]))
+        seen = {name: self._pairs(own) for name, own in with_each(self._options, self._profile.further).items()}
+        (begun, *_), (*_, ended) = seen["right"], list(seen.values())[-1]
+        first, last = (Panorama(pair.left[:, :3]) for pair in (begun, ended))
         self.looks += 1
         if not first.same(last):
             return "the robot moves: no look"
         if self._last is None or not last.same(self._last):
             self._place += 1
         self._last = last
-        look = self._held_against(pairs)
+        clouds = {"left": [pair.left for pair in seen["right"]]}
+        look = self._held_against(clouds | {name: [pair.right for pair in pairs] for name, pairs in seen.items()})
         self._open = look.refused
         self._history.add(look, self._digest)
         self._watch.add(look)
@@ -125,11 +128,11 @@ class Watcher:
         self._told.clear()
         self._context.log.info(f"{self._path} has changed: watched anew")
 
-    def _pairs(self) -> list[CloudPair]:
-        """Return pairs of clouds, the last of them a while after the first; the lidars are
+    def _pairs(self, options: Any) -> list[CloudPair]:
+        """Return pairs of clouds of two lidars, the last of them a while after the first; the lidars are
         listened to only meanwhile."""
         pairs: list[CloudPair] = []
-        clouds = CloudPairs(self._context, self._options, self._watchdog, on_pair=pairs.append)
+        clouds = CloudPairs(self._context, options, self._watchdog, on_pair=pairs.append)
         try:
             while len(pairs) < self._options.pairs or pairs[-1].stamp - pairs[0].stamp < 1e9 * STILL_FOR:
                 self._context.spin_once()
@@ -138,24 +141,27 @@ class Watcher:
             clouds.close()
         return [*pairs[: self._options.pairs - 1], pairs[-1]]
 
-    def _held_against(self, pairs: list[CloudPair]) -> Look:
+    def _held_against(self, clouds: dict[str, list[np.ndarray]]) -> Look:
         options, stamp = self._options, time.time()
-        (left, right) = self._frames.wait_for(
-            *((options.base_link_frame, frame) for frame in (options.left_lidar_frame, options.right_lidar_frame)),
-            watchdog=self._watchdog,
-        )  # fmt: skip
+        frames = {"left": options.left_lidar_frame, "right": options.right_lidar_frame}
+        frames |= {name: lidar.frame for name, lidar in self._profile.further.items()}
+        poses = self._frames.wait_for(
+            *((options.base_link_frame, frame) for frame in frames.values()), watchdog=self._watchdog
+        )
+        described = dict(zip(frames, poses, strict=True))
         footprint = self._frames.footprint_from(options.base_link_frame, options.footprint_frame)
-        found = found_anew(self._calibration, [(p.left, p.right) for p in pairs], left, footprint, self._sensor)
+        together = list(zip(*clouds.values(), strict=True))
+        found = found_anew(self._calibration, together, described["left"], footprint, self._sensor)
         vectors, refused = vectors_of(found), list(found.open_questions)
         arm = ""
         try:
-            own, arm = self._own(pairs, {"left": left, "right": right})
+            own, arm = self._own(clouds, described)
             vectors |= own
         except InputError as error:
             refused.append(f"the robot's own returns: {error}")
         return Look(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
 
-    def _own(self, pairs: list[CloudPair], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
+    def _own(self, seen: dict[str, list[np.ndarray]], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
         """Return where each lidar is against its returns from the robot, and the arm's pose."""
         if self._frames.description is None:
             raise InputError("no /robot_description")
@@ -165,9 +171,12 @@ class Watcher:
         needed = self._profile.check_joints[:1]
         if missing := [joint for joint in needed if joint not in joints]:
             raise InputError(f"no {missing[0]} on /joint_states")
-        mounts = stored_mounts(self._calibration)
-        poses = described if mounts is None else mounts.base_from_lidar
-        clouds = {side: np.concatenate([getattr(pair, side)[:, :3] for pair in pairs]).astype(float) for side in SIDES}
+        mounts, file = stored_mounts(self._calibration), self._calibration
+        poses = described
+        if mounts is not None:
+            left = mounts.base_from_lidar["left"]
+            poses = mounts.base_from_lidar | {name: left @ pose for name, pose in file.further_to_left.items()}
+        clouds = {name: np.concatenate([cloud[:, :3] for cloud in own]).astype(float) for name, own in seen.items()}
         positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))
         return own_vectors(self._robot, positions, poses, clouds), arm

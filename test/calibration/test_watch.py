@@ -23,10 +23,15 @@ STORED = {"lidars": [0.7 * MM, -0.5 * MM, 0.4 * MM, 0.02 * DEG, -0.01 * DEG, 0.0
           "right": [1 * MM, 2 * MM, 1 * MM, -0.2 * DEG, 0.3 * DEG, 0.1 * DEG]}  # fmt: skip
 
 
-class Robot:
-    """Looks of a robot that goes from place to place. `places` scales what the places do."""
+TWO = {name: name for name in NOISE}
+THREE = TWO | {"lidars mast": "lidars", "mast": "right"}
 
-    def __init__(self, seed: int, per_place: int = 12, places: float = 1.0):
+
+class Robot:
+    """Looks of a robot that goes from place to place. `places` scales what the places do, `kinds` are its vectors."""
+
+    def __init__(self, seed: int, per_place: int = 12, places: float = 1.0, kinds: dict[str, str] = TWO):
+        self._kinds = kinds
         self._random, self._per_place, self._scale = np.random.default_rng(seed), per_place, places
         self._place, self._left, self._effects, self._count = 0, 0, {}, 0
 
@@ -37,12 +42,16 @@ class Robot:
         if not self._left:
             self._place += 1
             self._left = int(self._random.integers(1, 2 * self._per_place))
-            self._effects = {name: self._scale * self._random.normal(size=len(s)) * s for name, s in PLACE.items()}
+            self._effects = {
+                name: self._scale * self._random.normal(size=len(PLACE[kind])) * PLACE[kind]
+                for name, kind in self._kinds.items()
+            }
         self._left -= 1
         self._count += 1
         vectors = {}
-        for name, sigma in NOISE.items():
-            residual = STORED[name] + self._effects[name] + self._random.normal(size=len(sigma)) * sigma
+        for name, kind in self._kinds.items():
+            sigma = NOISE[kind]
+            residual = STORED[kind] + self._effects[name] + self._random.normal(size=len(sigma)) * sigma
             vectors[name] = (residual + (shift or {}).get(name, 0.0), np.diag(np.square(sigma)))
         return Look(PERIOD * self._count, self._place, vectors, "stowed")
 
@@ -104,6 +113,30 @@ def test_which_lidar_has_moved_is_told_from_the_robots_own_returns():
     for _ in range(2 * WINDOW):
         watch.add(robot.look({"lidars": push, "right": push}))
     assert moved_lidar(watch.states()) == "the right lidar has moved"
+
+
+def test_three_lidars_that_are_all_right_are_left_alone():
+    watch, robot = Watch(PERIOD, further=["mast"]), Robot(1, kinds=THREE)
+    for _ in range(500):
+        watch.add(robot.look())
+        assert not watch.changed
+    said = {state.block.name for state in watch.states()}
+    assert {"lidar to lidar, rotation", "left to mast lidar, rotation", "mast lidar on the robot, rotation"} <= said
+
+
+@pytest.mark.parametrize(
+    ("pushed", "moved"),
+    [(["lidars mast"], "mast"), (["lidars"], "right"), (["lidars", "lidars mast"], "left")],
+    ids=["mast", "right", "left"],
+)
+def test_of_three_lidars_the_one_that_has_moved_is_told_by_the_two_that_agree(pushed, moved):
+    watch, robot = Watch(PERIOD, further=["mast"]), Robot(2, kinds=THREE)
+    for _ in range(5):  # too few for the robot's own returns to be compared with
+        watch.add(robot.look())
+    push = turned(1.0 * DEG, 2)
+    for _ in range(8):
+        watch.add(robot.look({vector: push for vector in pushed}))
+    assert moved_lidar(watch.states()) == f"the {moved} lidar has moved"
 
 
 def test_a_ramp_is_over_when_it_is_over():

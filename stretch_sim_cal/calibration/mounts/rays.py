@@ -79,7 +79,10 @@ class PosedSample:
 
     def around(self, side: str, base_from_lidar: np.ndarray) -> np.ndarray:
         """Return the returns (N, 3 or 5) of one lidar, in its frame, that may be of the robot."""
-        cloud = getattr(self.sample, side)
+        return self.near(getattr(self.sample, side), base_from_lidar)
+
+    def near(self, cloud: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
+        """Return the returns of a cloud (N, 3 or 5), in its lidar's frame, that may be of the robot."""
         ranges = np.linalg.norm(cloud[:, :3], axis=1)
         cloud = cloud[(ranges > OWN) & (ranges < REACH)]
         seen = apply(base_from_lidar, cloud[:, :3])
