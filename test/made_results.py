@@ -10,10 +10,10 @@ from stretch_sim_cal.geometry.transforms import exp
 TURNED = exp([0.1, 0.2, -0.1, 0.3, 0.2, 0.1])
 
 
-def alignment_result(right_to_left=TURNED, variance=1e-8, refusals=()):
+def alignment_result(right_to_left=TURNED, variance=1e-8, refusals=(), covariance=None):
     return SimpleNamespace(
         right_to_left=right_to_left,
-        covariance=np.eye(6) * variance,
+        covariance=np.eye(6) * variance if covariance is None else covariance,
         rmse=0.0101,
         num_frames=20,
         method="planes",

@@ -150,20 +150,21 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
         size = 6 if key.endswith(TO_LEFT) else 3
         if not _is_table(covariance, size):
             raise InputError(f"{path}: {key}: covariance: is not a {size}x{size} matrix of numbers")
-        covariance = _numbers(covariance, (size, size), f"{path}: {key}: covariance")
+        covariance = numbers_of(covariance, (size, size), f"{path}: {key}: covariance")
     rmse, num_frames = (None if raw.get(name) is None else raw[name] for name in ("rmse", "num_frames"))
     return Entry(
         robot_id=None if raw.get("robot_id") is None else str(raw["robot_id"]),
         timestamp=_timestamp(raw.get("timestamp"), f"{path}: {key}: timestamp"),
         fit_method=None if raw.get("fit_method") is None else str(raw["fit_method"]),
-        rmse=None if rmse is None else float(_numbers(rmse, (), f"{path}: {key}: rmse")),
-        num_frames=None if num_frames is None else int(_numbers(num_frames, (), f"{path}: {key}: num_frames")),
+        rmse=None if rmse is None else float(numbers_of(rmse, (), f"{path}: {key}: rmse")),
+        num_frames=None if num_frames is None else int(numbers_of(num_frames, (), f"{path}: {key}: num_frames")),
         covariance=covariance,
         convention=None if raw.get("convention") is None else str(raw["convention"]),
     )
 
 
-def _numbers(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+def numbers_of(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Return finite numbers of a shape. Raises `InputError`, beginning with `name`, for anything else."""
     try:
         numbers = np.array(float(value) if shape == () else value, dtype=float)
     except (TypeError, ValueError) as problem:

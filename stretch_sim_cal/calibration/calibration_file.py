@@ -34,6 +34,7 @@ from stretch_sim_cal.calibration.calibration_entries import (
     entry_of,
     floor_of,
     footprint_of,
+    numbers_of,
     transform_of,
 )
 from stretch_sim_cal.errors import Refused
@@ -138,6 +139,14 @@ class CalibrationFile:
             COVARIANCE_WITH_RIGHT: _rows(covariance_with_right),
         }
         return self.updated({f"{name}{TO_LEFT}": entry})
+
+    def covariance_with_right(self, name: str) -> np.ndarray | None:
+        """Return the covariance (6, 6) between the twists of a lidar beyond two and of the right one, if the file has
+        it. Raises `InputError` if it is no such matrix."""
+        key = f"{name}{TO_LEFT}"
+        if (value := self.data[key].get(COVARIANCE_WITH_RIGHT)) is None:
+            return None
+        return numbers_of(value, (6, 6), f"{self.path}: {key}: {COVARIANCE_WITH_RIGHT}")
 
     def with_floor(
         self, result, robot_id: str, timestamp: datetime.datetime | None = None,

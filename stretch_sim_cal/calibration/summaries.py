@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stretch_sim_cal.calibration.mounts.poses import Chosen
-from stretch_sim_cal.calibration.mounts.result import MountsResult
+from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, Direction, FloorResult
 from stretch_sim_cal.geometry.planes import floor_of_footprint
@@ -191,13 +192,18 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
     return lines
 
 
-def mount_numbers(result: MountsResult, nominal: Mapping[str, np.ndarray]) -> dict:
-    """Return the result as plain numbers: mm and deg."""
+def mount_numbers(
+    result: MountsResult, nominal: Mapping[str, np.ndarray],
+    further: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
+) -> dict:  # fmt: skip
+    """Return the result as plain numbers: mm and deg; `further` are the poses (4, 4) of lidars beyond two, and their
+    covariances (6, 6), whose described poses are in `nominal`, too."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
-    for side in SIDES[:1] if np.array_equal(nominal["left"], nominal["right"]) else SIDES:
-        pose = result.base_from_lidar[side]
+    sides = SIDES[:1] if np.array_equal(nominal["left"], nominal["right"]) else SIDES
+    found = {side: (result.base_from_lidar[side], result.covariance_of(side)) for side in sides}
+    for side, (pose, covariance) in (found | dict(further)).items():
         xyz, rpy = to_xyz_rpy(pose)
-        position, angle = result.spread_of(side)
+        position, angle = spread(covariance, pose)
         distance, turned = error(nominal[side], pose)
         numbers[side] = {
             "base_link_from_lidar": pose, "xyz": xyz, "rpy_deg": np.degrees(rpy),
@@ -232,13 +238,17 @@ def mount_lines(
 ) -> list[str]:
     """Return the result as lines for the terminal."""
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
-    for side in result.directions:
+    further = [name for name, own in numbers.items() if isinstance(own, dict) and "base_link_from_lidar" in own]
+    for side in dict.fromkeys([*result.directions, *further]):
         own = numbers[side]
         lines.append(
             f"  {side:<5} xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg, standard deviation "
             f"{own['standard_deviation_mm']:.2f} mm {own['standard_deviation_deg']:.3f} deg; "
             f"{own['from_description_mm']:.1f} mm and {own['from_description_deg']:.2f} deg from the description"
         )
+        if side not in result.directions:
+            lines.append("        by its transform to the left one")
+            continue
         weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
         lines.append(f"        least sure: {weakest.name}")
     linear = {joint.command for joint in (profile or stretch_profile()).joints if joint.linear}

@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.methods import (
     floor_method,
     gain_of_another_place,
 )
-from stretch_sim_cal.calibration.mounts.file import left_pose, with_floor, with_mounts
+from stretch_sim_cal.calibration.mounts.file import further_mounts, left_pose, with_floor, with_mounts
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
 from stretch_sim_cal.calibration.results import ONE_LIDAR, AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
@@ -218,9 +218,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
-    if args.only == "floor" or len(args.recording) > 1 or args.method or args.floor_method or args.mounts:
+    if args.only == "floor" or len(args.recording) > 1 or args.method or args.floor_method:
         option = next(name for name, given in {
-            "--mounts": args.mounts, "--only floor": args.only == "floor", "--method": args.method,
+            "--only floor": args.only == "floor", "--method": args.method,
             "--floor-method": args.floor_method, "several recordings": True,
         }.items() if given)  # fmt: skip
         profile_called(args.robot).need_two(option)
@@ -489,7 +489,8 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
         result, robot = _from_recording(path, args, file, settings, model, profile)
     else:
         result, robot = solve_dataset(read_dataset(path), file, settings, model, profile)
-    numbers = mount_numbers(result, robot.nominal)
+    further = further_mounts(file, result)
+    numbers = mount_numbers(result, robot.nominal | robot.nominal_further, further)
     tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings), profile))
     if result.accepted:
         robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)

@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     Entry,
     default_path,
 )
-from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described, load_description
@@ -126,15 +126,17 @@ def _transform(
 
 
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
-    """Return both lidars' extrinsics with standard deviations, None if the file has none."""
+    """Return the lidars' extrinsics with standard deviations, None if the file has none."""
     mounts = stored_mounts(calibration)
     if mounts is None:
         return None
-    found = {}
+    found, poses = {}, {}
     for number, side in enumerate(SIDES):
-        pose, own = mounts.base_from_lidar[side], slice(6 * number, 6 * number + 6)
+        own = slice(6 * number, 6 * number + 6)
+        poses[side] = (mounts.base_from_lidar[side], mounts.covariance[own, own])
+    for side, (pose, covariance) in (poses | further_mounts(calibration, mounts)).items():
         xyz, rpy = to_xyz_rpy(pose)
-        deviation = _in_units(*spread(mounts.covariance[own, own], pose))
+        deviation = _in_units(*spread(covariance, pose))
         found[side] = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), "standard_deviation": deviation}
     return found
 

@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull
@@ -265,8 +265,14 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
 
 
 def _quantities(stage: str, truth: Truth | None) -> list[tuple[str, str, str, str]]:
-    """Return the quantities of a stage; those of an alignment for every lidar beyond two as well."""
+    """Return the quantities of a stage; those of an alignment, or of mounts, for every lidar beyond two as well."""
     quantities = list(QUANTITIES[stage])
+    if stage == "mounts" and truth is not None:
+        quantities += [
+            (f"{name}.{key.removeprefix('left.')}", label.replace("left", name).replace("mounts", name), unit, bound)
+            for name in truth.base_link_from_further
+            for key, label, unit, bound in QUANTITIES[stage] if not key.startswith("right.")
+        ]  # fmt: skip
     if stage == "alignment" and truth is not None:
         quantities += [
             (f"{name}.{key}", f"{name} lidar: {label.partition(': ')[2]}", unit, bound)
@@ -311,7 +317,8 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
 
 
 def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
-    mounts = stored_mounts(CalibrationFile.load(files.calibration))
+    file = CalibrationFile.load(files.calibration)
+    mounts = stored_mounts(file)
     if mounts is None:
         raise InputError(f"{files.calibration} holds no mounts of the lidars")
     true = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
@@ -320,6 +327,12 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     found = {"nees": (nees, f"covariance over the lidars: {' and '.join(truth.sides)}", "1 on average")}
     for side in truth.sides:
         found |= _compared_poses(true[side], mounts.base_from_lidar[side], f"{side}.")
+    for name, (pose, covariance) in further_mounts(file, mounts).items():
+        if name in truth.base_link_from_further:
+            off = log(truth.base_link_from_further[name] @ inverse(pose))
+            nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
+            found[f"{name}.nees"] = (nees, f"covariance of lidar {name}", "1 on average")
+            found |= _compared_poses(truth.base_link_from_further[name], pose, f"{name}.")
     return found
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from stretch_sim_cal.calibration import backups, values_file
 from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
+from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES
 from stretch_sim_cal.calibration.methods import (
@@ -31,7 +32,13 @@ from stretch_sim_cal.calibration.methods import (
     floor_method_names,
     gain_of_another_place,
 )
-from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor, with_mounts
+from stretch_sim_cal.calibration.mounts.file import (
+    further_mounts,
+    left_pose,
+    stored_mounts,
+    with_floor,
+    with_mounts,
+)
 from stretch_sim_cal.calibration.mounts.robot import (
     LeftMountCheck,
     mount_joints,
@@ -390,7 +397,6 @@ def calibrate_mounts(context: NodeContext) -> int:
     if options.rollback:
         return files.roll_back()
     profile = profile_called(options.robot)
-    profile.need_two("ros_calibrate_lidar_mounts")
     settings = mount_settings(
         link_mm=options.link_mm, link_deg=options.link_deg, with_joint_offsets=options.with_joint_offsets,
         sensor=sensor_called(options.sensor), profile=profile,
@@ -404,7 +410,9 @@ def calibrate_mounts(context: NodeContext) -> int:
     file = files.file
     observations = load_beside(files.path, file.right_to_left)
     result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
-    numbers = mount_numbers(result, robot.nominal)
+    if file.right_to_left is not None:
+        check_lidars(file, profile.further)
+    numbers = mount_numbers(result, robot.nominal | robot.nominal_further, further_mounts(file, result))
     code = files.finish(
         result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings), profile), numbers,
         lambda file: with_mounts(file, result, default_robot_id(), robot.nominal["left"], observations=observations),

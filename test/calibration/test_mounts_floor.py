@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_results import alignment_result
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import (
     MOUNTS,
+    further_mounts,
     left_pose,
     mounted_joints,
     seen_from,
@@ -17,11 +19,12 @@ from stretch_sim_cal.calibration.mounts.file import (
     with_mounts,
 )
 from stretch_sim_cal.calibration.mounts.result import MountsResult
+from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Truth, judge_stage
 from stretch_sim_cal.recording.frame_tree import FrameTree
@@ -207,3 +210,51 @@ def test_the_collection_sees_the_arm_from_the_mount_that_is_broadcast(mounted, b
     expected = mounted.footprint_from_base @ (TRUE_LEFT if broadcast else DESCRIBED)
     np.testing.assert_allclose(placed.footprint_from_left, expected, atol=1e-9)
     np.testing.assert_allclose(placed.footprint_from_right, expected @ LEFT_FROM_RIGHT, atol=1e-9)
+
+
+LEFT_FROM_MAST = from_xyz_rpy((-0.6, 0.4, 0.5), np.radians([10.0, 20.0, -70.0]))
+DRAWS = 300
+
+
+def drawn_with_mast(rng: np.random.Generator) -> tuple[CalibrationFile, MountsResult]:
+    """Return a calibration of three lidars and the mounts of two that were found with it, both with errors as they say:
+    those of the two transforms and those of the returns from the robot are drawn, and put together as Gaussians."""
+    scale = np.tile([3e-4] * 3 + [5e-4] * 3, 2)
+    mixed = [rng.normal(size=(12, 12)) / 4 + np.eye(12) for _ in range(2)]
+    transforms, own = (scale[:, None] * (mix @ mix.T) * scale * size for mix, size in zip(mixed, (1, 4), strict=True))
+    errors, off = (rng.multivariate_normal(np.zeros(12), covariance) for covariance in (transforms, own))
+    right, mast = exp(-errors[:6]) @ LEFT_FROM_RIGHT, exp(-errors[6:]) @ LEFT_FROM_MAST
+    file = CalibrationFile().with_alignment(alignment_result(right, covariance=transforms[:6, :6]), "robot")
+    file = file.with_further("mast", alignment_result(mast, covariance=transforms[6:, 6:]), transforms[6:, :6], "robot")
+    left_seen, right_seen = exp(-off[:6]) @ TRUE_LEFT, exp(-off[6:]) @ TRUE_LEFT @ LEFT_FROM_RIGHT
+    change, weight = by_poses(left_seen), np.linalg.inv(transforms[:6, :6])
+    posterior = np.linalg.inv(np.linalg.inv(own) + change.T @ weight @ change)
+    step = -posterior @ change.T @ weight @ log(inverse(left_seen) @ right_seen @ inverse(right))
+    poses = {"left": exp(step[:6]) @ left_seen, "right": exp(step[6:]) @ right_seen}
+    return file, dataclasses.replace(mounts_result(), base_from_lidar=poses, covariance=posterior)
+
+
+def test_a_third_lidar_is_as_far_off_on_the_robot_as_the_mounts_of_two_and_the_transforms_say():
+    rng, nees, alone = np.random.default_rng(3), [], []
+    for _ in range(DRAWS):
+        file, mounts = drawn_with_mast(rng)
+        pose, covariance = further_mounts(file, mounts)["mast"]
+        off = log(TRUE_LEFT @ LEFT_FROM_MAST @ inverse(pose))
+        nees.append(off @ np.linalg.solve(covariance, off) / 6)
+        stays = (
+            mounts.base_from_lidar["left"] @ file.further_to_left["mast"]
+        )  # what the mounts say of the pair left out
+        alone.append(np.linalg.norm(log(TRUE_LEFT @ LEFT_FROM_MAST @ inverse(stays))) / np.linalg.norm(off))
+    assert abs(np.mean(nees) - 1.0) < 4.0 * np.sqrt(2.0 / 6 / DRAWS)
+    assert np.median(alone) > 1.0  # it is nearer than the left lidar's mount and its transform alone put it
+
+
+def test_a_third_lidar_without_a_covariance_has_no_mount_and_a_wrong_one_is_named():
+    file, mounts = drawn_with_mast(np.random.default_rng(1))
+    key = "mast_to_left_transform"
+    without = {name: value for name, value in file.data[key].items() if name != "covariance"}
+    assert further_mounts(CalibrationFile.from_mapping(file.data | {key: without}), mounts) == {}
+    torn = file.data[key] | {"covariance_with_right": [[1.0]]}
+    with pytest.raises(InputError, match="mast_to_left_transform: covariance_with_right"):
+        further_mounts(CalibrationFile.from_mapping(file.data | {key: torn}), mounts)
+    assert further_mounts(file, None) == {} and further_mounts(CalibrationFile(), mounts) == {}

@@ -6,15 +6,20 @@ import json
 
 import numpy as np
 import pytest
+from made_results import alignment_result
 from recorded_robot import write_description
+from scipy.stats import chi2
+from three_lidar_manipulator import three_lidar_manipulator
 
 from stretch_sim_cal import cli, files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, write_yaml
-from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.scenario import load_scenario
+from stretch_sim_cal.harness.scenario import load_scenario, with_changes
+from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.description import load_model
@@ -136,7 +141,6 @@ def test_the_numbers_for_machines_have_every_lidar_and_pair(recorded, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["calibrate", "{bag}", "--out", "{out}", "--mounts"],
         ["calibrate", "{bag}", "--out", "{out}", "--only", "floor"],
         ["calibrate", "{bag}", "--out", "{out}", "--method", "gicp"],
         ["calibrate", "{bag}", "{bag}", "--out", "{out}"],
@@ -237,3 +241,27 @@ def test_a_recording_without_the_third_lidars_topic_names_it(recorded, tmp_path)
 def test_gazebo_takes_two(recorded):
     with pytest.raises(InputError, match="takes two lidars at most, .*three_lidar_amr.yaml has 3"):
         load_profile(ROBOT).need_two("Gazebo")
+
+
+def test_arm_poses_give_the_mounts_of_two_lidars_and_the_third_ones_by_its_transform(tmp_path):
+    profile, folder, out = three_lidar_manipulator(tmp_path), tmp_path / "poses", tmp_path / "calibration.yaml"
+    scenario = with_changes(load_scenario("two_lidar_manipulator"), None, None, "os0_32_sparse", str(profile))
+    simulator = EmbeddedSimulator(scenario.simulation)
+    poses = {name: simulator.base_from_lidar(name) for name in ("left", "right", "mast")}
+    right, mast = (alignment_result(inverse(poses["left"]) @ poses[name]) for name in ("right", "mast"))
+    file = CalibrationFile().with_alignment(right, "robot").with_further("mast", mast, np.zeros((6, 6)), "robot")
+    file.save(out)
+    recorder = BodyDatasetRecorder(simulator)
+    recorder.record(
+        folder, [(pan, lift, 1.6, -0.4, 1.57, 0.0) for pan, lift in ((-1.5, -1.2), (0.0, -0.6), (1.5, -1.2))]
+    )
+    options = ["--robot", str(profile), "--sensor", "os0_32_sparse"]
+    code, said = told(["calibrate", str(folder), "--mounts", "--out", str(out), *options])
+    assert code == 0, said
+    assert "mast  xyz" in said and "by its transform to the left one" in said
+    found = CalibrationFile.load(out)
+    pose, covariance = further_mounts(found, stored_mounts(found))["mast"]
+    off = log(poses["mast"] @ inverse(pose))
+    assert off @ np.linalg.solve(covariance, off) < chi2.ppf(0.999, 6)
+    code, said = told(["check", str(out), "--robot", str(profile), "--json"])
+    assert code == 0 and json.loads(said)["mounts"]["mast"]["standard_deviation"]["mm"] < 5.0, said

@@ -21,7 +21,9 @@ from stretch_sim_cal.calibration.calibration_file import (
     LEFT_POSE,
     PLANE_CONVENTION,
     PLANE_DESCRIPTION,
+    RIGHT_TO_LEFT,
     SEEN_COVARIANCE,
+    TO_LEFT,
     CalibrationFile,
 )
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult
@@ -30,7 +32,7 @@ from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
-from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, error, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, error, exp, inverse, log
 
 ENTRIES = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
 
@@ -205,6 +207,36 @@ def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
     if covariance.shape != (12, 12) or not np.isfinite(covariance).all():
         raise InputError(f"{where}: covariance: is not a 12x12 matrix of finite numbers")
     return StoredMounts(poses, covariance)
+
+
+def further_mounts(
+    file: CalibrationFile, mounts: StoredMounts | MountsResult | None
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return by name the poses in base_link (4, 4) of the lidars beyond two, and their covariances (6, 6) over twists
+    there: on the left lidar by the file's transforms, given what the `mounts` of the left and the right one make of
+    theirs. What these lidars see of the robot themselves is not used.
+
+    With e_r the error of right_to_left and e_m that of another one, e_m = K e_r + e with K = cov(e_m, e_r) cov(e_r)^-1,
+    and e independent of e_r and of the mounts. So the transform moves by K times what the mounts move right_to_left by,
+    and its error is K times theirs, and e. Lidars whose entries have no covariance are left out.
+    """
+    if mounts is None or file.right_to_left is None:
+        return {}
+    left, right = (mounts.base_from_lidar[side] for side in SIDES)
+    moved, to_base = log(inverse(left) @ right @ inverse(file.right_to_left)), adjoint(left)
+    of_right, found = file.entries[RIGHT_TO_LEFT].covariance, {}
+    for name, transform in file.further_to_left.items():
+        key, beside = f"{name}{TO_LEFT}", file.covariance_with_right(name)
+        own = file.entries[key].covariance
+        if own is None or of_right is None or beside is None:
+            continue
+        gain = beside @ np.linalg.pinv(of_right, hermitian=True)
+        alone = own - gain @ beside.T
+        by_right = to_base @ gain @ adjoint(inverse(left))
+        by_both = np.hstack([np.eye(6) - by_right, by_right])
+        covariance = by_both @ mounts.covariance @ by_both.T + to_base @ alone @ to_base.T
+        found[name] = (left @ exp(gain @ moved) @ transform, covariance)
+    return found
 
 
 def mounted_joints(

@@ -82,8 +82,12 @@ class MountedRobot:
             for link, surface in robot_surfaces(model, self.profile).items() if len(surface.faces)
         }  # fmt: skip
         self._held_by = {link: tuple(self._holders(link)) for link in self.surfaces}
-        at_zero = self._base_from({}, [*lidars])
+        further = {name: lidar.frame for name, lidar in self.profile.further.items()}
+        at_zero = self._base_from({}, [*lidars, *further.values()])
         self.nominal = {side: at_zero[link] for side, link in zip(SIDES, lidars, strict=True)}
+        """Where the description has the left and the right lidar in base_link (4, 4)."""
+        self.nominal_further = {name: at_zero[link] for name, link in further.items()}
+        """Likewise those beyond two, by name."""
 
     def sample(
         self, name: str, joints: Mapping[str, float], left: np.ndarray, right: np.ndarray, offsets: Sequence[str] = ()
