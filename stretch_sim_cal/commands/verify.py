@@ -17,7 +17,7 @@ from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_sou
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.sensor.sensor import sensor_called, sensors_called
+from stretch_sim_cal.sensor.sensor import sensors_called
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def _verify(args: argparse.Namespace) -> int:
     if not args.recording:
         only_with(args, {"model": None}, "a recording")
     profile = with_defaults(args)
-    sensor = (sensors_called if profile.further else sensor_called)(args.sensor or profile.sensor)
+    sensor = sensors_called(args.sensor or profile.sensor)
     file = CalibrationFile.load(args.calibration or default_path())
     check_lidars(file, profile.further)
     frames, base_from_left, footprint = _recorded(args) if args.recording else _live(args, profile)

@@ -34,7 +34,7 @@ from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs, with_each
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.subscription import JointListener
-from stretch_sim_cal.sensor.sensor import sensor_called, sensors_called
+from stretch_sim_cal.sensor.sensor import sensors_called
 
 STILL_FOR = 1.0  # s between the first pair and the last: what moved meanwhile is seen
 REPEAT = 5.0  # s; diagnostic_aggregator takes what is silent for longer for dead
@@ -53,7 +53,7 @@ class Watcher:
         self._watchdog = context.watchdog(self._options.timeout)
         self._frames = FrameListener(context)
         self._profile = profile_called(self._options.robot)
-        self._sensor = (sensors_called if self._profile.further else sensor_called)(self._options.sensor)
+        self._sensor = sensors_called(self._options.sensor)
         self._joints = JointListener(context, profile=self._profile)
         self._history = History(Path(self._options.history or default_history()).expanduser())
         self._publisher = context.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
