@@ -64,8 +64,8 @@ class SimulatedCase:
         random = np.random.default_rng(seed)
         self.campaign, self.numbers, self._seed = campaign, numbers, seed
         sensor = load_sensor(campaign.sensor)
-        self.setup = _setup(campaign, sensor, numbers, random, folder)
         self.sensor = replace(sensor, range_noise=sensor.range_noise * numbers["lidar.noise"])
+        self.setup = _setup(campaign, self.sensor, numbers, random, folder)
         self.simulator = EmbeddedSimulator(self.setup, self.sensor)
         self.num_places = 1
         self._tick = 0
@@ -277,7 +277,8 @@ def _setup(
     units = {}
     for device in SIDES:
         units[device] = folder / f"unit_{device}.yaml"
-        write_simulated_unit(units[device], campaign.sensor, model, numbers["lidar.unit"] * model.draw(random))
+        values = numbers["lidar.unit"] * model.draw(random)
+        write_simulated_unit(units[device], campaign.sensor, model, values, range_noise=sensor.range_noise)
     world = write_room(Room(**room, yaw=yaw), random, folder)
     seed, keys = int(random.integers(2**31)), {"robot": campaign.robot} if campaign.robot else {}
     if numbers["robot.tool"]:

@@ -8,6 +8,7 @@ from stretch_sim_cal.campaign.plan import INPUTS, STAGES, TOOLS, Campaign, contr
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, available_tools
+from stretch_sim_cal.sensor.points import coordinates
 
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
 
@@ -25,6 +26,17 @@ def test_a_payload_is_held_where_the_lidars_see_it(tmp_path):
     assert box[:, 2].min() > 0.1 and np.abs(box[:, :2]).max() < 0.3
     scans = [simulator.labelled_scan(device, 0) for device in ("left", "right")]
     assert any("payload_0_link" in {names[index] for index in np.unique(surfaces)} for _, surfaces, names in scans)
+
+
+def test_the_noise_asked_for_is_that_of_the_simulated_lidars(tmp_path):
+    exact, usual, noisy = (simulated(tmp_path, lidar__noise=noise, room__furniture=0) for noise in (0, 1, 2))
+    for device in ("left", "right"):
+        # Points at all rays, also those without a return, so that rows are the same rays.
+        scans = [coordinates(one.scan(device, 0)) for one in (exact, usual, noisy)]
+        seen = np.all([np.linalg.norm(scan, axis=1) > 0 for scan in scans], axis=0)
+        ranges = [np.linalg.norm(scan[seen], axis=1) for scan in scans]
+        scatter = [np.median(np.abs(one - ranges[0])) for one in ranges[1:]]
+        assert 1.6 < scatter[1] / scatter[0] < 2.4, scatter
 
 
 def test_joint_origin_errors_are_seen_by_the_lidars_alone(tmp_path):
@@ -98,6 +110,15 @@ def test_the_mounts_are_judged_with_the_other_stages(tmp_path):
     assert record["alignment.accepted"] and record["mounts.accepted"], record
     assert 0.0 < record["mounts.translation_mm"] < 10.0 and 0.0 < record["mounts.rotation_deg"] < 1.0
     assert not contradicts(record["mounts.sigmas"] ** 2, STAGES["mounts"])
+
+
+def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
+    worst = Campaign.load("worst")
+    record = case.run_numbers(worst, worst.numbers(0), (1, 0, 96))
+    assert record["alignment.accepted"] and record["floor.accepted"]
+    assert 5.0 < record["floor.height_mm"] < 10.0  # still the case that it was
+    for stage in worst.stages:
+        assert not contradicts(record[f"{stage}.sigmas"] ** 2, STAGES[stage]), record
 
 
 def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_found(tmp_path, monkeypatch):
