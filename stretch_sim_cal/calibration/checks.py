@@ -17,7 +17,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     transforms_to_left,
 )
 from stretch_sim_cal.calibration.findings import model_warnings
-from stretch_sim_cal.calibration.mounts.file import MOUNTS, stored_mounts
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, further_mounts, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
@@ -180,9 +180,10 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
     and one found from its calibrated pose have no common uncertainty: their `sigmas` are None."""
     found = []
     mounts = stored_mounts(old), stored_mounts(new)
-    if old.right_to_left is not None and new.right_to_left is not None:
-        entries = old.entries.get(RIGHT_TO_LEFT), new.entries.get(RIGHT_TO_LEFT)
-        found.append(_pose_change("lidar to lidar", old.right_to_left, new.right_to_left, *map(_covariance, entries)))
+    for name in filter(new.to_left.__contains__, old.to_left):
+        entries = [file.entries.get(f"{name}{TO_LEFT}") for file in (old, new)]
+        what = "lidar to lidar" if name == "right" else f"left to {name} lidar"
+        found.append(_pose_change(what, old.to_left[name], new.to_left[name], *map(_covariance, entries)))
     if old.floor_plane is not None and new.floor_plane is not None:
         planes = [file.floor_plane.facing(np.array([0.0, 0.0, 1.0])) for file in (old, new)]
         step = floor_between(*planes)
@@ -200,6 +201,11 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
                 at_lidar(stored.covariance[own, own], pose) for stored, pose in zip(mounts, poses, strict=True)
             ]
             found.append(_pose_change(f"{side} lidar on the robot", *poses, *covariances, about=poses[0][:3, 3]))
+    further = [further_mounts(file, own) for file, own in zip((old, new), mounts, strict=True)]
+    for name in filter(further[1].__contains__, further[0]):
+        poses = [own[name][0] for own in further]
+        covariances = [at_lidar(own[name][1], own[name][0]) for own in further]
+        found.append(_pose_change(f"{name} lidar on the robot", *poses, *covariances, about=poses[0][:3, 3]))
     return found
 
 

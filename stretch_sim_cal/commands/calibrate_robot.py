@@ -120,14 +120,15 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     from stretch_sim_cal.view import opened
 
     profile = profile_called(args.robot)
-    profile.need_two("ros_calibrate_robot")
+    if args.places > 1:
+        profile.need_two("--places")
     sensor = args.sensor or profile.sensor
     view = opened(args.view, args.view_file, args.view_port)
     wanted = args.only or STAGES
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
         say(f"continuing the calibration begun {session.begun}; done: {done} (--discard begins anew)")
-    moving = any(stage in MOVING for stage in wanted if stage not in session.stages)
+    moving = bool(profile.planned) and any(stage in MOVING for stage in wanted if stage not in session.stages)
     look = live_look(sensor, args.robot, args.use_sim_time, moving)
     for check in look.checks:
         say(check.line())
@@ -145,7 +146,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         shown.update()
         echo = shown.after(echo)
     for stage in _stages(session, look, args, say):
-        if stage in MOVING:
+        if stage in MOVING and profile.planned:
             _ask_for_motion(stage, args.yes)
         say(f"{TITLES[stage]}:")
 
@@ -171,7 +172,7 @@ def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]
     from stretch_sim_cal.harness.robot_calibration import TITLES, presents
     from stretch_sim_cal.harness.robot_session import KEPT
     from stretch_sim_cal.robot.profile import profile_called
-    from stretch_sim_cal.sensor.sensor import sensor_called
+    from stretch_sim_cal.sensor.sensor import sensors_called
 
     profile = profile_called(args.robot)
 
@@ -181,7 +182,7 @@ def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]
     found = (
         {}
         if session.stages or first == 0
-        else presents(session, look, sensor_called(args.sensor or profile.sensor), profile)
+        else presents(session, look, sensors_called(args.sensor or profile.sensor), profile)
     )
     anew = bool(session.stages)
     for number, stage in enumerate(STAGES):

@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.body.model import (
     robot_identity,
 )
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.checks import Change, changes, problems
+from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
 from stretch_sim_cal.errors import InputError
@@ -55,9 +55,14 @@ def presents(session: Session, look: LiveLook, sensor: Sensors, profile: RobotPr
     file, found = session.old, {}
     verification: Verification | None = None
     wrong = problems(file) if file.data else []
-    if file.right_to_left is not None and not wrong and look.pairs and look.base_from_lidar:
+    if file.right_to_left is not None:
+        try:
+            check_lidars(file, profile.further)
+        except InputError as error:
+            wrong.append(str(error))
+    if file.right_to_left is not None and not wrong and look.frames and look.base_from_lidar:
         left = look.base_from_lidar["left"]
-        verification = verify(file, look.pairs, left, look.footprint_from_base, sensor=sensor)
+        verification = verify(file, look.frames, left, look.footprint_from_base, sensor=sensor)
     for stage in STAGES:
         before = next((other for other in found.values() if not other.valid), None)
         if before is not None:
@@ -105,7 +110,7 @@ def _present(
 def keep_clouds(session: Session, look: LiveLook) -> None:
     """Keep the clouds of the first look, for the page."""
     arrays = {
-        side: np.concatenate([pair[index] for pair in look.pairs]) for index, side in enumerate(("left", "right"))
+        side: np.concatenate([clouds[index] for clouds in look.frames]) for index, side in enumerate(("left", "right"))
     }
     poses = {f"base_from_{side}": pose for side, pose in look.base_from_lidar.items()}
     write_atomic(session.files.clouds, lambda stream: np.savez_compressed(stream, **arrays, **poses))
@@ -144,7 +149,9 @@ def table(session: Session) -> list[list[str]]:
     """Return the rows of old against new, the head first."""
     rows = [["", "change", "standard deviation before", "after", "change in sigma"]]
     found = {change.what: change for change in changes(session.old, session.new)}
-    for what in ("lidar to lidar", "floor", "left lidar on the robot", "right lidar on the robot"):
+    further = [*session.new.further_to_left]
+    rows_of = ["lidar to lidar", *(f"left to {name} lidar" for name in further), "floor"]
+    for what in (*rows_of, *(f"{name} lidar on the robot" for name in ("left", "right", *further))):
         if what in found:
             rows.append(_row(found[what]))
         elif (known := _new(session.new, what)) is not None:

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -17,13 +18,13 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import check_driver
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs, with_each
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import BROADCAST, CLOUD_OPTIONS, SENSOR_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, Option, in_node
 from stretch_sim_cal.ros.watchdog import Watchdog
-from stretch_sim_cal.sensor.sensor import by_side, sensor_called
-from stretch_sim_cal.sensor.signature import Observer, known_sensors, sync_line
+from stretch_sim_cal.sensor.sensor import for_each, sensors_called
+from stretch_sim_cal.sensor.signature import Observer, Signature, known_sensors, sync_line
 
 READY, NOTE, MISSING, SILENT = "ready", "note", "missing", "silent"
 LIVE = NodeCommand(
@@ -71,11 +72,12 @@ class Check:
 
 @dataclass
 class LiveLook:
-    """What was found: `checks`; and, as far as it was heard, `pairs` of returns (N, 5), where the lidars are in
-    base_link by the description, by side, `footprint_from_base` (4, 4 each), and the `description` (URDF)."""
+    """What was found: `checks`; and, as far as it was heard, `frames` of returns (N, 5) of the left, the right and
+    further lidars, where the first two are in base_link by the description, by side, `footprint_from_base` (4, 4 each),
+    and the `description` (URDF)."""
 
     checks: list[Check] = field(default_factory=list)
-    pairs: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    frames: list[tuple[np.ndarray, ...]] = field(default_factory=list)
     base_from_lidar: dict[str, np.ndarray] = field(default_factory=dict)
     footprint_from_base: np.ndarray = field(default_factory=lambda: np.eye(4))
     description: str | None = None
@@ -134,16 +136,21 @@ class _Looking:
 
     def _frames(self) -> str:
         options, frames = self._options, FrameListener(self._context)
-        lidars = {"left": options.left_lidar_frame, "right": options.right_lidar_frame}
-        poses = frames.wait_for(*((options.base_link_frame, lidars[side]) for side in SIDES), watchdog=self._watchdog())
-        self._found.base_from_lidar = dict(zip(SIDES, poses, strict=True))
+        lidars = [options.left_lidar_frame, options.right_lidar_frame]
+        lidars += [lidar.frame for lidar in self._profile.further.values()]
+        poses = frames.wait_for(*((options.base_link_frame, frame) for frame in lidars), watchdog=self._watchdog())
+        self._found.base_from_lidar = dict(zip(SIDES, poses, strict=False))
         self._context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
         self._found.description = frames.description
         self._found.footprint_from_base = frames.lookup(options.footprint_frame, options.base_link_frame)
         if frames.description is None:
-            raise InputError("both lidars are in TF, but nobody publishes /robot_description")
+            raise InputError(f"{self._all} are in TF, but nobody publishes /robot_description")
         frames.close()
-        return "both lidars, base and footprint are in TF, and the robot is described"
+        return f"{self._all}, base and footprint are in TF, and the robot is described"
+
+    @property
+    def _all(self) -> str:
+        return f"all {len(SIDES) + len(self._profile.further)} lidars" if self._profile.further else "both lidars"
 
     def _clouds(self, pairs: list[CloudPair]) -> str:
         late: list[float] = []
@@ -160,7 +167,17 @@ class _Looking:
                 watchdog.tick()
         finally:
             clouds.close()
-        self._found.pairs = [(pair.left, pair.right) for pair in pairs]
+        beyond = []
+        for name, options in with_each(self._options, self._profile.further).items():
+            if name != "right":
+                own = list(CloudPairs(self._context, options, watchdog).take(PAIRS, f"listening to {name}"))
+                beyond.append([pair.right for pair in own])
+                seen = self._sensor(name, [(pair.right_message, pair.stamp) for pair in own])
+                for line in sensor_lines({name: seen}) if seen is not None else ():
+                    self._say("sensor", READY, line)
+        self._found.frames = list(
+            zip([pair.left for pair in pairs], [pair.right for pair in pairs], *beyond, strict=False)
+        )
         stamps = np.array([pair.stamp for pair in pairs]) * 1e-9
         # The least: whatever delays a message, a busy machine too, only adds to what the clocks are apart.
         rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), min(late)
@@ -176,29 +193,35 @@ class _Looking:
         return said
 
     def _signatures(self, pairs: list[CloudPair]) -> None:
-        observers = {side: Observer() for side in SIDES}
-        sensors = dict(zip(SIDES, by_side(sensor_called(self._options.sensor)), strict=True))
-        for pair in pairs:
-            for side, message in zip(SIDES, (pair.left_message, pair.right_message), strict=True):
-                if message is not None:  # the robot may have one lidar
-                    observers[side].add(scan_from_message(message), 1e-9 * pair.stamp)
-        found = {}
-        for side, observer in observers.items():
-            try:
-                found[side] = observer.signature(known_sensors())
-            except InputError as error:  # clouds without rings say nothing of the sensor
-                self._say("sensor", NOTE, f"{side} lidar: {error}")
-        for side, seen in found.items():
-            sensor = sensors[side]
-            if sensor is not None and seen.num_channels > sensor.num_channels:
-                self._say("sensor", MISSING, f"{side} lidar: has {seen.num_channels} channels, {sensor.name} has "
-                          f"{sensor.num_channels}", "name the kind of the lidars with --sensor")  # fmt: skip
+        heard = {
+            "left": [(pair.left_message, pair.stamp) for pair in pairs],
+            "right": [(pair.right_message, pair.stamp) for pair in pairs if pair.right_message is not None],
+        }  # without a right one the robot has one lidar
+        found = {side: seen for side, own in heard.items() if (seen := self._sensor(side, own)) is not None}
         if len(found) == len(SIDES):
             in_step, sentence = sync_line(found["left"], found["right"])
             if in_step is False:
                 self._say("clocks", MISSING, sentence)
             for line in sensor_lines(found):
                 self._say("sensor", READY, line)
+
+    def _sensor(self, name: str, scans: list[tuple[Any, int]]) -> Signature | None:
+        """Return the signature of a lidar's messages with their stamps (ns), None if they have none; note it if they
+        are of another sensor than is said."""
+        lidars = list(self._profile.every_lidar)
+        kinds = dict(zip(lidars, for_each(sensors_called(self._options.sensor), len(lidars)), strict=True))
+        observer, sensor = Observer(), kinds.get(name)
+        for message, stamp in scans:
+            observer.add(scan_from_message(message), 1e-9 * stamp)
+        try:
+            seen = observer.signature(known_sensors())
+        except InputError as error:  # clouds without rings say nothing of the sensor
+            self._say("sensor", NOTE, f"{name} lidar: {error}")
+            return None
+        if sensor is not None and seen.num_channels > sensor.num_channels:
+            self._say("sensor", MISSING, f"{name} lidar: has {seen.num_channels} channels, {sensor.name} has "
+                      f"{sensor.num_channels}", "name the kind of the lidars with --sensor")  # fmt: skip
+        return seen
 
     def _broadcaster(self) -> None:
         """A broadcaster of the robot's present file would say otherwise than the one of the calibration under way."""
@@ -229,11 +252,11 @@ class _Looking:
 
     def _room(self, model, state: ArmState) -> None:
         """Note what is nearer to the robot than the arm may need; the collection itself looks along its own paths."""
-        if not self._found.pairs or len(self._found.base_from_lidar) != len(SIDES):
+        if not self._found.frames or len(self._found.base_from_lidar) != len(SIDES):
             return
         points = np.concatenate([
             apply(self._found.footprint_from_base @ self._found.base_from_lidar[side], pair[index][:, :3])
-            for pair in self._found.pairs[-1:] for index, side in enumerate(SIDES)
+            for pair in self._found.frames[-1:] for index, side in enumerate(SIDES)
         ])  # fmt: skip
         points = points[(points[:, 2] > HEIGHTS[0]) & (points[:, 2] < HEIGHTS[1])]
         joints = {name: value for name, value in state.positions.items() if name in model.joints}

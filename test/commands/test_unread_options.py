@@ -156,7 +156,6 @@ def test_the_floor_and_the_driver_know_their_modes(folder, capfd, line):
 @pytest.mark.parametrize(
     "line",
     [
-        "ros_calibrate_robot --yes --robot three_lidar_amr",
         "stretch_sim_cal campaign smoke --cases 1 --out campaign --robot three_lidar_amr",
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
 from node_process import PATIENCE, Graph, end_of
@@ -20,10 +21,10 @@ from robot_client import robot_client
 from stretch_sim_cal.calibration import backups, verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import SIDES, error
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.harness import robot_calibration
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.robot_session import Session, default_folder, last_accepted, locked
@@ -253,3 +254,28 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
 def test_nobody_turns_the_robot_if_nothing_is_asked(robot, capsys):
     assert calibrate_robot.main(["--yes", "--places", "2"]) == 2
     assert "--places: somebody has to turn the robot" in capsys.readouterr().err
+
+
+def test_a_robot_with_three_lidars_and_no_arm_is_calibrated_in_one_command(tmp_path):
+    robot = ("--robot", "three_lidar_amr", "--sensor", "os0_32_sparse")
+    errors = (
+        "--lidar-left-error=0.003,-0.002,0.003,0.4,-0.3,0.5",
+        "--lidar-right-error=-0.003,0.002,0.001,-0.5,0.6,-0.2",
+    )
+    few = ("--yes", "--use-sim-time", "--alignment-samples", "8", "--floor-samples", "6", "--fit-method", "circle")
+    with own_domain() as domain:
+        graph = Graph(domain, tmp_path)
+        with graph.simulator("--world", "furnished_room", "--seed", "6", "--real-time-factor", "1", *robot, *errors):
+            ended = calibrate(graph, *few, "--json", *robot)
+    assert ended.code == 0, ended.err
+    assert "all 3 lidars, base and footprint are in TF" in ended.err and "THE ARM" not in ended.err
+    rows = {row[0] for row in json.loads(ended.out.splitlines()[-1])["table"]}
+    assert rows >= {"lidar to lidar", "left to mast lidar", "floor", "mast lidar on the robot", "body shape"}
+    truth, file = load_truth(graph.folder / "truth.json"), CalibrationFile.load(graph.calibration_file)
+    distance, angle = error(inverse(truth.base_link_from_lidar_left) @ truth.base_link_from_further["mast"],
+                            file.further_to_left["mast"])  # fmt: skip
+    assert distance < 0.002 and np.degrees(angle) < 0.05
+    pose, covariance = further_mounts(file, stored_mounts(file))["mast"]
+    off = log(truth.base_link_from_further["mast"] @ inverse(pose))
+    assert off @ np.linalg.solve(covariance, off) < chi2.ppf(0.9999, 6)
+    assert load_body_shape_model(graph.calibration_file.with_name("body_shape_model.yaml")).shapes
