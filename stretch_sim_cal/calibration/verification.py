@@ -7,8 +7,9 @@ them it has drifted, within by all of them it holds, between them it is open.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -99,12 +100,13 @@ def found_anew(
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
     sensor: Sensors = None,
+    body: Mapping[str, Any] | None = None,
 ) -> FoundAnew:
     """Find alignment and floor anew; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
         raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
     if file.further_to_left:
-        return _array_found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor)
+        return _array_found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor, body)
     pairs = list(frames)
     known = load_beside(file.path, file.right_to_left)
     units = None if known is None else known.units
@@ -117,7 +119,7 @@ def found_anew(
         found.open_questions += [f"{name}: {reason}" for reason in result.refusals]
         return result if result.accepted else None
 
-    settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units)
+    settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units, **(body or {}))
     if np.array_equal(file.right_to_left, np.eye(4)):
         aligned = AlignmentResult.of_one_lidar()
     else:
@@ -127,7 +129,7 @@ def found_anew(
     if aligned is None or file.floor_plane is None:
         return found
     # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
-    settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known)
+    settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known, **(body or {}))
     poses = seen_from(file, base_from_left), aligned.right_to_left, nominal_footprint_from_base
     found.floor = solved(floor_method()(*poses, settings), "floor")
     if found.floor is not None and known is not None and known.floor is not None:
@@ -137,7 +139,7 @@ def found_anew(
 
 def _array_found_anew(
     file: CalibrationFile, frames: Iterable[Sequence[np.ndarray]], base_from_left: np.ndarray,
-    nominal_footprint_from_base: np.ndarray, sensor: Sensors,
+    nominal_footprint_from_base: np.ndarray, sensor: Sensors, body: Mapping[str, Any] | None,
 ) -> FoundAnew:  # fmt: skip
     """As `found_anew` for more than two lidars, all of them in one estimate; their own errors are estimated again."""
     left = seen_from(file, base_from_left)
@@ -145,7 +147,7 @@ def _array_found_anew(
     sensors = for_each(sensor, len(poses))
     array = LidarArray(
         {name: ArrayLidar(poses[name], own) for name, own in zip(poses, sensors, strict=True)},
-        nominal_footprint_from_base, floor=file.floor_plane is not None,
+        nominal_footprint_from_base, floor=file.floor_plane is not None, body=body,
     )  # fmt: skip
     for clouds in frames:
         array.add(dict(zip(poses, clouds, strict=True)))
@@ -168,14 +170,15 @@ def verify(
     nominal_footprint_from_base: np.ndarray,
     tolerances: Tolerances = Tolerances(),
     sensor: Sensors = None,
+    body: Mapping[str, Any] | None = None,
 ) -> Verification:
     """Compare the calibration in `file` with fresh frames: a cloud (N, 3 or 5) of each lidar in its own frame, left,
-    right, and those beyond two in the file's order; `sensor` is their kind.
+    right, and those beyond two in the file's order; `sensor` is their kind, `body` as of `body_settings`.
 
     The floor is only looked at if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
     4) are the description's. Raises `InputError` if the file holds no alignment.
     """
-    found = found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor)
+    found = found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor, body)
     drifts = []
     for name, aligned in found.aligned.items():
         apart = error(file.to_left[name], aligned.right_to_left)

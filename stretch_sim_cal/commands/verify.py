@@ -11,8 +11,9 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
 from stretch_sim_cal.calibration.checks import check_lidars
+from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
-from stretch_sim_cal.command import only_with
+from stretch_sim_cal.command import only_with, warn
 from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.rosbag import Recording
@@ -41,9 +42,9 @@ def _verify(args: argparse.Namespace) -> int:
     sensor = sensors_called(args.sensor or profile.sensor)
     file = CalibrationFile.load(args.calibration or default_path())
     check_lidars(file, profile.further)
-    frames, base_from_left, footprint = _recorded(args) if args.recording else _live(args, profile)
+    frames, base_from_left, footprint, body = _recorded(args) if args.recording else _live(args, profile)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
-    verification = verify(file, frames, base_from_left, footprint, tolerances, sensor)
+    verification = verify(file, frames, base_from_left, footprint, tolerances, sensor, body)
     if args.json:
         drifts = [asdict(drift) | {"verdict": drift.verdict} for drift in verification.drifts]
         print(json.dumps({"verdict": verification.verdict, "drifts": drifts, "open": verification.open_questions}))
@@ -63,16 +64,17 @@ def _recorded(args: argparse.Namespace):
             frames = list(zip(*source.every_cloud(args.num_samples).values(), strict=True))
         else:
             frames = list(source.pairs(args.num_samples, "verifying"))
-        return frames, source.frames.base_from_left, source.footprint_from_base
+        return frames, source.frames.base_from_left, source.footprint_from_base, source.body
 
 
 def _live(args: argparse.Namespace, profile: RobotProfile):
     from stretch_sim_cal.ros.cloud_pairs import live_clouds
 
-    return live_clouds(
+    frames, base_from_left, footprint, description = live_clouds(
         args.num_samples, args.left_topic, args.right_topic, args.left_frame, args.right_frame, args.base_frame,
         args.footprint_frame, args.max_time_difference, profile.further,
     )  # fmt: skip
+    return frames, base_from_left, footprint, body_settings(profile, description, warn)
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:

@@ -212,8 +212,9 @@ def take_frames(
 def live_clouds(
     count: int, left_topic: str, right_topic: str, left_frame: str, right_frame: str, base: str, footprint: str,
     max_time_difference: float, further: Mapping[str, ProfiledLidar] = {},
-) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray, np.ndarray]:  # fmt: skip
-    """Return `count` frames as of `take_frames`, base_from_left and the nominal footprint_from_base (4, 4).
+) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray, np.ndarray, str | None]:  # fmt: skip
+    """Return `count` frames as of `take_frames`, base_from_left and the nominal footprint_from_base (4, 4), and
+    /robot_description if it is heard.
 
     Raises `RunFailure` if a topic stays silent, `InputError` if frames are missing or ROS 2 is not there.
     """
@@ -223,7 +224,7 @@ def live_clouds(
         frames = FrameListener(context)
         (base_from_left,) = frames.wait_for((base, context.options.left_lidar_frame), watchdog=watchdog)
         taken = take_frames(context, context.options, watchdog, count, "verifying", further)
-        return taken, base_from_left, frames.footprint_from(base, footprint)
+        return taken, base_from_left, frames.footprint_from(base, footprint), frames.description
 
     arguments = [
         f"--left-lidar-topic={left_topic}", f"--right-lidar-topic={right_topic}", f"--left-lidar-frame={left_frame}",

@@ -13,6 +13,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
+from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.calibration.watch import (
     CHANGED,
@@ -52,6 +53,7 @@ class Watcher:
         self._path = Path(self._options.calibration_file or default_path()).expanduser()
         self._watchdog = context.watchdog(self._options.timeout)
         self._frames = FrameListener(context)
+        self._body: dict[str, Any] | None = None
         self._profile = profile_called(self._options.robot)
         self._sensor = sensors_called(self._options.sensor)
         self._joints = JointListener(context, profile=self._profile)
@@ -151,7 +153,9 @@ class Watcher:
         described = dict(zip(frames, poses, strict=True))
         footprint = self._frames.footprint_from(options.base_link_frame, options.footprint_frame)
         together = list(zip(*clouds.values(), strict=True))
-        found = found_anew(self._calibration, together, described["left"], footprint, self._sensor)
+        if self._body is None:
+            self._body = body_settings(self._profile, self._frames.description, self._context.log.info)
+        found = found_anew(self._calibration, together, described["left"], footprint, self._sensor, self._body)
         vectors, refused = vectors_of(found), list(found.open_questions)
         arm = ""
         try:

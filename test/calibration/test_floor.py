@@ -8,9 +8,13 @@ from floor_scenes import Scene, box, height_field, scene_of, solved
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import files
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
+from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import FloorSettings
+from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.unit import UnitSpread
@@ -222,28 +226,46 @@ def test_the_report_knows_where_the_floor_is_and_what_is_off():
     assert shown.counts.sum() > 0.9 * result.num_inliers
 
 
-def test_a_wide_low_base_is_no_floor_and_hides_what_is_below_it(tmp_path):
+@pytest.fixture
+def wide(tmp_path):
+    """A robot with a skirt of 2.6 by 2 m, 45 mm above the floor: its simulator, and its rig."""
     share = files.share_directory()
     skirt = """<link name="skirt"><collision><geometry><box size="2.6 2 0.03"/></geometry></collision></link>
       <joint name="skirt_joint" type="fixed"><origin xyz="0 0 -0.07"/><parent link="base_link"/><child link="skirt"/>
-      </joint></robot>"""  # 2.6 by 2 m, 45 mm above the floor
+      </joint></robot>"""
     text = (share / "models/two_lidar_amr.urdf.xacro").read_text().replace("</robot>", skirt)
     (tmp_path / "wide.urdf.xacro").write_text(text)
     profile = (share / "config/robots/two_lidar_amr.yaml").read_text()
     (tmp_path / "wide.yaml").write_text(profile.replace("../../models/two_lidar_amr.urdf.xacro", "wide.urdf.xacro"))
     setup = {"robot": str(tmp_path / "wide.yaml"), "world": "furnished_room", "sensor": "os0_32_sparse", "seed": 1}
     simulator = EmbeddedSimulator(SimulationSetup.from_mapping(setup | {"base_error": {"height": 0.003}}))
-    left, right = (simulator.base_from_lidar(side) for side in ("left", "right"))
-    rig = cal.Rig.from_urdf(simulator.nominal_description, sensor="os0_32_sparse", robot=setup["robot"])
+    return simulator, cal.Rig.from_urdf(simulator.nominal_description, sensor="os0_32_sparse", robot=setup["robot"])
+
+
+def test_a_wide_low_base_is_no_floor_and_hides_what_is_below_it(wide):
+    simulator, rig = wide
     heights = {}
     for body, given in (("as described", rig.body), ("as the Stretch", {})):
         settings = FloorSettings(sensor=rig.sensor, **given)
-        method = SupportFloor(left, inverse(left) @ right, rig.footprint_from_base, settings)
+        method = SupportFloor(rig.base_from_left, rig.left_from_right, rig.footprint_from_base, settings)
         result = _solved(method, simulator.recorded_pairs(5))
         heights[body] = result.plane.offset - simulator.floor_in_base.offset
         assert result.accepted
     assert abs(heights["as described"]) < 0.0005
     assert abs(heights["as the Stretch"]) > 0.04  # it takes the skirt for the floor
+
+
+def test_a_floor_under_a_wide_low_base_is_found_anew_where_it_was(wide):
+    simulator, rig = wide
+    frames = [(left, left[:0]) for left, _ in simulator.recorded_pairs(10)]  # by one lidar
+    settings = FloorSettings(sensor=rig.sensor, **rig.body)
+    method = SupportFloor(rig.base_from_left, np.eye(4), rig.footprint_from_base, settings)
+    file = CalibrationFile().with_alignment(AlignmentResult.of_one_lidar(), "wide")
+    file = with_floor(file, _solved(method, frames[:5]), "wide", rig.base_from_left)
+    poses = rig.base_from_left, rig.footprint_from_base
+    anew, otherwise = (found_anew(file, frames[5:], *poses, rig.sensor, body).floor for body in (rig.body, {}))
+    assert abs(anew.plane.offset - file.floor_plane.offset) < 0.005
+    assert otherwise is None or abs(otherwise.plane.offset - file.floor_plane.offset) > 0.04
 
 
 def _solved(method, pairs):
