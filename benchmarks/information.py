@@ -258,7 +258,7 @@ class Problem:
                 )
         links = unknowns.others
         both = equations.information
-        both[links, links] += np.diag(1.0 / model_variances(own.size, settings)[MOUNTS:])
+        both[links, links] += np.diag(1.0 / model_variances(own, settings)[MOUNTS:])
         rest = slice(0, links.start)
         return both[rest, rest] - both[rest, links] @ np.linalg.solve(both[links, links], both[links, rest])
 

@@ -5,6 +5,9 @@
     python benchmarks/mounts.py --seeds 10 --origins-mm 1 --origins-deg 0.1   # every joint origin off
     python benchmarks/mounts.py --seeds 100 --start-mm 30 --start-deg 3 --sensor jt128_sparse --frames 2
     python benchmarks/mounts.py --seeds 10 --lidar-geometry visual        # lidars see other shapes than the model has
+    python benchmarks/mounts.py --seeds 10 --joint-scale 0.005            # lift and arm move 0.5 % too far
+    python benchmarks/mounts.py --seeds 10 --play-mm 1 --play-deg 0.3     # joints are off anew in every pose
+    python benchmarks/mounts.py --seeds 10 --sag-deg 0.6 --lean-deg 0.2   # arm and mast bend with the reach
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
 node runs, and prints one line per seed and a summary. NEES: squared error in units of the covariance, 6 on average
@@ -49,6 +52,7 @@ POSES = [
     ]
 ]  # fmt: skip
 """Those of config/mounts.yaml, the most telling ones first."""
+FULL_REACH = 0.5  # m, of the arm
 MODEL_ERRORS = 1.0, 0.1  # mm, deg, one sigma: what the calibration is told of the description's
 ALIGNMENT_POSITION, ALIGNMENT_ANGLE = 3e-4, np.radians(0.01)  # one sigma per axis of a usual alignment
 
@@ -108,10 +112,11 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
         np.repeat([max(1e-3 * share * mm, 1e-7), max(np.radians(share * deg), 1e-7)], 3)
         for mm, deg in ((args.origins_mm, args.origins_deg), (args.model_mm, args.model_deg))
     ]
-    true = np.concatenate([*(np.tile(one, len(unknowns.links)) for one in off), np.full(len(unknowns.joints), 1e-7)])
+    exact = np.full(unknowns.size - unknowns.first_joint, 1e-7)
+    true = np.concatenate([*(np.tile(one, len(unknowns.links)) for one in off), exact])
     information = result.information.copy()
     rest = np.arange(MOUNTS, unknowns.size)
-    information[rest, rest] += true**-2 - 1.0 / model_variances(unknowns.size, settings)[MOUNTS:]
+    information[rest, rest] += true**-2 - 1.0 / model_variances(unknowns, settings)[MOUNTS:]
     covariance = np.linalg.inv(information)
     poses = zip((LEFT, RIGHT), result.base_from_lidar.values(), strict=True)
     return np.ravel([spread(covariance[own, own], base_from_lidar) for own, base_from_lidar in poses])
@@ -128,12 +133,19 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
         joint_errors=joints_off(robot, random, 1e-3 * args.origins_mm, np.radians(args.origins_deg), args.by),
         lidar_geometry=args.lidar_geometry,
     )  # fmt: skip
-    simulator = EmbeddedSimulator(setup, sensor)
+    simulators = [
+        EmbeddedSimulator(dataclasses.replace(setup, joint_errors=setup.joint_errors | bent(robot, pose, args)), sensor)
+        for pose in POSES[: args.poses if args.sag_deg or args.lean_deg else 1]
+    ]
+    simulator = simulators[0]
     surfaces = {
         link: misplaced(surface, random_twist(random, 1e-3 * args.model_mm, np.radians(args.model_deg), args.by))
         for link, surface in robot.surfaces.items()
     }
-    samples = samples_of(robot, simulator, simulator.point_pairs, args.poses, args.frames, 0, args.lift_offset_mm)
+    samples = []
+    for number, pose in enumerate(POSES[: args.poses]):
+        own = simulators[number % len(simulators)]
+        samples.append(sample_of(robot, own, own.point_pairs, number, args.frames, misread(pose, random, args)))
     truth = {side: simulator.base_from_lidar(side) for side in SIDES}
     known = None
     if args.with_alignment:
@@ -152,19 +164,42 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     )  # fmt: skip
 
 
-def samples_of(
-    robot: MountedRobot, simulator: EmbeddedSimulator, pairs: Callable, poses: int, frames: int, first: int = 0,
-    lift_offset_mm: float = 0.0,
-) -> list[MountSample]:  # fmt: skip
-    """Return so many arm poses with the clouds of `frames` pairs each; `pairs` yields them by count and first tick."""
-    samples = []
-    for index, pose in enumerate(POSES[:poses]):
-        simulator.joints.place(pose | {"lift_joint": pose["lift_joint"] + 1e-3 * lift_offset_mm})
-        seen = [np.concatenate(clouds) for clouds in zip(*pairs(frames, first + frames * index), strict=True)]
-        columns = [cloud if cloud.dtype.names is None else return_columns(cloud) for cloud in seen]
-        positions = stretch_profile().joint_positions(robot.model, pose)
-        samples.append(robot.sample(f"pose {index}", positions, *columns, tuple(stretch_profile().offset_joints)))
-    return samples
+def sample_of(
+    robot: MountedRobot, simulator: EmbeddedSimulator, pairs: Callable, number: int, frames: int,
+    true: Mapping[str, float], first: int = 0,
+) -> MountSample:  # fmt: skip
+    """Return what is seen in an arm pose by its number, in which the joints are where `true` says, with `frames` pairs
+    of clouds; `pairs` yields them by count and first tick."""
+    simulator.joints.place(true)
+    seen = [np.concatenate(clouds) for clouds in zip(*pairs(frames, first + frames * number), strict=True)]
+    columns = [cloud if cloud.dtype.names is None else return_columns(cloud) for cloud in seen]
+    positions = stretch_profile().joint_positions(robot.model, POSES[number])
+    return robot.sample(f"pose {number}", positions, *columns, tuple(stretch_profile().offset_joints))
+
+
+def misread(pose: Mapping[str, float], random: np.random.Generator, args: argparse.Namespace) -> dict[str, float]:
+    """Return where the joints are that read as in `pose`."""
+    true = dict(pose)
+    for joint in ("lift_joint", "arm_joint"):
+        true[joint] = max(0.0, (1.0 + args.joint_scale) * pose[joint] + 1e-3 * args.play_mm * random.normal())
+    true["lift_joint"] += 1e-3 * args.lift_offset_mm
+    true["wrist_yaw_joint"] += np.radians(args.play_deg) * random.normal()
+    return true
+
+
+def bent(robot: MountedRobot, pose: Mapping[str, float], args: argparse.Namespace) -> dict[str, PoseError]:
+    """Return the errors of the joints that carry a bent arm: its segments turn down by `sag_deg` in all at full reach,
+    the mast leans by `lean_deg`."""
+    profile, errors = stretch_profile(), {}
+    arm = next(joint for joint in profile.joints if joint.command == "arm_joint")
+    sample = robot.sample("", profile.joint_positions(robot.model, pose), *[np.empty((0, 3))] * 2, ("arm_joint",))
+    parts = profile.parts(robot.model, arm)
+    outwards = sample.joint_motions["arm_joint"]["wrist_link"][:3]
+    about = np.cross([0.0, 0.0, 1.0], outwards / np.linalg.norm(outwards)) * pose["arm_joint"] / FULL_REACH
+    for joint, degrees in ({"lift_joint": args.lean_deg} | dict.fromkeys(parts, args.sag_deg / len(parts))).items():
+        rotation = sample.held_at[robot.model.joints[joint].child][:3, :3]
+        errors[joint] = PoseError(rpy=tuple(map(float, rotation.T @ about * np.radians(degrees))))
+    return errors
 
 
 def errors_of(truth: Mapping[str, np.ndarray], result: MountsResult) -> tuple[tuple[float, ...], ...]:
@@ -181,7 +216,8 @@ def compare_under(effect: Effect, seed: int) -> dict:
     recording, alignment = Recording(effect, seed), aligned(effect, seed)["ours"][0]
     simulator, sensor = recording.simulator, recording.sensor
     robot = MountedRobot(load_model(nominal_description()))
-    samples = samples_of(robot, simulator, recording.pairs, len(POSES), 2, ALIGNMENT_FRAMES)
+    samples = [sample_of(robot, simulator, recording.pairs, number, 2, pose, ALIGNMENT_FRAMES)
+               for number, pose in enumerate(POSES)]  # fmt: skip
     settings = mount_settings(sensor.range_noise, *MODEL_ERRORS, sensor=sensor)
     began = time.process_time()
     result = calibrate_mounts(robot.surfaces, samples, robot.nominal, alignment.known, settings)
@@ -248,6 +284,13 @@ def main() -> int:
                             help="what the calibration is told of that (default: %(default)s)")  # fmt: skip
     parser.add_argument("--lidar-geometry", help="what the lidars see: visual, or a URDF (default: what the model has)")
     parser.add_argument("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
+    parser.add_argument("--joint-scale", type=float, default=0.0, help="by which share lift and arm move further")
+    parser.add_argument("--play-mm", type=float, default=0.0, help="of lift and arm in every pose, one sigma")
+    parser.add_argument("--play-deg", type=float, default=0.0, help="of the wrist's yaw in every pose, one sigma")
+    parser.add_argument("--sag-deg", type=float, default=0.0, help="by how much the arm turns down at full reach")
+    parser.add_argument(
+        "--lean-deg", type=float, default=0.0, help="by how much the mast leans at full reach of the arm"
+    )
     parser.add_argument(
         "--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them"
     )

@@ -391,9 +391,15 @@ def mount_warnings(
             sentence = f"the zero of {joint.joint} is not separable from the mounts with these poses"
             remedy = "leave it out, or add poses in which it differs"
             warnings.append(Finding("joint_zero_unobserved", sentence, remedy))
-        elif not asked:
+        if not asked and abs(joint.value) > MISPLACED * joint.standard_deviation:
             sentence = f"{joint.joint} zero offset: {_offset_said(joint)}"
             warnings.append(Finding("joint_zero_off", sentence, "home the robot, or say --with-joint-offsets"))
+        if abs(joint.scale) > MISPLACED * joint.scale_deviation:
+            sentence = (
+                f"{joint.joint} moves {abs(100.0 * joint.scale):.2f} % {'further' if joint.scale > 0 else 'less'}"
+            )
+            remedy = "correct the scale in its driver; the mounts allow for it"
+            warnings.append(Finding("joint_scale_off", f"{sentence} than it says", remedy))
     for link in link_residuals:
         if link.released or link.sigmas > MISPLACED:
             off = (
@@ -448,7 +454,7 @@ def _said(direction: Direction) -> str:
 
 
 def _offset_said(offset: JointOffset) -> str:
-    return f"{np.degrees(offset.value):+.2f} deg" if "yaw" in offset.joint else f"{1e3 * offset.value:+.1f} mm"
+    return f"{np.degrees(offset.value):+.2f} deg" if offset.turns else f"{1e3 * offset.value:+.1f} mm"
 
 
 def left_off(found: MountsResult, described: np.ndarray) -> list[Finding]:

@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, Direction, FloorResult
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, to_xyz_rpy
-from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.profile import RobotProfile
 
 if TYPE_CHECKING:
     from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
@@ -215,6 +215,8 @@ def mount_numbers(
             "value": offset.value,
             "standard_deviation": offset.standard_deviation,
             "separable": offset.separable,
+            "scale": offset.scale,
+            "scale_standard_deviation": offset.scale_deviation,
         }
         for offset in result.joint_offsets
     }
@@ -251,12 +253,12 @@ def mount_lines(
             continue
         weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
         lines.append(f"        least sure: {weakest.name}")
-    linear = {joint.command for joint in (profile or stretch_profile()).joints if joint.linear}
     for offset in result.joint_offsets:
         value, spread = offset.value, offset.standard_deviation
-        scale, unit = (1e3, "mm") if offset.joint in linear else (float(np.degrees(1.0)), "deg")
+        scale, unit = (float(np.degrees(1.0)), "deg") if offset.turns else (1e3, "mm")
         lines.append(
-            f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit})"
+            f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit}) "
+            f"and moves {100 * offset.scale:+.2f} % further (+- {100 * offset.scale_deviation:.2f} %)"
         )
     if proposal is not None:
         lines.append(f"  a further pose that would help most: {proposal.name}{_gain(result, proposal)}")

@@ -306,14 +306,31 @@ def test_a_weak_direction_of_the_mounts_is_told_with_its_deviation():
     ]  # fmt: skip
 
 
+def test_a_joint_that_moves_further_or_less_than_it_says_is_told():
+    lift = JointOffset("lift_joint", 0.0005, 0.001, True, scale=0.0051, scale_deviation=0.0002)
+    arm = JointOffset("arm_joint", 0.0, 0.001, True, scale=-0.004, scale_deviation=0.0011)
+    for asked in (True, False):
+        assert mount_warnings(joints=[lift, arm], asked=asked) == [
+            (
+                "joint_scale_off",
+                "lift_joint moves 0.51 % further than it says; correct the scale in its driver; "
+                "the mounts allow for it",
+            ),
+            (
+                "joint_scale_off",
+                "arm_joint moves 0.40 % less than it says; correct the scale in its driver; the mounts allow for it",
+            ),
+        ]
+
+
 def test_joint_zeros_are_told_if_not_asked_for_and_otherwise_if_they_are_not_separable():
-    lift, yaw = JointOffset("lift_joint", 0.0505, 0.001, True), JointOffset("wrist_yaw_joint", -0.02, 0.001, False)
+    lift, yaw = JointOffset("lift_joint", 0.0505, 0.001, True), JointOffset("pan_joint", -0.02, 0.001, False, True)
     assert [text for _, text in mount_warnings(joints=[lift, yaw], asked=False)] == [
         "lift_joint zero offset: +50.5 mm; home the robot, or say --with-joint-offsets",
-        "wrist_yaw_joint zero offset: -1.15 deg; home the robot, or say --with-joint-offsets",
+        "pan_joint zero offset: -1.15 deg; home the robot, or say --with-joint-offsets",
     ]
     ((code, text),) = mount_warnings(joints=[lift, yaw])
-    assert code == "joint_zero_unobserved" and "the zero of wrist_yaw_joint is not separable" in text
+    assert code == "joint_zero_unobserved" and "the zero of pan_joint is not separable" in text
 
 
 def test_a_misplaced_link_is_told_with_how_far_it_is():

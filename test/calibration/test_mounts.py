@@ -59,12 +59,16 @@ def robot():
     return MountedRobot(parse_urdf(EmbeddedSimulator(SETUP).nominal_description))
 
 
-def recorded(robot, setup=SETUP, lift_offset=0.0, frames=3, poses=POSES):
-    """Return the simulator after a sweep, and its samples; the lift is `lift_offset` higher than it says."""
+def recorded(robot, setup=SETUP, lift_offset=0.0, frames=3, poses=POSES, lift_scale=1.0, play=0.0):
+    """Return the simulator after a sweep, and its samples; the lift is `lift_offset` higher than it says and moves
+    `lift_scale` times as far, and in every pose all joints are off by `play` (m, rad) or minus that."""
+    random = np.random.default_rng(5)
     simulator = EmbeddedSimulator(setup)
     samples = []
     for index, pose in enumerate(poses):
-        simulator.joints.place(REST | pose | {"lift_joint": pose["lift_joint"] + lift_offset})
+        true = REST | {joint: max(0.0, value + play * random.choice([-1, 1])) if joint == "arm_joint" else
+                       value + play * random.choice([-1, 1]) for joint, value in pose.items()}  # fmt: skip
+        simulator.joints.place(true | {"lift_joint": lift_scale * true["lift_joint"] + lift_offset})
         pairs = list(simulator.point_pairs(frames, first_tick=frames * index))
         left, right = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
         joints = stretch_profile().joint_positions(robot.model, REST | pose)
@@ -137,6 +141,25 @@ def test_a_lift_zero_that_nobody_asked_for_is_reported_and_covered(robot, lifted
     found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings())
     assert any("lift_joint zero offset: " in warning for warning in found.warnings)
     assert max(nees(simulator, found, side) for side in SIDES) < 17.0  # one in a hundred is larger
+
+
+def test_a_lift_that_moves_further_than_it_says_is_named_and_does_not_move_the_mounts(robot):
+    simulator, samples = recorded(robot, lift_scale=1.006)
+    found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings())
+    assert [warning.code for warning in found.warnings] == ["joint_scale_off"]
+    assert found.warnings[0].startswith("lift_joint moves 0.") and "further than it says" in found.warnings[0]
+    for side in SIDES:
+        assert nees(simulator, found, side) < 17.0
+        assert error(simulator.base_from_lidar(side), found.base_from_lidar[side])[0] < 3e-3
+
+
+def test_play_in_the_joints_is_told_from_errors_of_the_links(robot):
+    simulator, samples = recorded(robot, play=0.005)
+    found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings())
+    for side in SIDES:
+        assert nees(simulator, found, side) < 17.0
+        assert found.spread_of(side)[0] < 1.3e-3  # 2.5 mm if the joints were where they say
+        assert error(simulator.base_from_lidar(side), found.base_from_lidar[side])[0] < 1.5e-3
 
 
 def test_an_arm_with_a_turned_joint_origin_is_named_and_hardly_moves_the_mounts(robot):

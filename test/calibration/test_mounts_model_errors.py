@@ -31,7 +31,7 @@ class Observed:
         poses = [robot.sample("pose", values, np.empty((0, 3)), np.empty((0, 3)), joints) for values in samples]
         self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
         self.before = prior_information(robot.surfaces, robot.nominal, SETTINGS)
-        variances = model_variances(self.unknowns.size, SETTINGS)
+        variances = model_variances(self.unknowns, SETTINGS)
         self.before[:MOUNTS, :MOUNTS] = np.eye(MOUNTS) * 1e-3
         assert np.allclose(np.diag(self.before)[MOUNTS:], 1.0 / variances[MOUNTS:])
 
@@ -94,12 +94,12 @@ def test_one_link_that_is_off_among_many_that_are_not_is_released_alone(observed
 def test_priors_are_of_the_joints_whole_errors_however_much_of_them_is_taken_out_already(observed):
     random = np.random.default_rng(8)
     true, reached = np.zeros(observed.unknowns.size), np.zeros(observed.unknowns.size)
-    true[observed.unknowns.first_joint :] = [0.002, -0.001, 0.003]
+    true[observed.unknowns.first_joint :] = [0.002, -0.001, 0.003, 0.001, 0.002, -0.001]
     values, vectors = np.linalg.eigh(observed.by_rays)
     seen = observed.by_rays @ true + vectors @ (np.sqrt(np.maximum(values, 0.0)) * random.normal(size=len(values)))
     known = observed.by_rays + observed.before
     at_once = with_model_errors(known, seen, observed.unknowns, SETTINGS).solution
-    reached[observed.unknowns.first_joint :] = [0.02, 0.01, -0.03]
+    reached[observed.unknowns.first_joint :] = [0.02, 0.01, -0.03, 0.01, 0.0, 0.02]
     left = with_model_errors(known, seen - known @ reached, observed.unknowns, SETTINGS, reached=reached).solution
     assert left + reached == pytest.approx(at_once, abs=1e-9)
 

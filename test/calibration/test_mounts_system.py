@@ -17,6 +17,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     mount_covariances,
     noise_weights,
     remainders,
+    without_readings,
 )
 from stretch_sim_cal.calibration.problem import NormalEquations, State
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, from_xyz_rpy
@@ -24,12 +25,14 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import INCIDENCE, UNKNOWN_SENSOR, ErrorModel, UnitSpread, directions, weak_echo
 
 SETTINGS = MountSettings(
-    joint_offsets=("lift_joint", "yaw_joint"), joint_prior={"lift_joint": 0.003, "yaw_joint": 0.004}
-)
+    joint_offsets=("lift_joint", "yaw_joint"), joint_prior={"lift_joint": 0.003, "yaw_joint": 0.004},
+    joint_reading={"lift_joint": 0.001, "yaw_joint": 0.002},
+)  # fmt: skip
 MODEL = ErrorModel(UnitSpread(range_offset=0.01, channel_range=0.002), np.linspace(-0.3, 0.3, 4), np.zeros(4))
 CENTRES = {"mast": np.array([0.0, 0.1, 0.5]), "arm": np.array([0.2, 0.0, 0.1])}
 ROBOT = RobotUnknowns({link: SimpleNamespace(corners=centre + [[0.1], [-0.1]]) for link, centre in CENTRES.items()},
-                      SETTINGS)  # fmt: skip
+                      SETTINGS, num_samples=2)  # fmt: skip
+JOINTS = {"lift_joint": 0.7, "yaw_joint": -1.1}
 POSES = {"mast": from_xyz_rpy((0.0, 0.1, 0.2), (0.1, 0.0, 0.3)), "arm": from_xyz_rpy((0.3, 0.1, 0.8), (0.0, 0.5, -1.0))}
 ORIGINS = {
     "mast": from_xyz_rpy((0.0, 0.1, 0.1), (0.0, 0.4, 0.0)),
@@ -37,11 +40,13 @@ ORIGINS = {
 }
 LIFT, YAW = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), np.array([0.2, -0.3, 0.0, 0.0, 0.0, 1.0])
 POSED = SimpleNamespace(
+    number=1,
     base_from_link=POSES,
     sample=SimpleNamespace(
         held_by={"arm": ("mast",)},
         held_at=ORIGINS,
         joint_motions={"lift_joint": {"arm": LIFT}, "yaw_joint": {"arm": YAW}},
+        joint_values=JOINTS,
     ),
 )
 
@@ -70,7 +75,8 @@ def moved(side, matches, change):
     lidar, found = change[:6] if side == "left" else change[6:12], []
     for point, hit, normal, number in zip(matches.points, matches.hits, matches.normals, matches.links, strict=True):
         link = ROBOT.links[number]
-        motion = exp(change[-2] * LIFT + change[-1] * YAW) if link == "arm" else np.eye(4)
+        offsets = ROBOT.offsets(change, POSED.number, POSED.sample)
+        motion = exp(offsets["lift_joint"] * LIFT + offsets["yaw_joint"] * YAW) if link == "arm" else np.eye(4)
         for carrier in ("arm", "mast") if link == "arm" else ("mast",):
             origin, own = ORIGINS[carrier], change[ROBOT.of_link(ROBOT.links.index(carrier))]
             motion = origin @ exp(own) @ np.linalg.inv(origin) @ motion
@@ -83,12 +89,28 @@ def moved(side, matches, change):
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_distances_change_with_every_unknown_as_the_jacobian_says(side):
     matches = seen()
-    assert (MOUNTS, ROBOT.size) == (12, 12 + 2 * 12 + 2)
+    assert (MOUNTS, ROBOT.size) == (12, 12 + 2 * 12 + 2 * (2 + 2))
     jacobian = rows(side, matches)
     for unknown in range(ROBOT.size):
         step = 1e-6 * np.eye(ROBOT.size)[unknown]
         by_difference = (moved(side, matches, step) - moved(side, matches, -step)) / 2e-6
         np.testing.assert_allclose(jacobian[:, unknown], by_difference, atol=1e-7)
+
+
+def test_a_joint_is_off_by_its_zero_its_scale_and_what_it_reads_in_each_sample():
+    errors = np.zeros(ROBOT.size)
+    errors[ROBOT.first_joint :] = [0.001, 0.002, 0.005, 0.01, 7.0, 8.0, 0.0003, 0.0004]
+    assert ROBOT.offsets(errors, 1, POSED.sample) == pytest.approx(
+        {"lift_joint": 0.001 + 0.005 * 0.7 + 0.0003, "yaw_joint": 0.002 - 0.01 * 1.1 + 0.0004}
+    )
+
+
+def test_without_the_readings_the_rest_is_as_uncertain_as_with_them():
+    random = np.random.default_rng(3)
+    root = random.normal(size=(2 * ROBOT.size, ROBOT.size))
+    information = root.T @ root
+    rest = np.linalg.inv(information)[: ROBOT.first_reading, : ROBOT.first_reading]
+    np.testing.assert_allclose(np.linalg.inv(without_readings(ROBOT, information)), rest, rtol=1e-8, atol=1e-12)
 
 
 def test_what_the_expected_errors_explain_is_no_remainder():
@@ -132,12 +154,14 @@ def test_priors_of_the_lidars_are_about_their_own_origins():
 
 
 def test_links_vary_by_half_for_their_origin_and_half_for_their_mesh():
-    deviations = np.sqrt(model_variances(ROBOT.size, SETTINGS))
+    deviations = np.sqrt(model_variances(ROBOT, SETTINGS))
     half = np.sqrt(0.5)
     one = np.repeat([1e-3 * half, np.radians(0.1) * half], 3)
-    np.testing.assert_allclose(deviations, [*np.zeros(12), *np.tile(one, 4), 0.003, 0.004])
-    exact = model_variances(ROBOT.size, MountSettings(link_position=0.0, link_angle=0.0, joint_offsets=("other",)))
-    np.testing.assert_allclose(np.sqrt(exact), [*np.zeros(12), *np.full(24, 1e-5), 0.02])
+    joints = [0.003, 0.004, 0.002, 0.004, *[0.001, 0.002] * 2]
+    np.testing.assert_allclose(deviations, [*np.zeros(12), *np.tile(one, 4), *joints])
+    exact = np.sqrt(model_variances(ROBOT, MountSettings(link_position=0.0, link_angle=0.0)))
+    np.testing.assert_allclose(exact[:38], [*np.zeros(12), *np.full(24, 1e-5), 0.02, 0.02])
+    np.testing.assert_allclose(exact[38:], [2e-5, 2e-5, *[1e-5] * 4])
 
 
 def test_noise_is_along_the_ray_and_the_surfaces_own_across_it():

@@ -150,7 +150,12 @@ def with_mounts(
         "num_frames": int(result.num_frames),
         "covariance": _rows(result.covariance),
         "joint_offsets": {
-            offset.joint: {"value": offset.value, "standard_deviation": offset.standard_deviation}
+            offset.joint: {
+                "value": offset.value,
+                "standard_deviation": offset.standard_deviation,
+                "scale": offset.scale,
+                "scale_standard_deviation": offset.scale_deviation,
+            }
             for offset in result.joint_offsets
         },
         "convention": CONVENTION,

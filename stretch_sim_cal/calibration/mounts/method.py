@@ -6,8 +6,9 @@ poses and keeps the end with the most explained returns. Then Gauss-Newton with 
 with the poses it estimates the lidars' own errors (`problem.py`) and those of every link (`system.py`), with variances
 that the returns determine (`model_errors.py`), until the lidars' errors have settled.
 
-It assumes joint values that are right (but for `joint_offsets`), a robot that stood still in every sample, and that
-most returns near the model come from it. Poses are base_link_from_lidar.
+Joints are off by their zeros, their scales and, anew in every pose, their readings; what bends is in the latter, and in
+the errors of the links. It assumes a robot that stood still in every sample, and that most returns near the model come
+from it. Poses are base_link_from_lidar.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     mount_covariances,
     noise_weights,
     remainders,
+    without_readings,
 )
 from stretch_sim_cal.calibration.observability import Direction, directions
 from stretch_sim_cal.calibration.observations import Observations
@@ -80,6 +82,7 @@ EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # how far beside a ray the mo
 MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray with them on the next part
 FINE_POINTS = 400_000  # over both lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
+TURNS = 1e-3  # rad per unit of a joint: it turns what it moves
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
 
@@ -231,7 +234,7 @@ def link_residuals(
     seen = np.zeros(len(unknowns.links))
     for one in matches.values():
         seen += np.bincount(one.links, minlength=len(seen))
-    priors = np.sqrt(model_variances(unknowns.size, settings))
+    priors = np.sqrt(model_variances(unknowns, settings))
     found = []
     for index in np.flatnonzero(seen):
         parts = [(unknowns.of_link(index), errors.origin_scale), (unknowns.of_mesh(index), errors.mesh_scale)]
@@ -318,11 +321,11 @@ def cloud_readers(sensors: Sensors, samples: Sequence[MountSample]) -> dict[str,
 
 class _Mounts:
     """The fine solution: the data, and the estimate so far. `state` has both poses and the lidars' errors, `links` (n,)
-    the twists of links, `offsets` those of joints, with which the `models` stand as they do."""
+    the twists of links, `joints` (n,) the errors of joints with which the `models` stand as they do."""
 
     def __init__(self, surfaces, samples: list[MountSample], nominal: Poses, alignment: Observations | None, settings):
         self.surfaces, self.samples, self.nominal, self.settings = surfaces, samples, nominal, settings
-        self.robot = RobotUnknowns(surfaces, settings)
+        self.robot = RobotUnknowns(surfaces, settings, len(samples))
         self.readers = cloud_readers(settings.sensor, samples)
         models = tuple(self.readers[side].model for side in SIDES)
         self.unknowns = self.robot.beside(models)
@@ -333,9 +336,8 @@ class _Mounts:
         self.solver = Solver(self.unknowns, Priors(unbiased, *mount_covariances(nominal, settings)))
         known = alignment is not None and alignment.knows_units
         self.state = replace(unbiased, units=alignment.units) if known else unbiased
-        self.offsets = dict.fromkeys(settings.joint_offsets, 0.0)
-        self.links = np.zeros(self.robot.size)
-        self.models = posed(samples, surfaces, self.offsets)
+        self.links, self.joints = np.zeros(self.robot.size), np.zeros(self.robot.size)
+        self.models = posed(samples, surfaces)
 
     @property
     def poses(self) -> Poses:
@@ -355,7 +357,7 @@ class _Mounts:
             equations = self._equations(clouds, matches, left, noises, widened)
             errors = with_model_errors(
                 equations.information, equations.gradient, self.robot, self.settings, MOST_RELEASED if step > 1 else 0,
-                self._reached(),
+                self.joints,
             )  # fmt: skip
             moved_by = self._move(equations, errors)
             if step + 1 < FINE_STEPS:
@@ -435,16 +437,10 @@ class _Mounts:
         if self.alignment is not None:
             equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
         others = np.arange(self.unknowns.others.start, self.unknowns.others.stop)
-        precisions = 1.0 / model_variances(self.robot.size, self.settings)[MOUNTS:]
+        precisions = 1.0 / model_variances(self.robot, self.settings)[MOUNTS:]
         equations.information[others, others] += precisions
-        equations.gradient[others] -= precisions * self._reached()[MOUNTS:]
+        equations.gradient[others] -= precisions * self.joints[MOUNTS:]
         return self.solver.without_units(equations, self.state, widened)
-
-    def _reached(self) -> np.ndarray:
-        """Return the robot's errors (n,) with which the models stand as they do: the joints' offsets."""
-        reached = np.zeros(self.robot.size)
-        reached[self.robot.first_joint :] = list(self.offsets.values())
-        return reached
 
     def _move(self, equations: WithoutUnits, errors: ModelErrors) -> np.ndarray:
         """Take over a solution; return the change (n,) of all unknowns."""
@@ -452,11 +448,15 @@ class _Mounts:
         self.state = self.unknowns.moved(self.state, change)
         self.links = errors.solution.copy()
         self.links[:MOUNTS] = self.links[self.robot.first_joint :] = 0.0
-        steps = errors.solution[self.robot.first_joint :]
-        if np.abs(steps).max(initial=0.0) > SAME_OFFSET:
-            self.offsets = {joint: at + float(by) for (joint, at), by in zip(self.offsets.items(), steps, strict=True)}
-            self.models = posed(self.samples, self.surfaces, self.offsets)
+        steps = self._offsets(errors.solution)
+        if max((abs(step) for own in steps for step in own.values()), default=0.0) > SAME_OFFSET:
+            self.joints[self.robot.first_joint :] += errors.solution[self.robot.first_joint :]
+            self.models = posed(self.samples, self.surfaces, self._offsets(self.joints))
         return change
+
+    def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
+        """Return by sample how far the joints are from what they read with errors (n,) of the robot."""
+        return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
     def _result(self, found: Found, matches, left, noise, equations, errors, of_scalars, settled) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
@@ -465,7 +465,9 @@ class _Mounts:
         along = np.concatenate([left[key] / matches[key].incidence for key in matches])
         observed = directions_of(poses, errors.covariance, settings)
         observed = {side: observed[side] for side in sides_of(self.nominal)}
-        joints = joint_offsets(robot, self.offsets, errors.covariance, settings)
+        turning = {joint for joint in robot.joints if any(
+            np.any(np.abs(twist[3:]) > TURNS) for twist in self.samples[0].joint_motions[joint].values())}  # fmt: skip
+        joints = joint_offsets(robot, self.joints, errors.covariance, settings, turning)
         numbers = scalar_numbers(self.state, of_scalars)
         drawn = residuals_of(
             self.models, poses, SEEN * settings.range_noise,
@@ -474,7 +476,8 @@ class _Mounts:
         return MountsResult(
             poses, errors.covariance[:MOUNTS, :MOUNTS],
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
-            sum(counts.values()), len(self.samples), observed, joints, by_link, drawn, equations.information,
+            sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
+            without_readings(robot, equations.information),
             mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
             ) + unit_warnings(numbers, settings.sensor) + [UNSETTLED] * (not settled),
@@ -501,18 +504,19 @@ def directions_of(
 
 
 def joint_offsets(
-    unknowns: RobotUnknowns, offsets: Mapping[str, float], covariance: np.ndarray, settings: MountSettings
+    unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, settings: MountSettings, turning: set[str]
 ) -> list[JointOffset]:
-    """Return the joints' offsets, and whether these poses tell them from an error of the mounts.
+    """Return how far joints are off with `errors` (n,), those in `turning` in rad, and whether these poses tell that
+    from an error of the mounts.
 
     Where they were not asked for, only those that are further off than joints are thought to be.
     """
-    found = []
-    for index, (joint, value) in enumerate(offsets.items()):
-        column = unknowns.first_joint + index
-        deviation = float(np.sqrt(covariance[column, column]))
-        prior = settings.joint_prior.get(joint, settings.default_joint_prior)
-        if not settings.offsets_asked_for and abs(value) < MISPLACED * prior / 2:
-            continue
-        found.append(JointOffset(joint, float(value), deviation, deviation < SEPARABLE * prior))
+    found, deviations, priors = [], np.sqrt(covariance.diagonal()), np.sqrt(model_variances(unknowns, settings))
+    for index, joint in enumerate(unknowns.joints):
+        zero, scale = unknowns.of_joint(index, None)
+        if settings.offsets_asked_for or any(abs(errors[at]) >= MISPLACED * priors[at] / 2 for at in (zero, scale)):
+            found.append(JointOffset(
+                joint, float(errors[zero]), float(deviations[zero]), bool(deviations[zero] < SEPARABLE * priors[zero]),
+                joint in turning, float(errors[scale]), float(deviations[scale]),
+            ))  # fmt: skip
     return found

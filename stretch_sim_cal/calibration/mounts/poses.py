@@ -18,6 +18,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     model_variances,
     mount_covariances,
     noise_weights,
+    without_readings,
 )
 from stretch_sim_cal.calibration.problem import POSES
 from stretch_sim_cal.geometry.transforms import SIDES
@@ -44,24 +45,26 @@ def pose_information(
 ) -> np.ndarray:  # fmt: skip
     """Return the information (n, n) that `frames` frames of both lidars in a pose would
     give; its clouds are not used."""
-    unknowns = RobotUnknowns(surfaces, settings)
-    model = PosedSample(pose, surfaces, {})
+    unknowns = RobotUnknowns(surfaces, settings, 1)
+    model = PosedSample(pose, surfaces, {}, 0)
     directions = _directions()
     information = np.zeros((unknowns.size, unknowns.size))
+    readings = np.arange(unknowns.first_reading, unknowns.size)
+    information[readings, readings] = 1.0 / model_variances(unknowns, settings)[readings]
     for side in SIDES:
         hits = model.match(LidarRays(directions), nominal[side], REACH, GRAZING)
         weights = noise_weights(hits, settings.range_noise) * (frames * RAYS / len(directions))
         for chosen, columns, jacobian in unknowns.rows(side, model, hits):
             information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
-    return information
+    return without_readings(unknowns, information)
 
 
 def prior_information(
     surfaces: Mapping[str, LinkSurface], nominal: Mapping[str, np.ndarray], settings: MountSettings
 ) -> np.ndarray:
     """Return the information (n, n) that there is before any pose."""
-    size = RobotUnknowns(surfaces, settings).size
-    information = np.diag(np.concatenate([np.zeros(MOUNTS), 1.0 / model_variances(size, settings)[MOUNTS:]]))
+    precisions = 1.0 / model_variances(RobotUnknowns(surfaces, settings), settings)[MOUNTS:]
+    information = np.diag(np.concatenate([np.zeros(MOUNTS), precisions]))
     for own, covariance in zip(POSES, mount_covariances(nominal, settings), strict=True):
         information[own, own] = np.linalg.inv(covariance)
     return information

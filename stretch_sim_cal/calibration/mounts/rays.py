@@ -5,7 +5,7 @@ beyond it. Rays that pass the edge of a part are recognised by their neighbours:
 depends on what is looked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,8 +70,12 @@ class Matches:
 class PosedSample:
     """One sample with the model's surfaces in its pose, moved by joint offsets where there are any."""
 
-    def __init__(self, sample: MountSample, surfaces: Mapping[str, LinkSurface], offsets: Mapping[str, float]):
-        self.sample = sample
+    def __init__(
+        self, sample: MountSample, surfaces: Mapping[str, LinkSurface], offsets: Mapping[str, float],
+        number: int | None = None,
+    ):  # fmt: skip
+        """`number` is which of several samples it is, if that is to count."""
+        self.sample, self.number = sample, number
         self.base_from_link = {link: _offset(sample, link, offsets) for link in surfaces}
         self._view = RobotView(list(surfaces), [Triangles.of(surfaces, self.base_from_link)], np.zeros((1, 3)))
         corners = np.concatenate([apply(self.base_from_link[link], s.corners) for link, s in surfaces.items()])
@@ -157,10 +161,13 @@ def _offset(sample: MountSample, link: str, offsets: Mapping[str, float]) -> np.
 
 
 def posed(
-    samples: list[MountSample], surfaces: Mapping[str, LinkSurface], offsets: Mapping[str, float]
-) -> list[PosedSample]:
-    """Return every sample with the model in its pose."""
-    return [PosedSample(sample, surfaces, offsets) for sample in samples]
+    samples: Sequence[MountSample], surfaces: Mapping[str, LinkSurface],
+    offsets: Sequence[Mapping[str, float]] | None = None,
+) -> list[PosedSample]:  # fmt: skip
+    """Return every sample with the model in its pose, the joints' `offsets` by sample."""
+    by_sample = offsets or [{}] * len(samples)
+    return [PosedSample(sample, surfaces, own, number)
+            for number, (sample, own) in enumerate(zip(samples, by_sample, strict=True))]  # fmt: skip
 
 
 def thinned(cloud: np.ndarray, count: int) -> np.ndarray:

@@ -21,10 +21,10 @@ class MountSample:
 
     `left` and `right` (N, 3), or (N, 5) with ring and intensity, are returns in their lidar's own frame, of any
     number of frames; `base_from_link` (4, 4) says where the links are at the joint values of the pose.
-    `joint_motions` gives for each joint whose zero may be off the twists (6,), per m or rad of the joint, of the
-    links that it moves. `held_at` (4, 4) says for each link that has a parent where the joint's origin is, in
-    base_link, before the joint moves; `held_by` names for each link those between it and base_link: an error of the
-    joint origin of one of them moves the link, too.
+    `joint_motions` gives for each joint that may be off the twists (6,), per m or rad of the joint, of the links that
+    it moves, `joint_values` what it reads (m or rad). `held_at` (4, 4) says for each link that has a parent where the
+    joint's origin is, in base_link, before the joint moves; `held_by` names for each link those between it and
+    base_link: an error of the joint origin of one of them moves the link, too.
     """
 
     name: str
@@ -34,6 +34,7 @@ class MountSample:
     joint_motions: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     held_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     held_at: Mapping[str, np.ndarray] = field(default_factory=dict)
+    joint_values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,13 @@ class MountSettings:
     """Lengths in m, angles in rad.
 
     `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on its
-    parent, as a prior; 0 for a model that is exact. `joint_offsets` names the joints whose zeros are
-    estimated with the mounts, with `joint_prior` as what is known of them beforehand; only with `offsets_asked_for` are
-    they part of the result. `mount_position` and `mount_angle` say the same of the mounts. `sensor` is the kind of both
-    lidars, or those of left and right; without, a spinning lidar of unknown make. A direction with a standard deviation
-    above `max_std_translation` or `max_std_rotation` is named in a warning, one above `refuse_factor` times that in a
-    refusal.
+    parent, as a prior; 0 for a model that is exact. `joint_offsets` names the joints whose errors are estimated with
+    the mounts: their zeros, with `joint_prior` as what is known of them beforehand, which are part of the result only
+    with `offsets_asked_for`; how far they are from what they read, anew in every pose, with the prior `joint_reading`;
+    and their scale (`system.SCALE_PER_READING`). `mount_position` and `mount_angle` say the same of the mounts.
+    `sensor` is the kind of both lidars, or those of left and right; without, a spinning lidar of unknown make. A
+    direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
+    above `refuse_factor` times that in a refusal.
     """
 
     range_noise: float = 0.01
@@ -55,6 +57,7 @@ class MountSettings:
     joint_offsets: tuple[str, ...] = ()
     joint_prior: Mapping[str, float] = field(default_factory=dict)
     default_joint_prior: float = 0.02
+    joint_reading: Mapping[str, float] = field(default_factory=dict)
     offsets_asked_for: bool = True
     mount_position: float = 0.05
     mount_angle: float = np.deg2rad(5.0)
@@ -66,12 +69,16 @@ class MountSettings:
 
 @dataclass(frozen=True)
 class JointOffset:
-    """How far a joint is from where it says, in m or rad; `separable` from the mounts with these poses or not."""
+    """How far a joint is from where it says, in m, or in rad if `turns`; `separable` from the mounts with these poses
+    or not. `scale` is by which share it moves further than it says."""
 
     joint: str
     value: float
     standard_deviation: float
     separable: bool
+    turns: bool = False
+    scale: float = 0.0
+    scale_deviation: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,9 @@ def mount_settings(
     """Return the settings for a robot (by default a Stretch) whose links are known to `link_mm` and
     `link_deg` (one sigma per axis).
 
-    The joints' zeros are never taken for exact: what a joint moves is off by as much for all its links together. They
-    are constrained as links are, or loosely `with_joint_offsets`. Raises `InputError` for values out of bounds.
+    The joints are never taken for exact: what a joint moves is off by as much for all its links together. Their zeros
+    are constrained as links are, or loosely `with_joint_offsets`, their readings in each pose as links are. Raises
+    `InputError` for values out of bounds.
     """
     for name, value, high in (
         ("range noise", range_noise, 0.2),
@@ -60,7 +61,7 @@ def mount_settings(
         range_noise=range_noise, link_position=1e-3 * link_mm, link_angle=float(np.radians(link_deg)),
         joint_offsets=tuple(profile.offset_joints),
         joint_prior=dict(profile.offset_joints) if with_joint_offsets else tight,
-        offsets_asked_for=with_joint_offsets, sensor=sensor,
+        joint_reading=tight, offsets_asked_for=with_joint_offsets, sensor=sensor,
     )  # fmt: skip
 
 
@@ -96,7 +97,9 @@ class MountedRobot:
         positions = {joint: value for joint, value in joints.items() if joint in self.model.joints}
         here = self._base_from(positions)
         motions = {joint: self._motion(positions, here, joint) for joint in offsets}
-        return MountSample(name, left, right, here, motions, self._held_by, self._held_at(positions))
+        read = self.profile.commanded_positions(self.model, positions)
+        values = {joint: float(read.get(joint, 0.0)) for joint in offsets}
+        return MountSample(name, left, right, here, motions, self._held_by, self._held_at(positions), values)
 
     def pose(self, name: str, commanded: Mapping[str, float]) -> MountSample:
         """Return a pose by commanded joint values, without anything seen in it."""
@@ -200,7 +203,7 @@ def residuals_at(
             replace(sample, left=known.corrected(0, sample.left), right=known.corrected(1, sample.right))
             for sample in samples
         ]
-    return residuals_of(posed(samples, robot.surfaces, {}), poses, SEEN * MountSettings().range_noise)
+    return residuals_of(posed(samples, robot.surfaces), poses, SEEN * MountSettings().range_noise)
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:

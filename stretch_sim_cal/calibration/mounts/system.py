@@ -1,12 +1,13 @@
 """The residual block of the robot's own surfaces: how far both lidars' returns lie from the model's.
 
-Its unknowns beside those of every calibration (`problem.Unknowns`) are the errors of every link and the zeros of the
-joints. The model of a link can be wrong in two ways: the origin of the joint that holds it is off, which moves the link
-and all that it carries, and its mesh is off, which moves nothing else. Both are twists (6,), the same in all samples:
-the joint origin's in the frame of the joint as it is fixed to its parent, so that a lift with a turned origin moves
-along a turned axis; the mesh's about its centre in the link's own frame. base_link is the reference frame and has no
-joint origin. These errors are estimated with the extrinsics, constrained by the model's uncertainty
-(`model_errors.py`), so that many returns of one link do not count as more than the link's place is known.
+Its unknowns beside those of every calibration (`problem.Unknowns`) are the errors of every link and of the joints:
+their zeros, their scales, and in every pose how far they are from what they read (play, sag, noise). The model of a
+link can be wrong in two ways: the origin of the joint that holds it is off, which moves the link and all that it
+carries, and its mesh is off, which moves nothing else. Both are twists (6,), the same in all samples: the joint
+origin's in the frame of the joint as it is fixed to its parent, so that a lift with a turned origin moves along a
+turned axis; the mesh's about its centre in the link's own frame. base_link is the reference frame and has no joint
+origin. These errors are estimated with the extrinsics, constrained by the model's uncertainty (`model_errors.py`), so
+that many returns of one link do not count as more than the link's place is known.
 
 The robot's surfaces are the only ones with a known place, so they determine range errors that no room does.
 """
@@ -19,7 +20,7 @@ from scipy import sparse
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.clouds import DirectionGrid
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, Matches, PosedSample
-from stretch_sim_cal.calibration.mounts.result import MountSettings
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.problem import LEFT, POSES, RIGHT, NormalEquations, State, Unknowns
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -28,27 +29,43 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, UNKNOWN_SENSOR, 
 MOUNTS = 2 * 6
 HALF = float(np.sqrt(0.5))  # of a link's error, one sigma: half of its variance is the joint origin's, half the mesh's
 RIGID = 1e-5  # m and rad, of links that the user says are exactly as the model has them
+# How far a joint is off by its scale, 1 / m or 1 / rad, per error of its reading: 0.2 % of a lift's way for 1 mm.
+SCALE_PER_READING = 2.0
 SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
 RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
 
 
 class RobotUnknowns:
     """The unknowns of the robot: the twists of the left and the right lidar, of the links' joint origins, of the links'
-    meshes, and the joints' offsets. Among all unknowns of the problem they stand in `columns` (n,) of `beside`."""
+    meshes, the joints' zeros, their scales, and by sample how far they are from what they read. Among all unknowns of
+    the problem they stand in `columns` (n,) of `beside`."""
 
-    def __init__(self, surfaces: Mapping[str, LinkSurface], settings: MountSettings):
+    def __init__(self, surfaces: Mapping[str, LinkSurface], settings: MountSettings, num_samples: int = 0):
         self.links = list(surfaces)
         self.joints = list(settings.joint_offsets)
         self.centres = {link: surface.corners.mean(axis=0) for link, surface in surfaces.items()}
         self.first_mesh = MOUNTS + 6 * len(self.links)
         self.first_joint = self.first_mesh + 6 * len(self.links)
-        self.size = self.first_joint + len(self.joints)
+        self.first_reading = self.first_joint + 2 * len(self.joints)
+        self.size = self.first_reading + num_samples * len(self.joints)
 
     def of_link(self, index: int) -> slice:
         return slice(MOUNTS + 6 * index, MOUNTS + 6 * index + 6)
 
     def of_mesh(self, index: int) -> slice:
         return slice(self.first_mesh + 6 * index, self.first_mesh + 6 * index + 6)
+
+    def of_joint(self, index: int, sample: int | None) -> np.ndarray:
+        """Return the columns of a joint's zero, its scale and, of a sample that has a number, its reading."""
+        columns = self.first_joint + index + len(self.joints) * np.array([0, 1, 2 + (sample or 0)])
+        return columns[: 2 if sample is None else 3]
+
+    def offsets(self, errors: np.ndarray, number: int, sample: MountSample) -> dict[str, float]:
+        """Return how far the joints are from what they read in a sample, with `errors` (n,) of the robot."""
+        return {
+            joint: float(errors[self.of_joint(index, number)] @ (1.0, sample.joint_values.get(joint, 0.0), 1.0))
+            for index, joint in enumerate(self.joints)
+        }
 
     def beside(self, models: tuple[ErrorModel, ErrorModel]) -> Unknowns:
         """Return all unknowns of the problem with lidars of these error models."""
@@ -82,16 +99,23 @@ class RobotUnknowns:
         # Of what is seen, in base_link; of the surface it is the reverse.
         by_twist = np.hstack([normals, np.cross(feet, normals)])
         surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), self.centres[link])
-        columns = [POSES[SIDES.index(side)], self.of_mesh(self.links.index(link))]
+        columns = [_range(POSES[SIDES.index(side)]), _range(self.of_mesh(self.links.index(link)))]
         parts = [by_twist, -by_twist @ adjoint(surface)]
         for carrier in (link, *sample.sample.held_by.get(link, ())):
             if carrier in sample.sample.held_at:
-                columns.append(self.of_link(self.links.index(carrier)))
+                columns.append(_range(self.of_link(self.links.index(carrier))))
                 parts.append(-by_twist @ adjoint(sample.sample.held_at[carrier]))
         for number, joint in enumerate(self.joints):
-            columns.append(slice(self.first_joint + number, self.first_joint + number + 1))
-            parts.append(-(by_twist @ sample.sample.joint_motions.get(joint, {}).get(link, np.zeros(6)))[:, None])
-        return np.concatenate([np.arange(part.start, part.stop) for part in columns]), np.hstack(parts)
+            motion = sample.sample.joint_motions.get(joint, {}).get(link)
+            if motion is not None:
+                columns.append(self.of_joint(number, sample.number))
+                factors = np.array([1.0, sample.sample.joint_values.get(joint, 0.0), 1.0])[: len(columns[-1])]
+                parts.append(-(by_twist @ motion)[:, None] * factors)
+        return np.concatenate(columns), np.hstack(parts)
+
+
+def _range(columns: slice) -> np.ndarray:
+    return np.arange(columns.start, columns.stop)
 
 
 def remainders(
@@ -152,12 +176,24 @@ def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings
     return [by @ own @ by.T for by in about]
 
 
-def model_variances(size: int, settings: MountSettings) -> np.ndarray:
-    """Return the prior variances (size,) of links and joints' zeros, 0 for the extrinsics."""
-    links = (size - MOUNTS - len(settings.joint_offsets)) // 6
+def model_variances(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndarray:
+    """Return the prior variances (n,) of links and joints, 0 for the extrinsics."""
+    joints, links = unknowns.joints, len(unknowns.links)
     one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
-    joints = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in settings.joint_offsets]
-    return np.concatenate([np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, links), np.square(joints)])
+    zeros = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in joints]
+    readings = np.array([settings.joint_reading.get(joint, RIGID) for joint in joints])
+    samples = (unknowns.size - unknowns.first_reading) // max(len(joints), 1)
+    return np.concatenate([
+        np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, 2 * links), np.square(zeros),
+        np.square(SCALE_PER_READING * readings), np.tile(readings**2, samples),
+    ])  # fmt: skip
+
+
+def without_readings(unknowns: RobotUnknowns, information: np.ndarray) -> np.ndarray:
+    """Return information (n, n) about the unknowns without those of single samples, which are eliminated."""
+    kept, gone = slice(0, unknowns.first_reading), slice(unknowns.first_reading, None)
+    coupling = information[kept, gone]
+    return information[kept, kept] - coupling @ np.linalg.solve(information[gone, gone], coupling.T)
 
 
 def noise_weights(matches: Matches, range_noise: float | np.ndarray) -> np.ndarray:
