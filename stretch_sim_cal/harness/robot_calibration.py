@@ -18,7 +18,9 @@ from stretch_sim_cal.calibration.body.model import (
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
+from stretch_sim_cal.command import warn
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.harness.clouds_3d import CapturedClouds
@@ -62,7 +64,8 @@ def presents(session: Session, look: LiveLook, sensor: Sensors, profile: RobotPr
             wrong.append(str(error))
     if file.right_to_left is not None and not wrong and look.frames and look.base_from_lidar:
         left = look.base_from_lidar["left"]
-        verification = verify(file, look.frames, left, look.footprint_from_base, sensor=sensor)
+        body = body_settings(profile, look.description, warn)
+        verification = verify(file, look.frames, left, look.footprint_from_base, sensor=sensor, body=body)
     for stage in STAGES:
         before = next((other for other in found.values() if not other.valid), None)
         if before is not None:
