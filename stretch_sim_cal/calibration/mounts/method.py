@@ -448,6 +448,7 @@ class _Mounts:
         self.state = self.unknowns.moved(self.state, change)
         self.links = errors.solution.copy()
         self.links[:MOUNTS] = self.links[self.robot.first_joint :] = 0.0
+        self.robot.learn_readings(self.joints + errors.solution, errors.covariance.diagonal(), self.settings)
         steps = self._offsets(errors.solution)
         if max((abs(step) for own in steps for step in own.values()), default=0.0) > SAME_OFFSET:
             self.joints[self.robot.first_joint :] += errors.solution[self.robot.first_joint :]

@@ -6,9 +6,9 @@ a joint moves all that it carries and a mesh only itself, and since many links a
 single pair of scales is used: the result is the mean over a grid of pairs, weighted by the evidence of each (the links
 integrated out; D. MacKay, Bayesian interpolation, 1992) and by a prior of the scales, and the covariance is that within
 the pairs and between them. Base and mast are seen in all poses alike, so their own errors are not observable: they are
-taken to have the same scales as the rest. Errors of joints have the scale of the joint origins, zeros that were asked
-for excepted. A single link, zero, scale of a joint, or all readings of one, that is an outlier among the others is
-released alone.
+taken to have the same scales as the rest. Zeros of joints that were not asked for have the scale of the joint origins;
+what joints move further than they say keeps its prior. A single link, or zero, that is an outlier among the others is
+released alone. How far joints are from what they read is learned from step to step (`RobotUnknowns.learn_readings`).
 """
 
 from dataclasses import dataclass, replace
@@ -122,22 +122,19 @@ def _best(found: list[_AtScales]) -> float:
 
 class _System:
     """The observable unknowns. Those of `count` links come in groups of six, all joint origins, then all meshes, each
-    group with a scale of its prior; then the joints' zeros and scales, each a group, and the readings by joint."""
+    group with a scale of its prior; then the joints' zeros, each a group."""
 
     def __init__(self, information, gradient, unknowns: RobotUnknowns, settings: MountSettings):
         priors = model_variances(unknowns, settings)
         index, num_joints = np.arange(unknowns.size), len(unknowns.joints)
         is_joint = index >= unknowns.first_joint
         is_zero = is_joint & (index < unknowns.first_joint + num_joints)
-        scaled = (index >= MOUNTS) & ~(is_zero & settings.offsets_asked_for)
+        scaled = (index >= MOUNTS) & ~(is_joint & ~is_zero) & ~(is_zero & settings.offsets_asked_for)
         unseen = scaled & (information.diagonal() * np.where(scaled, priors, 1.0) < 1.0 + 1e-9)
         self._observable = np.flatnonzero(~unseen)
         self._scaled, self._priors = scaled[self._observable], priors[self._observable]
         self.count = len(unknowns.links)
-        of_joint = index - unknowns.first_joint
-        is_reading = of_joint >= 2 * num_joints
-        of_joint[is_reading] = 2 * num_joints + of_joint[is_reading] % max(num_joints, 1)
-        group = np.where(is_joint, 2 * self.count + of_joint, (index - MOUNTS) // 6)
+        group = np.where(is_joint, 2 * self.count + index - unknowns.first_joint, (index - MOUNTS) // 6)
         self._group = group[self._observable]
         self.num_groups = len(set(self._group[self._scaled]))
         self._is_mesh = (self._group >= self.count) & (self._group < 2 * self.count)

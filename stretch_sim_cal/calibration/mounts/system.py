@@ -31,6 +31,7 @@ HALF = float(np.sqrt(0.5))  # of a link's error, one sigma: half of its variance
 RIGID = 1e-5  # m and rad, of links that the user says are exactly as the model has them
 # How far a joint is off by its scale, 1 / m or 1 / rad, per error of its reading: 0.2 % of a lift's way for 1 mm.
 SCALE_PER_READING = 2.0
+LEAST_READING = 0.02  # times the prior of a joint's reading
 SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
 RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
 
@@ -47,7 +48,10 @@ class RobotUnknowns:
         self.first_mesh = MOUNTS + 6 * len(self.links)
         self.first_joint = self.first_mesh + 6 * len(self.links)
         self.first_reading = self.first_joint + 2 * len(self.joints)
+        self.num_samples = num_samples
         self.size = self.first_reading + num_samples * len(self.joints)
+        # How many times as large as their prior the joints' errors of reading are; `learn_readings` finds it.
+        self.reading_scales = np.ones(len(self.joints))
 
     def of_link(self, index: int) -> slice:
         return slice(MOUNTS + 6 * index, MOUNTS + 6 * index + 6)
@@ -66,6 +70,14 @@ class RobotUnknowns:
             joint: float(errors[self.of_joint(index, number)] @ (1.0, sample.joint_values.get(joint, 0.0), 1.0))
             for index, joint in enumerate(self.joints)
         }
+
+    def learn_readings(self, errors: np.ndarray, variances: np.ndarray, settings: MountSettings) -> None:
+        """Take the size of the joints' errors of reading from an estimate (n,) and its variances (n,): a step of
+        expectation maximisation, by joint over its samples."""
+        squares = (errors**2 + variances)[self.first_reading :].reshape(self.num_samples, len(self.joints))
+        if squares.size:
+            deviations = np.sqrt(squares.mean(axis=0)) / _reading_deviations(self, settings)
+            self.reading_scales = np.maximum(deviations, LEAST_READING)
 
     def beside(self, models: tuple[ErrorModel, ErrorModel]) -> Unknowns:
         """Return all unknowns of the problem with lidars of these error models."""
@@ -181,12 +193,17 @@ def model_variances(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndar
     joints, links = unknowns.joints, len(unknowns.links)
     one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
     zeros = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in joints]
-    readings = np.array([settings.joint_reading.get(joint, RIGID) for joint in joints])
-    samples = (unknowns.size - unknowns.first_reading) // max(len(joints), 1)
+    readings = _reading_deviations(unknowns, settings)
     return np.concatenate([
         np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, 2 * links), np.square(zeros),
-        np.square(SCALE_PER_READING * readings), np.tile(readings**2, samples),
+        np.square(SCALE_PER_READING * readings),
+        np.tile((readings * unknowns.reading_scales) ** 2, unknowns.num_samples),
     ])  # fmt: skip
+
+
+def _reading_deviations(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndarray:
+    """Return the prior standard deviations (J,) of how far joints are from what they read."""
+    return np.array([settings.joint_reading.get(joint, RIGID) for joint in unknowns.joints])
 
 
 def without_readings(unknowns: RobotUnknowns, information: np.ndarray) -> np.ndarray:
