@@ -466,9 +466,7 @@ class _Mounts:
         along = np.concatenate([left[key] / matches[key].incidence for key in matches])
         observed = directions_of(poses, errors.covariance, settings)
         observed = {side: observed[side] for side in sides_of(self.nominal)}
-        turning = {joint for joint in robot.joints if any(
-            np.any(np.abs(twist[3:]) > TURNS) for twist in self.samples[0].joint_motions[joint].values())}  # fmt: skip
-        joints = joint_offsets(robot, self.joints, errors.covariance, settings, turning)
+        joints = joint_offsets(robot, self.joints, errors.covariance, settings, self.samples)
         numbers = scalar_numbers(self.state, of_scalars)
         drawn = residuals_of(
             self.models, poses, SEEN * settings.range_noise,
@@ -505,19 +503,27 @@ def directions_of(
 
 
 def joint_offsets(
-    unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, settings: MountSettings, turning: set[str]
-) -> list[JointOffset]:
-    """Return how far joints are off with `errors` (n,), those in `turning` in rad, and whether these poses tell that
-    from an error of the mounts.
+    unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, settings: MountSettings,
+    samples: Sequence[MountSample],
+) -> list[JointOffset]:  # fmt: skip
+    """Return how far joints are off with `errors` (n,) of the robot, with what their readings in the samples have in
+    common, and whether these poses tell that from an error of the mounts.
 
     Where they were not asked for, only those that are further off than joints are thought to be.
     """
-    found, deviations, priors = [], np.sqrt(covariance.diagonal()), np.sqrt(model_variances(unknowns, settings))
+    found, priors = [], np.sqrt(model_variances(unknowns, settings))
     for index, joint in enumerate(unknowns.joints):
-        zero, scale = unknowns.of_joint(index, None)
-        if settings.offsets_asked_for or any(abs(errors[at]) >= MISPLACED * priors[at] / 2 for at in (zero, scale)):
-            found.append(JointOffset(
-                joint, float(errors[zero]), float(deviations[zero]), bool(deviations[zero] < SEPARABLE * priors[zero]),
-                joint in turning, float(errors[scale]), float(deviations[scale]),
-            ))  # fmt: skip
+        own = list(unknowns.of_joint(index, None))
+        rows = np.zeros((2, unknowns.size))
+        rows[[0, 1], own] = 1.0
+        values = [sample.joint_values.get(joint, 0.0) for sample in samples]
+        readings = [unknowns.of_joint(index, number)[2] for number in range(len(samples))]
+        rows[:, readings] = np.linalg.pinv(np.column_stack([np.ones(len(samples)), values]))
+        (value, scale), (of_value, of_scale) = rows @ errors, np.sqrt(np.diag(rows @ covariance @ rows.T))
+        if settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * priors[own] / 2):
+            turns = any(np.any(np.abs(twist[3:]) > TURNS) for twist in samples[0].joint_motions[joint].values())
+            separable = bool(of_value < SEPARABLE * priors[own[0]])
+            found.append(
+                JointOffset(joint, float(value), float(of_value), separable, turns, float(scale), float(of_scale))
+            )
     return found
