@@ -30,6 +30,7 @@ from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import TOOLS, Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
@@ -71,12 +72,17 @@ class SimulatedCase:
         self._tick = 0
 
     @cached_property
+    def body(self) -> dict[str, Any]:
+        """The settings that say what of a scan is the robot's own body."""
+        return body_settings(self.simulator.profile, self.simulator.nominal_description, print)
+
+    @cached_property
     def aligned(self) -> AlignmentResult:
         """What the campaign's method makes of the alignment's pairs; if it refuses, the robot is turned and recorded
         again, and the method is given all of it, as long as places are left (`num_places` says how many it took)."""
         left, right = (self.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
         method = alignment_method(self.campaign.methods["alignment"])(
-            inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=self.sensor)
+            inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=self.sensor, **self.body)
         )
         result = _add(method, self.pairs("alignment")).solve()
         while result.refusals and self.num_places < self.numbers["recording.places"] and hasattr(method, "new_place"):
@@ -98,7 +104,7 @@ class SimulatedCase:
         footprint_from_base = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
         method = floor_method(self.campaign.methods["floor"])(
             self.simulator.base_from_lidar("left", nominal=True), aligned.right_to_left, footprint_from_base,
-            FloorSettings(sensor=self.sensor, observations=aligned.known),
+            FloorSettings(sensor=self.sensor, observations=aligned.known, **self.body),
         )  # fmt: skip
         return _add(method, self.pairs("floor")).solve()
 

@@ -119,7 +119,8 @@ def _standing(path: Path, args: argparse.Namespace, names: tuple[str, str], cand
                 )
         source = open_source(args, recording)
         standing = Standing(
-            (found["left"], found["right"]), AlignmentSettings(base_from_left=source.frames.base_from_left)
+            (found["left"], found["right"]),
+            AlignmentSettings(base_from_left=source.frames.base_from_left, **source.body),
         )
         for left, right in source.pairs(args.num_samples, f"reading {path.name}", scan_from_message):
             standing.add(left, right)
