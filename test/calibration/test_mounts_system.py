@@ -105,14 +105,16 @@ def test_a_joint_is_off_by_its_zero_its_scale_and_what_it_reads_in_each_sample()
     )
 
 
-def test_the_size_of_a_joints_errors_of_reading_is_learned_from_its_samples():
+def test_the_size_of_the_joints_errors_is_learned_of_readings_by_joint_and_of_scales_together():
     robot = RobotUnknowns({}, SETTINGS, num_samples=2)
+    first, last = robot.first_joint + 2, robot.first_reading
     errors, variances = np.zeros(robot.size), np.zeros(robot.size)
     errors[robot.first_reading :], variances[robot.first_reading :] = [0.003, 0.0, -0.003, 0.0], [1e-6, 0.0, 1e-6, 0.0]
-    robot.learn_readings(errors, variances, SETTINGS)
-    assert robot.reading_scales == pytest.approx([np.sqrt(10.0), 0.02])
-    deviations = np.sqrt(model_variances(robot, SETTINGS))[robot.first_reading :]
-    assert deviations == pytest.approx([np.sqrt(10.0) * 0.001, 0.02 * 0.002] * 2)
+    errors[first:last] = [0.006, 0.0]
+    robot.learn(errors, variances, SETTINGS)
+    deviations = np.sqrt(model_variances(robot, SETTINGS))
+    assert deviations[last:] == pytest.approx([np.sqrt(10.0) * 0.001, 0.02 * 0.002] * 2)
+    assert deviations[first:last] == pytest.approx([np.sqrt(4.5) * 0.002, np.sqrt(4.5) * 0.004])
 
 
 def test_without_the_readings_the_rest_is_as_uncertain_as_with_them():

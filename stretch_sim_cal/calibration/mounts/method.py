@@ -448,7 +448,7 @@ class _Mounts:
         self.state = self.unknowns.moved(self.state, change)
         self.links = errors.solution.copy()
         self.links[:MOUNTS] = self.links[self.robot.first_joint :] = 0.0
-        self.robot.learn_readings(self.joints + errors.solution, errors.covariance.diagonal(), self.settings)
+        self.robot.learn(self.joints + errors.solution, errors.covariance.diagonal(), self.settings)
         steps = self._offsets(errors.solution)
         if max((abs(step) for own in steps for step in own.values()), default=0.0) > SAME_OFFSET:
             self.joints[self.robot.first_joint :] += errors.solution[self.robot.first_joint :]
@@ -520,7 +520,8 @@ def joint_offsets(
         readings = [unknowns.of_joint(index, number)[2] for number in range(len(samples))]
         rows[:, readings] = np.linalg.pinv(np.column_stack([np.ones(len(samples)), values]))
         (value, scale), (of_value, of_scale) = rows @ errors, np.sqrt(np.diag(rows @ covariance @ rows.T))
-        if settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * priors[own] / 2):
+        thought = priors[own] / [1.0, unknowns.scale_size]
+        if settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * thought / 2):
             turns = any(np.any(np.abs(twist[3:]) > TURNS) for twist in samples[0].joint_motions[joint].values())
             separable = bool(of_value < SEPARABLE * priors[own[0]])
             found.append(

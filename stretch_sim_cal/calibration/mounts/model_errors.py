@@ -6,9 +6,9 @@ a joint moves all that it carries and a mesh only itself, and since many links a
 single pair of scales is used: the result is the mean over a grid of pairs, weighted by the evidence of each (the links
 integrated out; D. MacKay, Bayesian interpolation, 1992) and by a prior of the scales, and the covariance is that within
 the pairs and between them. Base and mast are seen in all poses alike, so their own errors are not observable: they are
-taken to have the same scales as the rest. Zeros of joints that were not asked for have the scale of the joint origins;
-what joints move further than they say keeps its prior. A single link, or zero, that is an outlier among the others is
-released alone. How far joints are from what they read is learned from step to step (`RobotUnknowns.learn_readings`).
+taken to have the same scales as the rest. Zeros of joints that were not asked for have the scale of the joint origins.
+A single link, or zero, that is an outlier among the others is released alone. How large the other errors of joints are
+is learned from step to step (`RobotUnknowns.learn`).
 """
 
 from dataclasses import dataclass, replace

@@ -31,7 +31,7 @@ HALF = float(np.sqrt(0.5))  # of a link's error, one sigma: half of its variance
 RIGID = 1e-5  # m and rad, of links that the user says are exactly as the model has them
 # How far a joint is off by its scale, 1 / m or 1 / rad, per error of its reading: 0.2 % of a lift's way for 1 mm.
 SCALE_PER_READING = 2.0
-LEAST_READING = 0.02  # times the prior of a joint's reading
+LEAST_SIZE = 0.02  # times the prior of errors of joints
 SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
 RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
 
@@ -50,8 +50,9 @@ class RobotUnknowns:
         self.first_reading = self.first_joint + 2 * len(self.joints)
         self.num_samples = num_samples
         self.size = self.first_reading + num_samples * len(self.joints)
-        # How many times as large as their prior the joints' errors of reading are; `learn_readings` finds it.
-        self.reading_scales = np.ones(len(self.joints))
+        # How many times as large as their priors the joints' errors of reading are, by joint, and their scales' errors,
+        # of all together; `learn` finds it.
+        self.reading_sizes, self.scale_size = np.ones(len(self.joints)), 1.0
 
     def of_link(self, index: int) -> slice:
         return slice(MOUNTS + 6 * index, MOUNTS + 6 * index + 6)
@@ -71,13 +72,16 @@ class RobotUnknowns:
             for index, joint in enumerate(self.joints)
         }
 
-    def learn_readings(self, errors: np.ndarray, variances: np.ndarray, settings: MountSettings) -> None:
-        """Take the size of the joints' errors of reading from an estimate (n,) and its variances (n,): a step of
-        expectation maximisation, by joint over its samples."""
-        squares = (errors**2 + variances)[self.first_reading :].reshape(self.num_samples, len(self.joints))
-        if squares.size:
-            deviations = np.sqrt(squares.mean(axis=0)) / _reading_deviations(self, settings)
-            self.reading_scales = np.maximum(deviations, LEAST_READING)
+    def learn(self, errors: np.ndarray, variances: np.ndarray, settings: MountSettings) -> None:
+        """Take the size of the joints' errors of reading, and of their scales' errors, from an estimate (n,) and its
+        variances (n,): a step of expectation maximisation, of readings by joint over its samples."""
+        readings, squares = _reading_deviations(self, settings), (errors**2 + variances)[self.first_joint :]
+        if not squares.size:
+            return
+        _, scales, *by_sample = squares.reshape(2 + self.num_samples, len(self.joints))
+        self.scale_size = max(float(np.sqrt((scales / (SCALE_PER_READING * readings) ** 2).mean())), LEAST_SIZE)
+        if by_sample:
+            self.reading_sizes = np.maximum(np.sqrt(np.mean(by_sample, axis=0)) / readings, LEAST_SIZE)
 
     def beside(self, models: tuple[ErrorModel, ErrorModel]) -> Unknowns:
         """Return all unknowns of the problem with lidars of these error models."""
@@ -196,8 +200,8 @@ def model_variances(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndar
     readings = _reading_deviations(unknowns, settings)
     return np.concatenate([
         np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, 2 * links), np.square(zeros),
-        np.square(SCALE_PER_READING * readings),
-        np.tile((readings * unknowns.reading_scales) ** 2, unknowns.num_samples),
+        np.square(SCALE_PER_READING * readings * unknowns.scale_size),
+        np.tile((readings * unknowns.reading_sizes) ** 2, unknowns.num_samples),
     ])  # fmt: skip
 
 
