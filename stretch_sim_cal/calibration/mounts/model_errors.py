@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
 
 SCALES = np.geomspace(3.0, 0.02, 12)  # of the priors' standard deviations, for all joint origins and for all meshes
-SCALE_DEVIATION = 2.0  # one sigma of a scale's logarithm beforehand: links may be better, or worse, by a factor of 7
+SCALE_DEVIATION = 0.7  # one sigma of a scale's logarithm beforehand: links may be better, or worse, by a factor of 2
 RELEASED_SCALE = 4.0  # the scale of a link that is released
 LEAST_GAIN = 12.0  # by which twice the logarithm of the evidence has to grow for that, many links being tried
 MOST_RELEASED = 3
