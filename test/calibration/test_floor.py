@@ -139,6 +139,23 @@ def test_a_rough_floor_makes_the_result_less_sure():
     assert any("uneven" in warning for warning in uneven.warnings)
 
 
+def test_of_a_floor_in_waves_the_tilt_is_less_sure_where_less_of_them_is_seen():
+    random = np.random.default_rng(0)
+    lengths, ways, phases = np.exp(random.uniform(0.0, np.log(5.0), 12)), *random.uniform(0.0, np.pi, (2, 12))
+    waves = height_field(lambda x, y: 4e-4 * sum(
+        np.cos(2.0 * np.pi / length * (np.cos(way) * x + np.sin(way) * y) + 2.0 * phase)
+        for length, way, phase in zip(lengths, ways, phases, strict=True)
+    ))  # fmt: skip
+    walls = [box((10.0, 0.1, 2.0), (0.0, y, 1.0)) for y in (-1.6, 1.6)]
+    scenes = [Scene(things=[waves, *things], without=("floor", "ground")) for things in ([], walls)]
+    hall, aisle = results = [scene.solve() for scene in scenes]
+    tilts = [np.sqrt(result.covariance[1, 1]) for result in results]  # about the aisle's length
+    assert tilts[1] > 1.75 * tilts[0]
+    assert aisle.support.unevenness == pytest.approx(hall.support.unevenness, rel=0.2)  # looks as uneven
+    for scene, result in zip(scenes, results, strict=True):
+        assert np.all(np.abs(scene.error(result)) < 3.0 * np.sqrt(np.diag(result.covariance)))
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.002, 0.03])
 def test_any_noise_is_recognised_and_fitted(noise):
     scene = Scene("furnished_room", sensor_changes={"range_noise": noise})

@@ -43,7 +43,10 @@ LEAST_WEIGHT = 0.1  # of a patch that belongs to the floor
 WELL_KNOWN = 0.005  # m; patches whose height has a larger standard deviation are not used for the initialisation
 BLOCKS = (0.75, 1.5)  # m; residuals are taken for independent only between blocks of these sizes
 EVEN = 0.00015  # m; below it unevenness is what its estimate scatters by
-SYSTEMATIC_SHARE, LEVER = 0.3, 1.5  # of unevenness beyond that, and over what distance (m) it tilts the plane
+# m: heights of an uneven floor at a distance d correlate by exp(-d / WAVES), as profiles do whose spectral density goes
+# with the square of the wavelength (roads: ISO 8608). A long wave is a slope to whom sees half of it.
+WAVES = 1.0
+LEVER = 1.5  # m over which a hidden step tilts the plane
 TOUCHING_POINT = 0.05  # m
 MOVED_BY_STEP = 0.4  # of its height a step moves a plane that lies between its levels
 STEP_MARGIN = 0.2  # m before a step: a patch's half diagonal
@@ -247,6 +250,23 @@ class _RobustFit:
             ratios.append(float(np.trace(np.linalg.solve(formal, clustered)) / len(formal)))
         return max(ratios)
 
+    def _by_waves(self) -> np.ndarray:
+        """Return the covariance (3, 3) of the increment that the floor's own waves bring.
+
+        The fit follows part of them, so what it leaves, the unevenness, is less than they are.
+        """
+        seen = self.trust > LEAST_WEIGHT
+        regressors = np.hstack([self.slopes, -self.shapes])[seen]
+        weights = (self.weights * sum(patches.weight for patches in self.patches))[seen]
+        by_heights = np.linalg.solve(self.information, (weights[:, None] * regressors).T)
+        apart = np.linalg.norm(self.centres[seen, None] - self.centres[seen], axis=2)
+        carried = by_heights @ np.exp(-apart / WAVES)
+        of_solution = carried @ by_heights.T
+        followed = np.einsum("pi,ip->p", regressors, carried)
+        left = 1.0 - 2.0 * followed + np.einsum("pi,ij,pj->p", regressors, of_solution, regressors)
+        variance = max(self.unevenness**2 - EVEN**2, 0.0) / float(np.median(left))
+        return variance * of_solution[INCREMENT, INCREMENT]
+
     def result(self) -> FloorFit:
         formal = np.linalg.inv(self.information)[INCREMENT, INCREMENT]
         inflation = self._inflation(formal)
@@ -255,11 +275,9 @@ class _RobustFit:
         systematic = (inflation - 1.0) * formal
         # The point at which the plane touches a curved floor is known no better than the robot's place on it.
         systematic[1:, 1:] += np.eye(2) * np.sum(curvature**2) * TOUCHING_POINT**2
-        # The cause of unevenness need not be chance: a step of 2 mm across the floor looks like it, and moves the
-        # plane.
-        variance = SYSTEMATIC_SHARE**2 * max(self.unevenness**2 - EVEN**2, 0.0)
-        variance += (MOVED_BY_STEP * self.hidden_step) ** 2
+        variance = (MOVED_BY_STEP * self.hidden_step) ** 2
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
+        systematic += self._by_waves()
         return FloorFit(
             increment=self.solution[INCREMENT],
             systematic=systematic,
