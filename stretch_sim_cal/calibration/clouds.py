@@ -352,7 +352,8 @@ class Cloud:
 
 def cloud_of(array: np.ndarray, name: str) -> Cloud:
     """Return points (N, 3), returns (N, 5) of x, y, z, ring, intensity, or a structured array (N,) with fields x, y, z
-    and perhaps ring and intensity, as a cloud.
+    and perhaps ring and intensity, as a cloud. Misses, and second returns that repeat the first bit by bit, are no
+    measurements of their own and left out.
 
     Raises `InputError` naming it for anything else.
     """
@@ -360,11 +361,13 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
     if names is None:
         if isinstance(array, np.ndarray) and array.ndim == 2 and array.shape[1] == 5:
             return Cloud(checked_points(array[:, :3], name), array[:, 3].astype(np.int64), array[:, 4])
-        return Cloud(checked_points(array, name))
+        points = checked_points(array, name)
+        with np.errstate(over="ignore"):
+            kept = np.flatnonzero(are_returns(points.astype(np.float32, copy=False)))
+        return Cloud(points if len(kept) == len(points) else points.take(kept, axis=0))
     missing = [field for field in "xyz" if field not in names]
     if missing or array.ndim != 1:
         raise InputError(f"{name} cloud: a structured array (N,) with fields x, y, z was expected, not {array.dtype}")
-    # Misses, and second returns that repeat the first bit by bit, are no measurements of their own.
     points = coordinates(array)
     kept = np.flatnonzero(are_returns(points))
     of_returns = (array[field].take(kept) if field in names else None for field in ("ring", "intensity"))

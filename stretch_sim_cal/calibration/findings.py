@@ -77,6 +77,7 @@ WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
 UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
 # Channels that differ by more times the sensor file's spread are of no unit that it describes.
 BEYOND_SPREAD = 2.0
+BESIDE_AXIS = 0.003  # m: rays of a corrected cloud begin nearer to the spin axis than this
 
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
@@ -85,12 +86,11 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
 
     Their priors were widened (`Solver`), so neither the result nor its covariance relies on the file there.
     """
-    if sensors is None:
-        return []
-    found = _uncorrected(numbers, names)
+    found = [] if sensors is None else _uncorrected(numbers, names)
     kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
     for side, sensor in zip(names, kinds, strict=True):
         if sensor is None:
+            found += _beside_axis(numbers, side)
             continue
         beyond, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
         for scalar, known in zip(SCALARS, deviations, strict=False):
@@ -134,6 +134,24 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
         for driver, corrections in drivers.items()
         if corrections
     ]
+
+
+def _beside_axis(numbers: Mapping[str, float], side: str) -> list[Finding]:
+    """Return that the rays of a lidar of an unknown kind begin beside its spin axis, if its data leaves no doubt."""
+    names = [f"optical_centre_{axis}_{side}" for axis in "xy"]
+    if any(name not in numbers for name in names):
+        return []
+    distance, deviation = np.hypot(*(numbers[name] for name in names)), max(numbers[f"{name}_std"] for name in names)
+    if distance - 3.0 * deviation < BESIDE_AXIS:
+        return []
+    return [
+        Finding(
+            "driver_uncorrected",
+            f"the {side} lidar's rays begin {1e3 * distance:.1f} +- {1e3 * deviation:.1f} mm beside its spin axis: its "
+            "driver does not correct the optical centre",
+            "name the sensor, and turn the correction on: code that uses the clouds sees surfaces off by as much",
+        )
+    ]  # fmt: skip
 
 
 def error_in_units(name: str, value: float, deviation: float) -> str:

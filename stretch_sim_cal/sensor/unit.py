@@ -67,11 +67,13 @@ class UnitSpread:
     driver_uncertain: bool = False
 
 
-# What spinning lidars of this class may differ by if nothing else is known: data sheets allow 1 to 3 cm.
+# What spinning lidars of this class may differ by if nothing else is known: data sheets allow 1 to 3 cm. Distances
+# count from 1 to 2 cm beside the spin axis (JT128: 16 mm), and not every driver corrects it; along the axis it is where
+# the frame is.
 UNKNOWN_SENSOR = UnitSpread(
     range_offset=0.01, range_scale=5e-4, near_range=0.005, incidence=0.003, echo=0.003, channel_range=0.002,
     channel_elevation=np.deg2rad(0.02), channel_azimuth=np.deg2rad(0.02),
-    azimuth_harmonics=(np.deg2rad(0.02), np.deg2rad(0.01)),
+    azimuth_harmonics=(np.deg2rad(0.02), np.deg2rad(0.01)), optical_centre=(0.01, 0.01, 0.0),
 )  # fmt: skip
 
 

@@ -37,11 +37,12 @@ class Scene:
         self.left, self.right = ([simulator.scan(side, tick) for tick in range(FRAMES)] for side in SIDES)
 
     def align(self, **changes) -> AlignmentResult:
-        """Return the alignment of these clouds, or with other `left`, `right`, `initial` or `base_from_left`."""
+        """Return the alignment of these clouds, or with other `left`, `right`, `initial`, `base_from_left` or
+        `sensor`."""
         given = {
             name: changes.get(name, getattr(self, name)) for name in ("left", "right", "initial", "base_from_left")
         }
-        settings = AlignmentSettings(base_from_left=given["base_from_left"], sensor=SENSOR)
+        settings = AlignmentSettings(base_from_left=given["base_from_left"], sensor=changes.get("sensor", SENSOR))
         alignment = PlaneAlignment(given["initial"], settings)
         for pair in zip(given["left"], given["right"], strict=True):
             alignment.add(*pair)

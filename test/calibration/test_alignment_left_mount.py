@@ -35,8 +35,8 @@ def aligned(simulator: EmbeddedSimulator, **changes) -> AlignmentResult:
     return AlignmentResult(inverse(left) @ right, covariance, 0.001, 20, "planes", 0.8, [], **changes)
 
 
-def checked(simulator: EmbeddedSimulator, result=None, joints=None, description="", file=EMPTY):
-    check = LeftMountCheck()
+def checked(simulator: EmbeddedSimulator, result=None, joints=None, description="", file=EMPTY, known=True):
+    check = LeftMountCheck(simulator.sensor if known else None)
     for left, right in simulator.point_pairs(3):
         check.add(left, right)
     joints = simulator.joints.joint_positions if joints is None else joints
@@ -44,9 +44,12 @@ def checked(simulator: EmbeddedSimulator, result=None, joints=None, description=
     return check.with_warning(aligned(simulator) if result is None else result, description, joints, file)
 
 
-@pytest.mark.parametrize(("degrees", "axis"), [(0.5, "x"), (1.0, "y"), (2.0, "z"), (0.5, "slanting")])
-def test_a_left_lidar_that_is_turned_is_told_with_how_far(degrees, axis):
-    result, unchecked = checked(simulated(degrees, AXES[axis]))
+@pytest.mark.parametrize(
+    ("degrees", "axis", "known"),
+    [(0.5, "x", True), (1.0, "y", True), (2.0, "z", True), (0.5, "slanting", True), (1.0, "y", False)],
+)
+def test_a_left_lidar_that_is_turned_is_told_with_how_far(degrees, axis, known):
+    result, unchecked = checked(simulated(degrees, AXES[axis]), known=known)
     assert not unchecked
     assert len(result.warnings) == 1 and "left lidar" in result.warnings[0]
     told = float(result.warnings[0].split(" deg from")[0].split()[-1])

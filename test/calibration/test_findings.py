@@ -244,6 +244,17 @@ def test_a_driver_is_said_to_leave_out_a_correction_if_three_standard_deviations
     assert [finding.code for finding in findings.unit_warnings(numbers, SENSOR)] == ["driver_uncorrected"] * told
 
 
+@pytest.mark.parametrize("x, y, deviation, told", [(0.012, -0.006, 0.001, True), (0.012, 0.0, 0.0031, False),
+                                                   (0.0, 0.0029, 0.0, False), (0.0, -0.0031, 0.0, True)])  # fmt: skip
+def test_rays_of_an_unknown_lidar_beside_its_spin_axis_are_told_if_the_data_leaves_no_doubt(x, y, deviation, told):
+    numbers = {f"optical_centre_{axis}_right": value for axis, value in (("x", x), ("y", y))}
+    numbers |= {f"{name}_std": deviation for name in numbers}
+    assert [(found.code, "right" in found) for found in findings.unit_warnings(numbers, None)] == (
+        [("driver_uncorrected", True)] * told
+    )
+    assert findings.unit_warnings(numbers, SENSOR)[:1] != findings.unit_warnings(numbers, None) or not told
+
+
 @pytest.mark.parametrize(
     "patches, base_from_left, axis",
     [
