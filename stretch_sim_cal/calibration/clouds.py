@@ -352,8 +352,8 @@ class Cloud:
 
 def cloud_of(array: np.ndarray, name: str) -> Cloud:
     """Return points (N, 3), returns (N, 5) of x, y, z, ring, intensity, or a structured array (N,) with fields x, y, z
-    and perhaps ring and intensity, as a cloud. Misses, and second returns that repeat the first bit by bit, are no
-    measurements of their own and left out.
+    and perhaps ring and intensity, as a cloud. Of points and structured arrays misses, and second returns that repeat
+    the first bit by bit, are left out: they are no measurements of their own.
 
     Raises `InputError` naming it for anything else.
     """
@@ -363,8 +363,7 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
             return Cloud(checked_points(array[:, :3], name), array[:, 3].astype(np.int64), array[:, 4])
         points = checked_points(array, name)
         with np.errstate(over="ignore"):
-            kept = np.flatnonzero(are_returns(points.astype(np.float32, copy=False)))
-        return Cloud(points if len(kept) == len(points) else points.take(kept, axis=0))
+            return Cloud(points).only(are_returns(points.astype(np.float32, copy=False)))
     missing = [field for field in "xyz" if field not in names]
     if missing or array.ndim != 1:
         raise InputError(f"{name} cloud: a structured array (N,) with fields x, y, z was expected, not {array.dtype}")

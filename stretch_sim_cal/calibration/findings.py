@@ -151,7 +151,7 @@ def _beside_axis(numbers: Mapping[str, float], side: str) -> list[Finding]:
             "driver does not correct the optical centre",
             "name the sensor, and turn the correction on: code that uses the clouds sees surfaces off by as much",
         )
-    ]  # fmt: skip
+    ]
 
 
 def error_in_units(name: str, value: float, deviation: float) -> str:

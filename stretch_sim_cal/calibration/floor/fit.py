@@ -255,6 +255,8 @@ class _RobustFit:
 
         The fit follows part of them, so what it leaves, the unevenness, is less than they are.
         """
+        if self.unevenness <= EVEN:
+            return np.zeros((3, 3))
         seen = self.trust > LEAST_WEIGHT
         regressors = np.hstack([self.slopes, -self.shapes])[seen]
         weights = (self.weights * sum(patches.weight for patches in self.patches))[seen]
@@ -264,7 +266,7 @@ class _RobustFit:
         of_solution = carried @ by_heights.T
         followed = np.einsum("pi,ip->p", regressors, carried)
         left = 1.0 - 2.0 * followed + np.einsum("pi,ij,pj->p", regressors, of_solution, regressors)
-        variance = max(self.unevenness**2 - EVEN**2, 0.0) / float(np.median(left))
+        variance = (self.unevenness**2 - EVEN**2) / float(np.median(left))
         return variance * of_solution[INCREMENT, INCREMENT]
 
     def result(self) -> FloorFit:
