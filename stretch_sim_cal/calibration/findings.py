@@ -182,15 +182,21 @@ def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
     sentences = []
-    for verb, block in (("sliding along", slice(0, 3)), ("turning about", slice(3, 6))):
+    for verb, part in (("sliding along", slice(0, 3)), ("turning about", slice(3, 6))):
         for axis in range(3):
             direction = np.zeros(6)
-            direction[block] = to_base[axis]
+            direction[part] = to_base[axis]
             variances = np.concatenate([
                 (block.gaps.jacobian @ (covariance @ direction) * block.weights) ** 2 / block.gaps.variances
                 for block in blocks
             ])  # fmt: skip
-            number = variances.sum() ** 2 / np.sum(variances**2) / blocks[0].grids
+            extents = np.concatenate([block.extents() for block in blocks])
+            squares, total = np.sum(variances**2 / extents) / blocks[0].grids, variances.sum() / blocks[0].grids
+            for block in blocks:
+                if block.elements is not None:
+                    pieces = block.elements.by_piece(covariance @ direction)
+                    squares, total = squares + np.sum(pieces**2), total + pieces.sum()
+            number = total**2 / squares
             if number < MIN_SUPPORT:
                 sentence = f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}"
                 sentences.append(Finding("little_support", sentence, MORE_SURFACES))

@@ -19,6 +19,8 @@ FINE_RANGE = 4.0
 MAX_LEVEL = 3
 MIN_CELLS = 6
 CANDIDATES = 4
+# A patch reaches over so many gaps between channels.
+CHANNELS = 4.0
 MIN_NORMAL_COSINE = np.cos(np.deg2rad(35.0))
 # Rays at grazing incidence determine little, and real lidars err there.
 MIN_INCIDENCE_COSINE = 0.1
@@ -66,30 +68,41 @@ class Members:
         return self.only(np.unique(self.cell, return_index=True)[1])
 
 
-def seed_patches(surface: Surface, shift: float, floor: Plane | None) -> Patches:
-    """Return first planes: the flat cells, grouped by voxel and by the direction they face.
+def levels(surface: Surface) -> np.ndarray:
+    """Return how often (M,) a patch's edge has to be doubled at each cell: with the range, and until it holds returns of
+    several channels."""
+    cosines = np.abs(np.einsum("mi,mi->m", surface.normals, surface.rays))
+    between_channels = surface.ranges * surface.gaps / np.maximum(cosines, MIN_INCIDENCE_COSINE)
+    wanted = np.maximum(surface.ranges * (2.0 * PATCH_SIZE / FINE_RANGE), CHANNELS * between_channels)
+    return np.clip(np.floor(np.log2(np.maximum(wanted, 1e-3) / PATCH_SIZE)), 0, MAX_LEVEL).astype(int)
 
-    The grid of voxels is shifted by a share `shift` of its edge along all three axes. A patch needs cells of both
-    lidars, unless it lies on the `floor`.
+
+def seed_patches(
+    surface: Surface, free: np.ndarray, wanted_levels: np.ndarray, level: int, shift: float, floor: Plane | None
+) -> Patches:
+    """Return first planes of one level's size: the flat ones of `free` cells (M,), grouped by voxel and by the
+    direction they face.
+
+    The grid of voxels is shifted by a share `shift` of its edge along all three axes. A patch needs a cell of its level,
+    and cells of both lidars, unless it lies on the `floor`.
     """
-    flat = np.flatnonzero(surface.usable & (surface.planarity < MAX_PLANARITY))
+    flat = np.flatnonzero(free & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
-    level = np.clip(np.floor(np.log2(np.maximum(surface.ranges[flat], 1e-3) / FINE_RANGE)) + 1, 0, MAX_LEVEL).astype(
-        int
-    )
     size = PATCH_SIZE * 2.0**level
     axis = np.argmax(np.abs(normals), axis=1)
     facing = 2 * axis + (normals[np.arange(len(axis)), axis] < 0)
-    key = (voxel_keys(points / size[:, None] + shift, 1.0) * 8 + facing) * (MAX_LEVEL + 1) + level
-    _, first, group, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    _, first, group, counts = np.unique(
+        voxel_keys(points / size + shift, 1.0) * 8 + facing, return_index=True, return_inverse=True, return_counts=True
+    )
     sides = group_sums(group, len(counts), np.eye(2)[surface.side[flat]])
+    own = np.bincount(group, wanted_levels[flat] >= level, minlength=len(counts))
     centres = group_means(group, len(counts), points)
     wanted = sides.min(axis=1) >= 1
     if floor is not None:
         wanted |= (facing[first] == 4) & (np.abs(floor.distance(centres)) < FLOOR_GATE)
-    kept = (counts >= MIN_CELLS) & wanted
+    kept = (counts >= MIN_CELLS) & wanted & (own > 0)
     centres = centres[kept]
-    return _patches(centres, group_sums(group, len(counts), normals)[kept], size[first][kept])
+    return _patches(centres, group_sums(group, len(counts), normals)[kept], np.full(len(centres), size))
 
 
 def _patches(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Patches:
@@ -100,23 +113,13 @@ def _patches(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Pat
     return Patches(centres, normals, np.stack([first, np.cross(normals, first)], axis=1), sizes)
 
 
-def covered(surface: Surface, gate: float, grids: int, floor: Plane | None) -> tuple[Patches, Members]:
-    """Return the patches of `grids` shifted grids of voxels in one list, and every cell with its patch in each grid."""
-    patches = [seed_patches(surface, grid / grids, floor) for grid in range(grids)]
-    members = [assign(surface, own, gate) for own in patches]
-    first = np.cumsum([0] + [len(own.centres) for own in patches[:-1]])
-    return _joined(Patches, patches), _joined(
-        Members, [replace(own, patch=own.patch + start) for own, start in zip(members, first, strict=True)]
-    )
-
-
-def _joined(kind: type, parts: list):
+def joined(kind: type, parts: list):
     """Return the rows of several `Patches`, or of several `Members`, as one."""
     return kind(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(kind)))
 
 
-def assign(surface: Surface, patches: Patches, gate: float) -> Members:
-    """Return every cell with the nearest patch that faces as it does and whose plane passes within `gate` (m)."""
+def assign(surface: Surface, free: np.ndarray, patches: Patches, gate: float) -> Members:
+    """Return every `free` cell (M,) with the nearest patch that faces as it does and whose plane passes within `gate` (m)."""
     candidates = np.zeros((len(surface.points), CANDIDATES), dtype=np.int64)
     if len(patches.centres):
         index, squares = small_gicp.KdTree(patches.centres).batch_knn_search(surface.points, CANDIDATES)
@@ -125,7 +128,7 @@ def assign(surface: Surface, patches: Patches, gate: float) -> Members:
     best = np.full(len(surface.points), -1)
     nearest = np.full(len(surface.points), np.inf)
     for patch in candidates.T:
-        cell = np.flatnonzero(surface.usable & (patch < len(patches.centres)))
+        cell = np.flatnonzero(free & (patch < len(patches.centres)))
         normals = patches.normals.take(patch[cell], axis=0)
         agrees = np.einsum("ki,ki->k", normals, surface.normals.take(cell, axis=0)) > MIN_NORMAL_COSINE
         cell = cell[agrees]

@@ -15,21 +15,29 @@ A patch of the floor has the floor's height at its spot, apart from the floor's 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy import sparse
 
+from stretch_sim_cal.calibration.elements import Elements, elements
 from stretch_sim_cal.calibration.noise import Noise, clean_cells, estimate_noise, still_cells
 from stretch_sim_cal.calibration.patches import (
+    FINE_RANGE,
+    FLOOR_GATE,
+    MAX_LEVEL,
     MIN_CELLS,
+    PATCH_SIZE,
     Fits,
     Members,
     Patches,
-    covered,
+    assign,
     fit_planes,
+    joined,
+    levels,
     refined,
     remeasured,
+    seed_patches,
 )
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
@@ -108,7 +116,8 @@ class RoomBlock:
 
     `surface` are the cells of both lidars; `flat` the patches, members and fits before the selection; `members` with
     their `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and
-    `patch_weights` (P,) of all patches. Every cell is in one patch of each of the `grids`.
+    `patch_weights` (P,) of all patches. Every cell is in one patch of each of the `grids`. `elements` are the factors of
+    the cells in none of them.
     """
 
     state: State
@@ -124,6 +133,7 @@ class RoomBlock:
     spots: np.ndarray
     patch_weights: np.ndarray
     floor: FloorPatches
+    elements: Elements | None = None
 
     @property
     def scale(self) -> float:
@@ -162,7 +172,21 @@ class RoomBlock:
         """
         gaps, per_gap = self.gaps, self.weights / self.grids / self.gaps.variances
         tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
-        return CHANCE_MARGIN * np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
+        of_patches = np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
+        return CHANCE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.information_by_chance()))
+
+    def with_elements(self) -> "RoomBlock":
+        """Return the block with the factors of the cells that are of no patch which both lidars see as flat."""
+        of_gaps, flat = np.zeros(len(self.surface.points), bool), np.zeros(len(self.patch_weights), bool)
+        flat[self.gaps.patches] = True
+        of_gaps[self.members.cell[flat[self.members.patch]]] = True
+        return replace(self, elements=elements(self.surface, self.state, of_gaps))
+
+    def extents(self) -> np.ndarray:
+        """Return how many patches of the smallest size at their range the patches of the gaps (G,) are as large as."""
+        ranges = np.linalg.norm(self.gaps.points - self.state.base_from_lidar[0][:3, 3], axis=1)
+        smallest = PATCH_SIZE * np.maximum(ranges / FINE_RANGE, 1.0)
+        return np.maximum(self.flat[0].sizes[self.gaps.patches] / smallest, 1.0) ** 2
 
     def floor_gap(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the right lidar's floor minus the left one's, (height in m, tilt about x, tilt about y in rad), with
@@ -187,7 +211,9 @@ class RoomBlock:
         return replace(self, patch_weights=weights)
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]) -> None:
-        """Add the rows of the patches to the normal equations."""
+        """Add the rows of the patches, and of what is in none, to the normal equations."""
+        if self.elements is not None:
+            self.elements.add_to(equations, unknowns, lidars)
         patches, fits, members = self.flat[0], self.fits, self.members
         kept = np.flatnonzero(self.patch_weights[members.patch] > 0)
         if not len(kept):
@@ -291,7 +317,8 @@ def room_block(
     noise = estimate_noise(surface, patches.normals, members, fits, noise)
     clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
     still = still_cells(surface, patches.centres, patches.normals, members, noise)
-    return _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor)
+    block = _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor)
+    return block if floor is not None else block.with_elements()
 
 
 def remeasured_block(
@@ -301,7 +328,8 @@ def remeasured_block(
     surface = in_base(lidars, state)
     patches = before.flat[0]
     members = remeasured(surface, patches, before.members)
-    return _measured(lidars, state, surface, before.noise, before.grids, before.flat, members, 0.0, floor)
+    block = _measured(lidars, state, surface, before.noise, before.grids, before.flat, members, 0.0, floor)
+    return block if before.elements is None else block.with_elements()
 
 
 def _measured(
@@ -358,8 +386,35 @@ def _floor_patches(
 def flat_patches(
     surface: Surface, noise: Noise, slack: float, grids: int, floor: Plane | None
 ) -> tuple[Patches, Members]:
-    """Return patches with their planes settled, and the cells that belong to them, one patch of each grid."""
-    patches, members = covered(surface, WIDEST_HEIGHT + slack, grids, floor)
+    """Return patches with their planes converged, and the cells that belong to them, one patch of each grid.
+
+    Large patches come first, where channels are far apart; what is not flat there is cut into smaller ones.
+    """
+    patches, members, count, wanted = [], [], 0, levels(surface)
+    for grid in range(grids):
+        free = surface.usable.copy()
+        for level in range(MAX_LEVEL, -1, -1):
+            seeds = seed_patches(surface, free, wanted, level, grid / grids, floor)
+            own, cells = _converged(surface, free, noise, slack, seeds)
+            if level:
+                kept = np.flatnonzero(_seen_flat(surface, noise, slack, own, cells, floor))
+                number = np.full(len(own.centres), -1)
+                number[kept] = np.arange(len(kept))
+                own = Patches(*(getattr(own, field.name)[kept] for field in fields(Patches)))
+                cells = cells.only(number[cells.patch] >= 0)
+                cells = replace(cells, patch=number[cells.patch])
+                free[cells.cell] = False
+            patches.append(own)
+            members.append(replace(cells, patch=cells.patch + count))
+            count += len(own.centres)
+    return joined(Patches, patches), joined(Members, members)
+
+
+def _converged(
+    surface: Surface, free: np.ndarray, noise: Noise, slack: float, patches: Patches
+) -> tuple[Patches, Members]:
+    """Return patches after fits of their planes, with the `free` cells (M,) that belong to them."""
+    members = assign(surface, free, patches, WIDEST_HEIGHT + slack)
     for _ in range(3):
         variances = noise.variances(surface, members) + slack**2
         fits = fit_planes(members, variances, len(patches.centres))
@@ -367,6 +422,21 @@ def flat_patches(
         near = np.abs(fits.residuals) < np.maximum(5.0 * np.sqrt(variances), 0.5 * WIDEST_HEIGHT)
         members = remeasured(surface, patches, members.only(near))
     return patches, members
+
+
+def _seen_flat(
+    surface: Surface, noise: Noise, slack: float, patches: Patches, members: Members, floor: Plane | None
+) -> np.ndarray:
+    """Return which patches (P,) both lidars see as flat, or one of them on the floor."""
+    variances, side = noise.variances(surface, members), surface.side[members.cell]
+    left, right = (
+        _flat(fit_planes(members.only(side == lidar), variances[side == lidar], len(patches.centres)))
+        for lidar in (0, 1)
+    )
+    flat = left & right
+    if floor is not None:
+        flat |= (left | right) & (np.abs(floor.distance(patches.centres)) < FLOOR_GATE)
+    return flat
 
 
 @dataclass(frozen=True)

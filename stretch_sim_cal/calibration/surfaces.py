@@ -9,7 +9,7 @@ import numpy as np
 import small_gicp
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.clouds import Cells, DirectionCells
+from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cells, DirectionCells
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import lengths
@@ -59,6 +59,7 @@ class Surface:
     block_counts: np.ndarray
     disturbed: np.ndarray
     usable: np.ndarray
+    gaps: np.ndarray
 
     @property
     def ranges(self) -> np.ndarray:
@@ -69,7 +70,8 @@ class Surface:
 def surface_of(cells: Cells, side: int, channel_of_row: np.ndarray | None = None) -> Surface:
     """Return the surface (in the lidar's own frame) of one lidar's cells, at least one."""
     points, rays = cells.points, cells.directions
-    normals, planarity = _normals(points, rays)
+    rows, gaps = _rows(cells)
+    normals, planarity = _normals(points, rays, rows)
     return Surface(
         side=np.full(len(points), side),
         channel=cells.row if channel_of_row is None else channel_of_row[cells.row],
@@ -77,8 +79,26 @@ def surface_of(cells: Cells, side: int, channel_of_row: np.ndarray | None = None
         scatter=cells.scatter, noise_scatter=cells.noise_scatter, noise_freedom=cells.noise_freedom,
         normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
         block_points=cells.block_points, block_counts=cells.block_counts, disturbed=cells.disturbed,
-        usable=np.ones(len(points), dtype=bool),
+        usable=np.ones(len(points), dtype=bool), gaps=gaps,
     )  # fmt: skip
+
+
+def _rows(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the cells (M, 3) lie on a grid of directions in which neighbouring channels are at most one cell
+    apart, and the angle (M,) in rad from channel to channel around each."""
+    elevations = np.arcsin(np.clip(cells.directions[:, 2], -1.0, 1.0))
+    occupied, row = np.unique(cells.row, return_inverse=True)
+    of_row = np.bincount(row, elevations) / np.bincount(row)
+    order = np.argsort(of_row)
+    apart = np.diff(of_row[order])
+    place, gap = np.empty(len(occupied)), np.empty(len(occupied))
+    place[order] = np.cumsum(np.r_[0.0, np.minimum(apart / CELL_WIDTH, 1.0)])
+    below, above = (np.r_[apart[:1], apart], np.r_[apart, apart[-1:]]) if len(apart) else (np.zeros(1), np.zeros(1))
+    gap[order] = np.maximum((below + above) / 2, CELL_WIDTH)
+    around = np.cos(of_row) / CELL_WIDTH
+    azimuth = np.arctan2(cells.directions[:, 1], cells.directions[:, 0])
+    radius = around[row]
+    return np.column_stack([radius * np.cos(azimuth), radius * np.sin(azimuth), place[row]]), gap[row]
 
 
 def body_settings(
@@ -244,11 +264,19 @@ def _neighbours(positions: np.ndarray, number: int) -> np.ndarray:
     return np.where(index >= 0, index, np.arange(len(positions))[:, None])
 
 
-def _normals(points: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return normals (M, 3) that face the lidar, and planarity (M,), from the nearest points around each."""
-    around = points.take(_neighbours(points, NORMAL_NEIGHBOURS), axis=0)
+def _normals(points: np.ndarray, rays: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return normals (M, 3) that face the lidar, and planarity (M,), from the cells nearest to each on a grid of
+    directions `where` (M, 3): on a floor the nearest points would all be of one channel, on a line."""
+    normals, planarity = _fitted_normals(points, where)
+    # The floor around the outermost channel that sees it: an arc, but no other channel beside it.
+    on_arcs, planarity_of_arcs = _fitted_normals(points, points)
+    better = planarity_of_arcs < planarity
+    normals[better], planarity[better] = on_arcs[better], planarity_of_arcs[better]
+    return normals * np.where(np.einsum("mi,mi->m", normals, rays) > 0, -1.0, 1.0)[:, None], planarity
+
+
+def _fitted_normals(points: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    around = points.take(_neighbours(where, NORMAL_NEIGHBOURS), axis=0)
     centred = around - (np.einsum("mki->mi", around) / NORMAL_NEIGHBOURS)[:, None]  # a fifth of the time of mean()
     variances, axes = np.linalg.eigh(centred.transpose(0, 2, 1) @ centred / NORMAL_NEIGHBOURS)
-    normals = axes[:, :, 0]
-    normals = normals * np.where(np.einsum("mi,mi->m", normals, rays) > 0, -1.0, 1.0)[:, None]
-    return normals, variances[:, 0] / np.maximum(variances[:, 1], 1e-12)
+    return axes[:, :, 0].copy(), variances[:, 0] / np.maximum(variances[:, 1], 1e-12)

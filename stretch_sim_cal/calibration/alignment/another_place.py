@@ -57,7 +57,7 @@ def after_turning(
     again = _looking_again(lidars, block, inverse(base_from_left) @ rotation @ base_from_left)
     turned = room_block(again, block.state, block.noise, 0.0, block.grids, exact=True)
     known = np.concatenate([lidar.surface.usable for lidar in again])
-    unseen = replace(block, members=block.members.only(~known[block.members.cell]))
+    unseen = replace(block, members=block.members.only(~known[block.members.cell]), elements=None)
     unseen = remeasured_block(lidars, block.state, unseen, None)
     added = NormalEquations.empty(solver.unknowns.size)
     for part, seeing in ((turned, again), (unseen, lidars)):
