@@ -19,8 +19,6 @@ FINE_RANGE = 4.0
 MAX_LEVEL = 3
 MIN_CELLS = 6
 CANDIDATES = 4
-# A patch reaches over so many gaps between channels.
-CHANNELS = 4.0
 MIN_NORMAL_COSINE = np.cos(np.deg2rad(35.0))
 # Rays at grazing incidence determine little, and real lidars err there.
 MIN_INCIDENCE_COSINE = 0.1
@@ -68,41 +66,29 @@ class Members:
         return self.only(np.unique(self.cell, return_index=True)[1])
 
 
-def levels(surface: Surface) -> np.ndarray:
-    """Return how often (M,) a patch's edge has to be doubled at each cell: with the range, and until it holds returns of
-    several channels."""
-    cosines = np.abs(np.einsum("mi,mi->m", surface.normals, surface.rays))
-    between_channels = surface.ranges * surface.gaps / np.maximum(cosines, MIN_INCIDENCE_COSINE)
-    wanted = np.maximum(surface.ranges * (2.0 * PATCH_SIZE / FINE_RANGE), CHANNELS * between_channels)
-    return np.clip(np.floor(np.log2(np.maximum(wanted, 1e-3) / PATCH_SIZE)), 0, MAX_LEVEL).astype(int)
+def seed_patches(surface: Surface, free: np.ndarray, doubled: int, shift: float, floor: Plane | None) -> Patches:
+    """Return first planes: the flat ones of `free` cells (M,), grouped by voxel and by the direction they face.
 
-
-def seed_patches(
-    surface: Surface, free: np.ndarray, wanted_levels: np.ndarray, level: int, shift: float, floor: Plane | None
-) -> Patches:
-    """Return first planes of one level's size: the flat ones of `free` cells (M,), grouped by voxel and by the
-    direction they face.
-
-    The grid of voxels is shifted by a share `shift` of its edge along all three axes. A patch needs a cell of its level,
-    and cells of both lidars, unless it lies on the `floor`.
+    The grid of voxels is shifted by a share `shift` of its edge along all three axes; the edges are `doubled` so many
+    times more than their range asks for. A patch needs cells of both lidars, unless it lies on the `floor`.
     """
     flat = np.flatnonzero(free & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
+    by_range = np.floor(np.log2(np.maximum(surface.ranges[flat], 1e-3) / FINE_RANGE)) + 1
+    level = np.minimum(np.clip(by_range, 0, MAX_LEVEL).astype(int) + doubled, MAX_LEVEL)
     size = PATCH_SIZE * 2.0**level
     axis = np.argmax(np.abs(normals), axis=1)
     facing = 2 * axis + (normals[np.arange(len(axis)), axis] < 0)
-    _, first, group, counts = np.unique(
-        voxel_keys(points / size + shift, 1.0) * 8 + facing, return_index=True, return_inverse=True, return_counts=True
-    )
+    key = (voxel_keys(points / size[:, None] + shift, 1.0) * 8 + facing) * (MAX_LEVEL + 1) + level
+    _, first, group, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     sides = group_sums(group, len(counts), np.eye(2)[surface.side[flat]])
-    own = np.bincount(group, wanted_levels[flat] >= level, minlength=len(counts))
     centres = group_means(group, len(counts), points)
     wanted = sides.min(axis=1) >= 1
     if floor is not None:
         wanted |= (facing[first] == 4) & (np.abs(floor.distance(centres)) < FLOOR_GATE)
-    kept = (counts >= MIN_CELLS) & wanted & (own > 0)
+    kept = (counts >= MIN_CELLS) & wanted
     centres = centres[kept]
-    return _patches(centres, group_sums(group, len(counts), normals)[kept], np.full(len(centres), size))
+    return _patches(centres, group_sums(group, len(counts), normals)[kept], size[first][kept])
 
 
 def _patches(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Patches:

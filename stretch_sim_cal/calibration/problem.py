@@ -289,7 +289,7 @@ class Solver:
         self.unknowns, self.priors = unknowns, priors
         self._roots = [model.prior_roots() for model in unknowns.models]
         self._known: set[int] = set()  # columns of the shares that are decided
-        self.spreads = tuple(dict.fromkeys(roots, 1.0) for roots in self._roots)
+        self.spreads = tuple(dict.fromkeys(set(roots) - {"scalars"}, 1.0) for roots in self._roots)
 
     def solve(self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None) -> Solution:
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
@@ -434,11 +434,7 @@ class Solver:
                 rows = np.flatnonzero(block.any(axis=1))
                 parts.append((slice(rows[0], rows[-1] + 1), columns))
                 prior.append(np.ones(block.shape[1]))
-                if kind == "scalars":  # but for the shares, whose prior is no spread
-                    columns_of = np.arange(columns.start, columns.stop)
-                    shares = np.any(block[[unit.start + CENTRE_SHARE, unit.start + FIRING_SHARE]], axis=0)
-                    kinds[side, kind] = columns_of[~shares]
-                elif kind in self.spreads[side]:
+                if kind in self.spreads[side]:
                     kinds[side, kind] = columns
                 count = columns.stop
         return np.hstack(blocks), parts, np.concatenate(prior), kinds, np.array(scalars, dtype=int)

@@ -24,7 +24,6 @@ from stretch_sim_cal.calibration.elements import Elements, elements
 from stretch_sim_cal.calibration.noise import Noise, clean_cells, estimate_noise, still_cells
 from stretch_sim_cal.calibration.patches import (
     FINE_RANGE,
-    FLOOR_GATE,
     MAX_LEVEL,
     MIN_CELLS,
     PATCH_SIZE,
@@ -34,7 +33,6 @@ from stretch_sim_cal.calibration.patches import (
     assign,
     fit_planes,
     joined,
-    levels,
     refined,
     remeasured,
     seed_patches,
@@ -388,26 +386,31 @@ def flat_patches(
 ) -> tuple[Patches, Members]:
     """Return patches with their planes converged, and the cells that belong to them, one patch of each grid.
 
-    Large patches come first, where channels are far apart; what is not flat there is cut into smaller ones.
+    Cells that no patch of its size gives a gap for go to patches twice as large, and so on: channels are far apart there.
+    With a `floor` they do not, since heights of an uneven floor would count as those of one patch.
     """
-    patches, members, count, wanted = [], [], 0, levels(surface)
+    patches, members, count = [], [], 0
     for grid in range(grids):
-        free = surface.usable.copy()
-        for level in range(MAX_LEVEL, -1, -1):
-            seeds = seed_patches(surface, free, wanted, level, grid / grids, floor)
+        free, sizes = surface.usable.copy(), 1 if floor is not None else MAX_LEVEL + 1
+        for doubled in range(sizes):
+            seeds = seed_patches(surface, free, doubled, grid / grids, floor)
             own, cells = _converged(surface, free, noise, slack, seeds)
-            if level:
-                kept = np.flatnonzero(_seen_flat(surface, noise, slack, own, cells, floor))
-                number = np.full(len(own.centres), -1)
-                number[kept] = np.arange(len(kept))
-                own = Patches(*(getattr(own, field.name)[kept] for field in fields(Patches)))
-                cells = cells.only(number[cells.patch] >= 0)
-                cells = replace(cells, patch=number[cells.patch])
+            if doubled < sizes - 1:
+                own, cells = _only(own, cells, _with_gaps(surface, noise, own, cells))
                 free[cells.cell] = False
             patches.append(own)
             members.append(replace(cells, patch=cells.patch + count))
             count += len(own.centres)
     return joined(Patches, patches), joined(Members, members)
+
+
+def _only(patches: Patches, members: Members, kept: np.ndarray) -> tuple[Patches, Members]:
+    """Return the patches of an index (P,), and their members."""
+    number = np.full(len(patches.centres), -1)
+    number[kept] = np.arange(len(kept))
+    members = members.only(number[members.patch] >= 0)
+    of_kept = (getattr(patches, field.name)[kept] for field in fields(Patches))
+    return Patches(*of_kept), replace(members, patch=number[members.patch])
 
 
 def _converged(
@@ -424,19 +427,13 @@ def _converged(
     return patches, members
 
 
-def _seen_flat(
-    surface: Surface, noise: Noise, slack: float, patches: Patches, members: Members, floor: Plane | None
-) -> np.ndarray:
-    """Return which patches (P,) both lidars see as flat, or one of them on the floor."""
+def _with_gaps(surface: Surface, noise: Noise, patches: Patches, members: Members) -> np.ndarray:
+    """Return which patches (G,) both lidars see as flat, and know the planes of."""
     variances, side = noise.variances(surface, members), surface.side[members.cell]
-    left, right = (
-        _flat(fit_planes(members.only(side == lidar), variances[side == lidar], len(patches.centres)))
-        for lidar in (0, 1)
+    by_lidar = (
+        fit_planes(members.only(side == lidar), variances[side == lidar], len(patches.centres)) for lidar in (0, 1)
     )
-    flat = left & right
-    if floor is not None:
-        flat |= (left | right) & (np.abs(floor.distance(patches.centres)) < FLOOR_GATE)
-    return flat
+    return measure_gaps(patches, *by_lidar).patches
 
 
 @dataclass(frozen=True)

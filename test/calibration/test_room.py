@@ -8,7 +8,7 @@ import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.patches import Fits, Patches, covered, fit_planes, remeasured
+from stretch_sim_cal.calibration.patches import Fits, Patches, assign, fit_planes, remeasured, seed_patches
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
     FLOOR,
@@ -170,10 +170,14 @@ def test_cells_far_from_a_patch_are_not_of_it_unless_they_are_as_noisy_or_the_li
 
     def found(slack):
         patches, members = flat_patches(surface, room.noise, slack, GRIDS, room.state.floor)
-        _, candidates = covered(surface, WIDEST_HEIGHT + slack, GRIDS, room.state.floor)
+        candidates = [
+            assign(surface, surface.usable, seed_patches(surface, surface.usable, 0, grid / GRIDS, room.state.floor),
+                   WIDEST_HEIGHT + slack)
+            for grid in range(GRIDS)
+        ]  # fmt: skip
         variances = room.noise.variances(surface, members)
         away = np.abs(fit_planes(members, variances, len(patches.centres)).residuals)
-        return away, np.maximum(5.0 * np.sqrt(variances), 0.015), len(candidates.cell) - len(members.cell)
+        return away, np.maximum(5.0 * np.sqrt(variances), 0.015), sum(len(grid.cell) for grid in candidates) - len(members.cell)
 
     away, limit, left_out = found(0.0)
     # They are selected before the patch's last fit, so a few lie somewhat beyond the limit after it.
