@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     Entry,
     transforms_to_left,
 )
-from stretch_sim_cal.calibration.findings import model_warnings
+from stretch_sim_cal.calibration.findings import model_findings
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, further_mounts, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -83,8 +83,8 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
 def _problems_of_frames(calibration: CalibrationFile, described: Described) -> list[str]:
     found = []
     for name, pose in calibration.to_left.items():
-        far = model_warnings(described.to_left.get(name), pose, AlignmentSettings())
-        found += [f"{name}{TO_LEFT}: {warning}" for warning in far]
+        far, _ = model_findings(described.to_left.get(name), pose, AlignmentSettings())
+        found += [f"{name}{TO_LEFT}: {finding}" for finding in far]
     plane = calibration.floor_plane
     if plane is None:
         return found

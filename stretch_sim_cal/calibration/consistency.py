@@ -39,9 +39,9 @@ def _step(tangent: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Consistency:
-    """Shares (0 to 1) of the points whose direction the other lidar looked in: `agree` lie on a surface that it saw,
-    `contradict` where it looked through; the rest is hidden from it. `overlap` is the share of all points that are
-    confirmed."""
+    """Shares (0 to 1) of the points whose direction the other lidar looked in, and that the robot's own body did not hide
+    from it: `agree` lie on a surface that it saw, `contradict` where it looked through; the rest is hidden from it.
+    `overlap` is the share of all points that are confirmed."""
 
     agree: float
     contradict: float
@@ -94,8 +94,8 @@ def seen_by_both(
 
 
 class _View:
-    """The nearest and the farthest thing that a lidar saw in and around every direction, and its usable points (M,
-    3)."""
+    """The nearest and the farthest thing that a lidar saw in and around every direction, the robot's own body before it,
+    and its usable points (M, 3)."""
 
     def __init__(self, surface: Surface):
         ranges = surface.ranges
@@ -104,6 +104,10 @@ class _View:
         self.surface = surface
         self.points = surface.points[surface.usable]
         self._near, self._far = np.full(_NUM_DIRECTIONS, np.inf), np.full(_NUM_DIRECTIONS, -np.inf)
+        self._body = np.full(_NUM_DIRECTIONS, np.inf)
+        of_body = np.flatnonzero(~surface.usable)
+        for of_cell in (of_body, *surface.neighbours[of_body].T):
+            np.minimum.at(self._body, direction[of_cell], ranges[of_body])
         np.minimum.at(self._near, direction, np.minimum(ranges, around.min(axis=1)))
         np.maximum.at(self._far, direction, np.maximum(ranges, around.max(axis=1)))
 
@@ -111,7 +115,7 @@ class _View:
         """Return which points (N, 3) this view confirms, which it contradicts, and which it looked towards."""
         ranges = np.linalg.norm(points, axis=1)
         direction = direction_of(points)
-        looked = np.isfinite(self._near[direction])
+        looked = np.isfinite(self._near[direction]) & (ranges < self._body[direction])
         tolerance = leniency * (TOLERANCE + RELATIVE_TOLERANCE * ranges)
         contradicts = looked & (ranges < self._near[direction] - tolerance)
         hidden = looked & (ranges > self._far[direction] + tolerance)

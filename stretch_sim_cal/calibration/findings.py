@@ -9,7 +9,7 @@ the same.
 | observed? | `unobserved` (observability.py), `overlap_refusals`, `little_support`, `check_support`, `mount_refusals` |
 | residuals explained? | `large_residuals`, `wrong_minimum`, `check_shape`, `check_disagreement`, `mount_warnings` |
 | moved? | `movement`, `disturbance`, `check_motion` |
-| plausible against the description? | `model_warnings`, `left_off`, `mount_refusals` |
+| plausible against the description? | `model_findings`, `mirrored`, `left_off`, `mount_refusals` |
 | which prior is exceeded? | `unit_warnings` |
 """
 
@@ -52,12 +52,17 @@ MIN_SUPPORT = 4.0
 # How far the robot may move while the frames are taken. Both lidars move together, so a little does no harm.
 MAX_MOTION = 0.003
 MAX_MOTION_ROTATION = float(np.deg2rad(0.1))
+# How far one lidar may move against the other meanwhile: that much of its pose is not one number.
+MAX_APART = 0.0003
+MAX_APART_ROTATION = float(np.deg2rad(0.01))
 # The share of the view that may see something else for a while.
 MAX_DISTURBED = 0.3
 WARN_DISTURBED = 0.02
 # How many times larger than expected the gaps may be when they also exceed MAX_GAP (m).
 MAX_SCALE = 3.0
 MAX_GAP = 0.002
+# So many times as far off the description as is worth a warning is another robot's.
+ANOTHER_ROBOT = 3.0
 
 # Of the floor.
 WORTH_TELLING = 0.0005  # m, of a floor's shape
@@ -236,6 +241,11 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
         by = f"{1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg"
         sentence = f"the robot moved by {by} while the frames were taken"
         found.append(Finding("moved", sentence, "keep it still and repeat"))
+    apart = motion.apart > MAX_APART or motion.apart_rotation > MAX_APART_ROTATION
+    if apart and used >= MIN_PATCHES:
+        by = f"{1000.0 * motion.apart:.1f} mm and {np.rad2deg(motion.apart_rotation):.3f} deg"
+        sentence = f"one lidar moved against the other by {by} while the frames were taken"
+        found.append(Finding("lidar_moved", sentence, "check its mount and its bolts, and repeat"))
     if disturbed > MAX_DISTURBED:
         sentence = f"{100.0 * disturbed:.0f} % of the directions saw something else for a while"
         found.append(Finding("moving_scene", sentence, "repeat when nothing moves"))
@@ -263,19 +273,33 @@ def disturbance(disturbed: float) -> list[Finding]:
     return [Finding("moving_scene", f"something moved through {100.0 * disturbed:.0f} % of the view; it was left out")]
 
 
-def model_warnings(initial: np.ndarray | None, estimate: np.ndarray, settings: AlignmentSettings) -> list[Finding]:
-    """Return whether `estimate` is far from the description's transform `initial`, both (4, 4), or near its inverse."""
-    if initial is None:
+def mirrored(sides: Sequence[str]) -> list[Finding]:
+    """Return that the clouds of the lidars on `sides` are mirrored."""
+    if not sides:
         return []
+    whose = f"the {sides[0]} lidar's clouds are" if len(sides) == 1 else "the clouds of both lidars are"
+    sentence = f"{whose} mirrored: with y turned round, or x and y exchanged, the views fit the description"
+    return [Finding("mirrored", sentence, "correct the driver or the converter that wrote them")]
+
+
+def model_findings(
+    initial: np.ndarray | None, estimate: np.ndarray, settings: AlignmentSettings
+) -> tuple[list[Finding], list[Finding]]:
+    """Return whether `estimate` is far from the description's transform `initial`, both (4, 4), or near its inverse:
+    refusals and warnings. The description may be off by a few centimetres; what is farther off is another robot's."""
+    if initial is None:
+        return [], []
     distance, angle = error(initial, estimate)
     if distance <= settings.max_model_translation and angle <= settings.max_model_rotation:
-        return []
+        return [], []
     said = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
     swapped_distance, swapped_angle = error(inverse(initial), estimate)
     if swapped_angle < angle and swapped_distance < settings.max_model_translation:
         sentence = f"{said}; near its inverse, as if left and right are swapped"
-        return [Finding("swapped", sentence, "exchange left and right")]
-    return [Finding("far_from_description", said, "check the model, the mounts and whether left and right are swapped")]
+        return [Finding("swapped", sentence, "exchange left and right")], []
+    far = Finding("far_from_description", said, "check the model, the mounts and whether left and right are swapped")
+    beyond = max(distance / settings.max_model_translation, angle / settings.max_model_rotation)
+    return ([far], []) if beyond > ANOTHER_ROBOT else ([], [far])
 
 
 @dataclass(frozen=True)

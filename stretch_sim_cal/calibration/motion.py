@@ -17,53 +17,74 @@ MIN_CELLS = 200
 # A component of the motion counts when it exceeds this many standard deviations.
 SIGNIFICANT = 4.0
 _CHANCE_MARGIN = 5.0
+_LEAST_INFORMATION = 1.0  # 1/m2, 1/rad2: nothing
 
 
 @dataclass(frozen=True)
 class Motion:
-    """The largest displacement of the lidars between blocks of time that is beyond doubt: m and rad."""
+    """The largest displacement of the lidars between blocks of time that is beyond doubt: m and rad; and of one against
+    the other, `apart` and `apart_rotation`."""
 
     translation: float
     rotation: float
+    apart: float = 0.0
+    apart_rotation: float = 0.0
 
 
 def motion_of(surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise) -> Motion:
     """Return how far the two lidars moved while the frames were taken, by the heights of cells above their patches
-    `flat`."""
+    `flat`: each lidar by itself, since one that moves alone would be an outlier among the cells of both."""
     patches, members, fits = flat
     members = members.each_cell_once()
-    counts = surface.block_counts[members.cell]
+    side, counts = surface.side[members.cell], surface.block_counts[members.cell]
     normals, points = patches.normals[members.patch], surface.points[members.cell]
     heights = np.einsum("kbi,ki->kb", surface.block_points[members.cell], normals)
-    single = (noise.sigma[surface.side[members.cell]] * members.cosines) ** 2
+    single = (noise.sigma[side] * members.cosines) ** 2
     jacobian = np.hstack([normals, np.cross(points, normals)])
     by_chance = _by_chance(patches, members, fits, points)
-    translation = rotation = 0.0
+    largest = np.zeros(4)
     for block in range(1, counts.shape[1]):
         both = (counts[:, 0] > 0) & (counts[:, block] > 0)
-        if np.count_nonzero(both) < MIN_CELLS:
-            continue
-        variances = single[both] * (1.0 / counts[both, 0] + 1.0 / counts[both, block]) + noise.roughness**2
-        changes = heights[both, block] - heights[both, 0]
-        twist = _beyond_doubt(jacobian[both], by_chance[both], changes, variances)
-        translation = max(translation, float(np.linalg.norm(twist[:3])))
-        rotation = max(rotation, float(np.linalg.norm(twist[3:])))
-    return Motion(translation, rotation)
+        found = []
+        for lidar in (0, 1):
+            own = np.flatnonzero(both & (side == lidar))
+            if len(own) < MIN_CELLS:
+                continue
+            variances = single[own] * (1.0 / counts[own, 0] + 1.0 / counts[own, block]) + noise.roughness**2
+            changes = heights[own, block] - heights[own, 0]
+            found.append(_twist(jacobian[own], by_chance[own], changes, variances))
+        moved = [_beyond_doubt(*one) for one in found]
+        if len(found) == 2:
+            (left, by_left), (right, by_right) = found
+            apart = np.linalg.inv(np.linalg.inv(by_left) + np.linalg.inv(by_right))
+            moved.append(_beyond_doubt(right - left, apart))
+        for number, twist in enumerate(moved):
+            sizes = np.linalg.norm(twist.reshape(2, 3), axis=1)
+            place = slice(2, 4) if number == 2 else slice(0, 2)
+            largest[place] = np.maximum(largest[place], sizes)
+    return Motion(*largest.tolist())
 
 
-def _beyond_doubt(
+def _twist(
     jacobian: np.ndarray, by_chance: np.ndarray, changes: np.ndarray, variances: np.ndarray
-) -> np.ndarray:
-    """Return the twist (6,) that explains changes of height (K,), less the components that may be noise."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the twist (6,) that explains changes of height (K,), and the information (6, 6) about it, less what the
+    normals' noise brings."""
     fit = tukey_fit(jacobian, -changes, variances)
     weights = fit.weights / variances
     chance = (by_chance * np.sqrt(weights)[:, None, None]).reshape(-1, 6)
     # Axes of the whole, less the part of chance along each: the difference's own axes would mix a direction that is
     # held by chance alone into the others.
     values, axes = np.linalg.eigh((jacobian * weights[:, None]).T @ jacobian)
-    values = values - _CHANCE_MARGIN * np.sum((chance @ axes) ** 2, axis=0)
-    components = axes.T @ fit.twist
-    certain = np.abs(components) * np.sqrt(np.maximum(values, 0.0)) > SIGNIFICANT * fit.scale
+    values = (values - _CHANCE_MARGIN * np.sum((chance @ axes) ** 2, axis=0)) / fit.scale**2
+    return fit.twist, (axes * np.maximum(values, _LEAST_INFORMATION)) @ axes.T
+
+
+def _beyond_doubt(twist: np.ndarray, information: np.ndarray) -> np.ndarray:
+    """Return a twist (6,) less the components that may be noise."""
+    values, axes = np.linalg.eigh(information)
+    components = axes.T @ twist
+    certain = np.abs(components) * np.sqrt(np.maximum(values, 0.0)) > SIGNIFICANT
     return axes @ np.where(certain, components, 0.0)
 
 

@@ -231,6 +231,12 @@ def in_base(lidars: tuple[Lidar, Lidar], state: State) -> Surface:
     return in_one_frame(moved(left, state.base_from_lidar[0]), right, state.base_from_lidar[1])
 
 
+def mirrored_surface(surface: Surface, mirror: np.ndarray) -> Surface:
+    """Return the points and rays of a lidar's surface in its own frame, mirrored by a matrix (3, 3)."""
+    points, rays = surface.points @ mirror.T, surface.rays @ mirror.T
+    return replace(surface, points=points, rays=rays, origins=surface.origins @ mirror.T)
+
+
 def moved(surface: Surface, target_from_source: np.ndarray) -> Surface:
     """Return a surface in another frame, by its transform (4, 4)."""
     if np.array_equal(target_from_source, np.eye(4)):

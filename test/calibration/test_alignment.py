@@ -96,7 +96,7 @@ def test_swapped_lidars_are_noticed_and_no_less_exact(room, aligned):
     # The same data: what the borders of the patches do is all that may differ.
     distance, angle = error(inverse(aligned.right_to_left), result.right_to_left)
     assert distance < 0.0005 and angle < np.deg2rad(0.01)
-    assert any("swapped" in warning for warning in result.warnings)
+    assert [finding.code for finding in result.refusals] == ["swapped"]
 
 
 def test_points_that_are_no_numbers_and_wide_types_do_not_matter(room, aligned):

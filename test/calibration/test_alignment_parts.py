@@ -9,7 +9,7 @@ from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import Described, problems
 from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid
-from stretch_sim_cal.calibration.findings import model_warnings
+from stretch_sim_cal.calibration.findings import model_findings
 from stretch_sim_cal.calibration.observability import axis_name, covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, Solver, State, Unknowns
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -196,13 +196,20 @@ def test_sliding_and_turning_that_nothing_holds_are_distinguished_and_the_rest_i
     np.testing.assert_allclose(held, 1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("millimetres", "degrees", "far"), [(43, 0.6, False), (120, 0.6, True), (43, 6.0, True)])
-def test_the_alignment_and_the_check_of_its_file_have_one_bound_for_far_from_the_model(millimetres, degrees, far):
+@pytest.mark.parametrize(
+    ("millimetres", "degrees", "refused", "warned"),
+    [(43, 0.6, False, False), (120, 0.6, False, True), (43, 6.0, False, True), (320, 0.6, True, False),
+     (43, 16.0, True, False)],
+)  # fmt: skip
+def test_the_alignment_and_the_check_of_its_file_have_one_bound_for_another_robot(
+    millimetres, degrees, refused, warned
+):
     described = from_xyz_rpy((0.0, -0.25, 0.0), (0.0, 0.0, 2.0))
     found = described @ from_xyz_rpy((1e-3 * millimetres, 0.0, 0.0), (0.0, 0.0, np.deg2rad(degrees)))
-    assert bool(model_warnings(described, found, AlignmentSettings())) is far
+    refusals, warnings = model_findings(described, found, AlignmentSettings())
+    assert (bool(refusals), bool(warnings)) == (refused, warned)
     file = CalibrationFile(right_to_left=found)
-    assert any("from the description" in problem for problem in problems(file, Described(described))) is far
+    assert any("from the description" in problem for problem in problems(file, Described(described))) is refused
 
 
 def test_methods_are_found_by_name():

@@ -273,7 +273,9 @@ def test_a_direction_that_few_patches_determine_is_told(patches, base_from_left,
     jacobian, weights = np.hstack([normals, np.cross(points, normals)]), np.ones(len(normals))
     weights[-9:] = 0.0
     gaps = SimpleNamespace(jacobian=np.tile(jacobian, (grids, 1)), variances=np.ones(grids * len(normals)))
-    block = SimpleNamespace(gaps=gaps, weights=np.tile(weights, grids), grids=grids)
+    block = SimpleNamespace(
+        gaps=gaps, weights=np.tile(weights, grids), grids=grids, extents=lambda: np.ones(1), elements=None
+    )
     settings = AlignmentSettings(base_from_left=base_from_left)
     found = findings.little_support([block], np.linalg.inv((jacobian.T * weights) @ jacobian), settings)
     sentence = f"only {patches} small surfaces determine sliding along {axis}"

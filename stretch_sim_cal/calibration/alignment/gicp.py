@@ -10,7 +10,7 @@ import small_gicp
 
 from stretch_sim_cal.calibration.clouds import FrameIntake
 from stretch_sim_cal.calibration.finding import Finding
-from stretch_sim_cal.calibration.findings import model_warnings
+from stretch_sim_cal.calibration.findings import model_findings
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -80,6 +80,7 @@ class GicpAlignment:
             covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation
         )
         refusals = unobserved(found_directions)
+        other_robot, against_model = model_findings(self._initial, estimate, settings)
         if not converged:
             sentence = f"registration did not converge in {settings.max_iterations} iterations"
             refusals.insert(0, Finding("not_converged", sentence))
@@ -87,7 +88,7 @@ class GicpAlignment:
             right_to_left=estimate, covariance=covariance, rmse=rmse, num_frames=self._intake.num_frames,
             method=self.name,
             overlap=float(np.mean(matched)), directions=found_directions,
-            warnings=self._intake.warnings() + model_warnings(self._initial, estimate, settings), refusals=refusals,
+            warnings=self._intake.warnings() + against_model, refusals=refusals or other_robot,
             diagnostics={"correspondences": float(matched.sum())},
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance
+from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance, credible
 from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_both
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
@@ -23,7 +23,8 @@ from stretch_sim_cal.calibration.findings import (
     disturbance,
     large_residuals,
     little_support,
-    model_warnings,
+    mirrored,
+    model_findings,
     movement,
     overlap_refusals,
     unit_warnings,
@@ -48,7 +49,7 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.calibration.surfaces import Lidar, Surface
+from stretch_sim_cal.calibration.surfaces import Lidar, Surface, mirrored_surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
@@ -60,6 +61,8 @@ PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
+# What a driver or a converter may do to a cloud that no mount does: y turned round, x and y exchanged.
+MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 
 
 class PlaneAlignment:
@@ -231,6 +234,21 @@ class PlaceEvidence:
         """How well both views agree under the estimate."""
         return Views(self.left, self.right).under(self.last.state.left_from_right)
 
+    def mirrored(self, initial: np.ndarray | None) -> tuple[str, ...]:
+        """Return which lidars' clouds agree with the other's under the description's transform (4, 4) once they are
+        mirrored, ("left",), ("right",) or both; none if they do as they are, or without a description."""
+        if initial is None or credible(Views(self.left, self.right).under(initial)):
+            return ()
+        for sides in (("left",), ("right",), SIDES):
+            for mirror in MIRRORS:
+                views = (
+                    mirrored_surface(own, mirror) if side in sides else own
+                    for side, own in zip(SIDES, (self.left, self.right), strict=True)
+                )
+                if credible(Views(*views).under(initial)):
+                    return sides
+        return ()
+
     @property
     def disturbed(self) -> float:
         """The share of the view that saw something else for a while."""
@@ -298,20 +316,23 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     refusals += evidence.in_each(lambda place: wrong_minimum(place.consistency))
     refusals = refusals or evidence.in_each(lambda place: overlap_refusals(place.consistency, place.last.num_used))
     if not refusals and coarse:
-        refusals = unobserved(found)
+        refusals = [COARSE_ONLY, *unobserved(found)]
     elif not refusals:
         refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + large_residuals(
             scale, evidence.rmse
         )
     numbers = {} if coarse else sensor_numbers(evidence.unknowns, first.state, evidence.solution)
-    # A refused estimate is no reason to doubt the model.
-    against_model = [] if refusals else model_warnings(evidence.initial, evidence.estimate, settings)
+    # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
+    other_robot, against_model = model_findings(evidence.initial, evidence.estimate, settings)
+    against_model = [] if refusals else against_model
+    refusals = refusals or other_robot
+    if {"contradicting_views", "far_from_description", "swapped", "little_overlap"} & {found.code for found in refusals}:
+        refusals = evidence.in_each(lambda place: mirrored(place.mirrored(evidence.initial))) or refusals
     return AlignmentResult(
         right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames,
         method=method,
         overlap=min(float(view.overlap) for view in views), directions=found,
-        warnings=intake.warnings() + against_model + disturbance(disturbed) + [COARSE_ONLY] * coarse
-        + unit_warnings(numbers, settings.sensor),
+        warnings=intake.warnings() + against_model + disturbance(disturbed) + unit_warnings(numbers, settings.sensor),
         refusals=refusals,
         diagnostics={
             "patches": sum(len(block.flat[0].centres) / block.grids for block in blocks),
