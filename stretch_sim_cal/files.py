@@ -225,17 +225,15 @@ def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[No
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
         handle, name = _temporary(target)
     try:
-        with os.fdopen(handle, "wb") as stream:
-            with _writing(path):
-                write(stream)
-                stream.flush()
-                os.fsync(handle)
-                os.fchmod(handle, mode)
+        with _writing(path), os.fdopen(handle, "wb") as stream:  # closing writes, too
+            write(stream)
+            stream.flush()
+            os.fsync(handle)
+            os.fchmod(handle, mode)
             yield
-            with _writing(path):
-                if not name.exists():
-                    os.link(f"/proc/self/fd/{handle}", name, src_dir_fd=handle)  # with src_dir_fd it follows the link
-                os.replace(name, target)
+            if not name.exists():
+                os.link(f"/proc/self/fd/{handle}", name, src_dir_fd=handle)  # with src_dir_fd it follows the link
+            os.replace(name, target)
     finally:
         name.unlink(missing_ok=True)
 

@@ -2,6 +2,9 @@
 
 import datetime
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -164,3 +167,11 @@ def test_a_floor_older_than_the_alignment_is_told(good):
 
     calibration = CalibrationFile.load(edited(good, reorder))
     assert any("floor was found before the alignment" in s for s in concerns(calibration, datetime.datetime.now()))
+
+
+def test_output_that_a_full_disk_does_not_take_is_one_line(good):
+    program = Path(sys.executable).with_name("stretch-sim-cal")
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([program, "check", good], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: output: cannot be written: No space left on device\n"
