@@ -58,6 +58,9 @@ def returns_from_message(message: Any) -> np.ndarray:
     if any(name not in records.dtype.names for name in others):
         return points[kept]
     columns = [records[name][kept].astype(np.float32) for name in others]
+    usable = np.abs(columns[-1]) <= FARTHEST  # intensities, where only the odd one may be none
+    _check_share(message, (~usable).sum(), len(usable), f"intensities are beyond {FARTHEST:.0e} or no numbers")
+    columns[-1] = np.where(usable, np.maximum(columns[-1], 0.0), 0.0)
     return np.column_stack([points[kept], *columns])
 
 
@@ -184,12 +187,17 @@ def _xyz(message: Any, records: np.ndarray) -> np.ndarray:
     extent = np.abs(points).max(axis=1)  # NaN of points that have one
     possible = ((extent >= NEAREST) & (extent <= FARTHEST)).sum()
     impossible = ((extent > 0.0) & (extent < MARKER)).sum() - possible
-    if impossible > IMPOSSIBLE_SHARE * (possible + impossible):
-        raise InputError(
-            f"{_describe(message)}: {impossible / (possible + impossible):.0%} of its points are nearer than a "
-            f"micrometre or farther than {FARTHEST / 1e3:.0f} km: its is_bigendian, point_step or fields are false"
-        )
+    said = f"points are nearer than a micrometre or farther than {FARTHEST / 1e3:.0f} km"
+    _check_share(message, impossible, possible + impossible, said)
     return points
+
+
+def _check_share(message: Any, impossible: int, total: int, said: str) -> None:
+    if impossible > IMPOSSIBLE_SHARE * total:
+        raise InputError(
+            f"{_describe(message)}: {impossible / total:.0%} of its {said}: its is_bigendian, point_step or fields are "
+            "false"
+        )
 
 
 def _describe(message: Any) -> str:

@@ -36,6 +36,7 @@ REGULAR = 0.9
 DUAL_SHARE = 0.3
 MIN_RETURNS = 1000
 MOST_CHANNELS = 512  # of a lidar: more than any has
+LONGEST_SCAN = 10.0  # s
 # The finest and the coarsest step of range that is looked for (m).
 STEPS = (2e-4, 0.02)
 # Most makers' steps are multiples of this (m).
@@ -150,7 +151,8 @@ class Observer:
         if "ring" not in scan.dtype.names:
             return
         times = scan["timestamp"][scan["timestamp"] > 0] if "timestamp" in scan.dtype.names else np.zeros(0)
-        self._starts.append(float(times.min()) if len(times) else stamp)
+        of_one_scan = len(times) > 0 and np.ptp(times) < LONGEST_SCAN  # in s, that is, and times at all
+        self._starts.append(float(times.min()) if of_one_scan else stamp)
         head = scan[:HEAD]
         returned = np.flatnonzero(are_returns(coordinates(head)))[:1]
         self._firsts.append(head[returned])

@@ -165,6 +165,16 @@ def test_bytes_that_cannot_be_points_under_their_description_are_refused(what, r
         read(message)
 
 
+def test_intensities_that_are_none_are_refused_and_the_odd_one_is_zero():
+    scan = scan_of(count=40)
+    scan["intensity"] = 7.0
+    scan["intensity"][:2] = np.nan, -3.0
+    assert returns_from_message(message_of(scan))[:3, 4].tolist() == [0.0, 0.0, 7.0]
+    scan["intensity"][:10] = 3e30
+    with pytest.raises(InputError, match="25% of its intensities are beyond 1e.06 or no numbers: its is_bigendian"):
+        returns_from_message(message_of(scan))
+
+
 def test_marks_for_no_return_of_any_kind_are_no_false_bytes():
     scan = np.zeros(100, POINT_DTYPE)
     scan["x"] = np.r_[np.full(50, np.finfo(np.float32).max), np.full(25, np.inf), np.full(24, np.nan), 2.0]

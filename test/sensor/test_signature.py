@@ -145,3 +145,13 @@ def test_intensities_that_are_none_leave_the_rest_of_the_signature():
         return scan
 
     assert observed(scans=4, change=false_intensity).signature(known_sensors()).sensor.name == SENSOR
+
+
+def test_timestamps_that_are_no_times_of_a_scan_give_way_to_the_clouds_stamps():
+    def false_times(scan):
+        scan["timestamp"] = np.geomspace(1e-300, 1e300, len(scan))
+        return scan
+
+    left, right = (observed(device=side, change=false_times).signature(known_sensors()) for side in ("left", "right"))
+    assert left.period == pytest.approx(0.1, rel=1e-6)
+    assert sync_line(left, right)[0] is True
