@@ -32,7 +32,6 @@ from stretch_sim_cal.calibration.finding import Finding as CodedFinding
 from stretch_sim_cal.calibration.findings import error_in_units
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.mounts.file import with_floor
-from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.summaries import (
@@ -282,19 +281,19 @@ class Result:
         path, robot_id = Path(path).expanduser(), robot_id or default_robot_id()
         if not self.alignment.accepted:
             raise Refused(f"{path}: not written: {'; '.join(self.alignment.refusals)}")
-        file = CalibrationFile.load_or_empty(path)
-        if self.array is not None:
-            file = with_lidars(file, self.array, robot_id)
-        else:
-            file = file.with_alignment(self.alignment, robot_id)
-        if self.floor is not None and self.floor.accepted:
+
+        def change(file: CalibrationFile) -> CalibrationFile:
+            if self.array is not None:
+                file = with_lidars(file, self.array, robot_id)
+            else:
+                file = file.with_alignment(self.alignment, robot_id)
+            if self.floor is None or not self.floor.accepted:
+                return file
             left = self.rig.base_from_left if self.array is None else self.array.base_from_lidar[self.rig.names[0]]
-            file = with_floor(file, self.floor, robot_id, left)
-        if self.alignment.observations is not None:
-            # They say of which alignment they are, so they are harmless if the calibration file
-            # is not replaced after all.
-            self.alignment.observations.save(path_beside(path))
-        file.save(path)
+            return with_floor(file, self.floor, robot_id, left)
+
+        observations = self.alignment.observations
+        CalibrationFile.update(path, change, None if observations is None else observations.beside(path))
 
     def __str__(self) -> str:
         if self.array is not None:

@@ -2,6 +2,7 @@
 traceback), and common options."""
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -13,6 +14,7 @@ from stretch_sim_cal.errors import InputError, StretchSimCalError
 
 CRASHED = 3
 INTERRUPTED = 130
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def one_line(text: object) -> str:
@@ -62,21 +64,33 @@ def run(action: Callable[[], int | None]) -> int:
     """Call `action` and return the exit code of its end.
 
     `action` returns an exit code (None means 0). A `StretchSimCalError` becomes its exit code and one line on
-    stderr; Ctrl-C becomes 130. Any other exception is a defect (of ours, or of a plugged-in method): it shows its
-    traceback and becomes 3, since Python's own 1 would read as a rejection.
+    stderr, and so does a disk without room; Ctrl-C becomes 130. Any other exception is a defect (of ours, or of a
+    plugged-in method): it shows its traceback and becomes 3, since Python's own 1 would read as a rejection.
     """
     try:
-        return action() or 0
+        code = action() or 0
+        sys.stdout.flush()
+        return code
     except StretchSimCalError as error:
         print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output (`| head`) had enough. Python would complain once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _no_more_output()  # whoever read it (`| head`) had enough
         return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr, flush=True)
         return INTERRUPTED
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            print(
+                f"error: {error.filename or 'output'}: cannot be written: {error.strerror}", file=sys.stderr, flush=True
+            )
+            _no_more_output()
+            return InputError.exit_code
         traceback.print_exc()
         return CRASHED
+
+
+def _no_more_output() -> None:
+    """Let Python have nothing to complain of when it flushes standard output at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

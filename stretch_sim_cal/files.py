@@ -1,20 +1,29 @@
 """Reading and writing files so that nothing is half written, nothing unsafe is loaded, and errors name the file."""
 
+import contextlib
 import copy
+import fcntl
 import functools
+import itertools
 import math
 import os
-import tempfile
-from collections.abc import Callable
+import secrets
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
 
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.errors import InputError, RunFailure
 
 PACKAGE = "stretch_sim_cal"
-LARGEST_YAML = 1_000_000  # values in a file, aliases written out: far above anything that is meant
+# Far above anything that is meant: bytes of a text, values in a YAML file (aliases written out), levels of its nesting.
+LARGEST_TEXT = 16_000_000
+LARGEST_YAML = 1_000_000
+DEEPEST_YAML = 100
+EXPLAINED = 100_000  # characters up to which an error in YAML is worth the slow parser, which says more of it
+LOCK_WAIT = 30.0  # s for another process to finish its update; one takes milliseconds
 
 
 def share_directory() -> Path:
@@ -55,7 +64,11 @@ def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
 def read_text(path: str | Path) -> str:
     """Return the text of a UTF-8 file. Raises `InputError` naming the file and the cause."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, "rb") as stream:
+            content = stream.read(LARGEST_TEXT + 1)
+        if len(content) > LARGEST_TEXT:
+            raise InputError(f"{path}: is larger than {LARGEST_TEXT / 1e6:.0f} MB")
+        return content.decode("utf-8")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -63,7 +76,11 @@ def read_text(path: str | Path) -> str:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file, read with the safe loader. Raises `InputError` for anything else."""
+    """Return the mapping in a YAML file, read with the safe loader.
+
+    Raises `InputError` for anything else, and for a key given twice, nesting deeper than `DEEPEST_YAML`, more than
+    `LARGEST_YAML` values or an integer beyond 64 bits.
+    """
     text = read_text(path)
     try:
         data = copy.deepcopy(_parsed(text))  # whoever reads may change it
@@ -71,58 +88,164 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
         raise InputError(f"{path}:{where} is not valid YAML: {getattr(error, 'problem', None) or error}") from error
-    except RecursionError as error:
-        raise InputError(f"{path}: is nested too deeply to be read") from error
+    except _TooMuch as error:
+        raise InputError(f"{path}: {error}") from error
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds {type(data).__name__}, a mapping was expected")
-    if _expanded_size(data, {}) > LARGEST_YAML:
-        raise InputError(f"{path}: its aliases (*name) expand to more than {LARGEST_YAML:,} values, or to themselves")
     return data
+
+
+class _TooMuch(Exception):
+    """YAML that is too deep or too large to be made into objects."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # in C: a tenth of the time
+    """The safe loader; a value that is not what it is written as is an error with its line."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)
+            if isinstance(value, int) and value.bit_length() > 64:
+                raise ValueError
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            said = f"'{str(node.value)[:40]}' is not a usable value of type {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from error
+        return value
 
 
 @functools.lru_cache(maxsize=16)  # a sensor's tables are read once per unit, and take a tenth of a second
 def _parsed(text: str) -> Any:
     try:
-        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # in C: a tenth of the time
+        _check_nesting(text)  # before the composer, which recurses in C
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            size, depth = _expanded(node, {})
+            if size > LARGEST_YAML or depth > DEEPEST_YAML:
+                raise _TooMuch(f"its aliases (*name) expand to more than {LARGEST_YAML:,} values, or to themselves")
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
     except yaml.YAMLError:
-        return yaml.safe_load(text)  # says more exactly what is wrong, and where
+        if len(text) < EXPLAINED:
+            for _ in yaml.parse(text, yaml.SafeLoader):  # says more exactly what is wrong, and where
+                pass
+        raise
 
 
-def _expanded_size(value: Any, known: dict[int, float]) -> float:
-    """Return how many values there are with every alias written out; infinite where one holds itself."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = math.inf
-        children = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_expanded_size(child, known) for child in children)
-    return known[id(value)]
+def _check_nesting(text: str) -> None:
+    depth = 0
+    for number, event in enumerate(yaml.parse(text, _Loader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_YAML:
+            raise _TooMuch(f"is nested too deeply to be read (more than {DEEPEST_YAML} levels)")
+        if number > LARGEST_YAML:
+            raise _TooMuch(f"holds more than {LARGEST_YAML:,} values")
+
+
+def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[float, int]:
+    """Return how many values there are with every alias and merge (<<) written out, and in how many levels; infinitely
+    many if one holds itself. Raises `yaml.YAMLError` for a key that is given twice."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1, 1
+    if id(node) not in known:
+        known[id(node)] = math.inf, 0
+        if isinstance(node, yaml.MappingNode):
+            seen: set[tuple[str, str]] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                    said = f"key '{key.value}' is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+                seen.add((key.tag, str(key.value)))
+            children = list(itertools.chain(*node.value))
+        else:
+            children = node.value
+        sizes = [_expanded(child, known) for child in children]
+        known[id(node)] = 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
+    return known[id(node)]
+
+
+@contextlib.contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Hold the file at `path`, which need not exist, between reading and replacing it: others that ask wait. Not to be
+    asked for again by whoever holds it.
+
+    It is its folder that is locked (by `flock`), so that no lock file stays behind. Raises `InputError` if that cannot
+    be, `RunFailure` if another process holds it for longer than `LOCK_WAIT`.
+    """
+    folder, deadline = Path(os.path.realpath(path)).parent, time.monotonic() + LOCK_WAIT
+    with _writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise RunFailure(
+                        f"{path}: another process has held {folder} for {LOCK_WAIT:.0f} s; end it, and repeat"
+                    ) from error
+                time.sleep(0.005)
+            except OSError as error:
+                raise InputError(f"{path}: its folder cannot be locked: {error.strerror or error}") from error
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _writing(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def write_atomic(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
     """Replace `path` by what `write` puts into the binary stream it is given; on any failure the old file stays.
 
-    The new content is on disk before it takes the old one's place. Parent folders are made.
-    Raises `InputError` if the folder cannot be written.
+    The new content is on disk before it takes the old one's place; of a symbolic link the target is replaced. Parent
+    folders are made. Raises `InputError` if the folder cannot be written.
     """
-    path = Path(path)
+    with staged(path, write):
+        pass
+
+
+@contextlib.contextmanager
+def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[None]:
+    """Write as `write_atomic` does, but replace `path` when the context ends, and not if it ends with an exception: for
+    files that belong together. A process that is killed leaves nothing behind."""
+    target = Path(os.path.realpath(path))
+    with _writing(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        handle, name = _temporary(target)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    try:
-        with os.fdopen(handle, "wb") as stream:
+        with _writing(path), os.fdopen(handle, "wb") as stream:  # closing writes, too
             write(stream)
             stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+            os.fsync(handle)
+            os.fchmod(handle, mode)
+            yield
+            if not name.exists():
+                os.link(f"/proc/self/fd/{handle}", name, src_dir_fd=handle)  # with src_dir_fd it follows the link
+            os.replace(name, target)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
+
+
+def _temporary(target: Path) -> tuple[int, Path]:
+    """Return a descriptor of a new file in the folder of `target`, and the name it may have there: it has none yet if
+    the file system knows files without."""
+    name = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        return os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o600), name
+    except OSError:
+        return os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), name
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -1,9 +1,16 @@
 """Files from anywhere: what is unsafe, torn or meant to hurt is one clear error, and nothing is half written."""
 
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_yaml, write_atomic, write_yaml
+from stretch_sim_cal import files
+from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.files import locked, read_yaml, staged, write_atomic, write_yaml
 
 
 def bomb() -> str:
@@ -15,6 +22,19 @@ def bomb() -> str:
     return "\n".join(lines)
 
 
+def merge_bomb() -> str:
+    """Return 12 mappings, each of ten of the one before."""
+    lines = ["a0: &a0 {x0: 1}"]
+    merged = ["[" + ", ".join([f"*a{level}"] * 10) + "]" for level in range(12)]
+    lines += [f"a{level}: &a{level} {{<<: {before}, x{level}: 1}}" for level, before in enumerate(merged, 1)]
+    return "\n".join(lines)
+
+
+def chain(length: int) -> str:
+    """Return lists that hold the one before each: flat in the file, deep when written out."""
+    return "\n".join(["a0: &a0 []", *(f"a{number}: &a{number} [*a{number - 1}]" for number in range(1, length))])
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -23,10 +43,24 @@ def bomb() -> str:
         ("- 1\n- 2", "holds list"),
         ("", "holds NoneType"),
         (f"a: {'[' * 1500}{']' * 1500}", "nested too deeply"),
+        ("[" * 60_000, "nested too deeply"),
+        ("- " * 60_000, "nested too deeply"),
+        ("? " * 60_000, "nested too deeply"),
+        (chain(1200), "aliases"),
         (bomb(), "aliases"),
+        (merge_bomb(), "aliases"),
         ("a: &a [1, *a]", "aliases"),
+        ("a: &a {b: 1, <<: *a}", "aliases"),
+        ("a: [" + "1, " * 1_100_000 + "]", "more than 1,000,000 values"),
+        ("#" * 16_000_001, "larger than 16 MB"),
+        ("a: 1\nb: 2\na: 3", "line 3 is not valid YAML: key 'a' is given twice"),
+        ("a: {b: {c: 1, c: 1}}", "line 1 is not valid YAML: key 'c' is given twice"),
+        ("a: 1\nb: " + "9" * 5001, "line 2 is not valid YAML: '9999"),
+        ("a: 18446744073709551616", "'18446744073709551616' is not a usable value of type int"),
+        ("a: 2026-13-45", "'2026-13-45' is not a usable value of type timestamp"),
+        ("a: !!bool perhaps", "'perhaps' is not a usable value of type bool"),
+        ("a: !!timestamp today", "'today' is not a usable value of type timestamp"),
     ],
-    ids=["python object", "torn", "list", "empty", "deep", "bomb", "loop"],
 )
 def test_hostile_yaml_is_one_line_that_names_the_file(tmp_path, text, says):
     (tmp_path / "some.yaml").write_text(text)
@@ -36,8 +70,8 @@ def test_hostile_yaml_is_one_line_that_names_the_file(tmp_path, text, says):
 
 
 def test_an_alias_that_is_meant_is_written_out(tmp_path):
-    (tmp_path / "some.yaml").write_text("a: &a {x: 1}\nb: *a\n")
-    assert read_yaml(tmp_path / "some.yaml") == {"a": {"x": 1}, "b": {"x": 1}}
+    (tmp_path / "some.yaml").write_text("a: &a {x: 1}\nb: *a\nc: {<<: *a, y: 2, x: 3}\n")
+    assert read_yaml(tmp_path / "some.yaml") == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 3, "y": 2}}
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -51,6 +85,68 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
         write_atomic(tmp_path / "some.yaml", torn)
     assert read_yaml(tmp_path / "some.yaml") == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["some.yaml"]
+
+
+KILLED = """
+import os, signal, sys
+from stretch_sim_cal.files import write_atomic
+
+def write(stream):
+    stream.write(b"a: 2")
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_atomic(sys.argv[1], write)
+"""
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_the_old_file_and_nothing_else(tmp_path):
+    write_yaml(tmp_path / "some.yaml", {"a": 1})
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "some.yaml")], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert read_yaml(tmp_path / "some.yaml") == {"a": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["some.yaml"]
+
+
+def test_a_file_system_that_knows_no_unnamed_files_is_written_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # refused for writing, as there
+    write_yaml(tmp_path / "some.yaml", {"a": 1})
+    write_yaml(tmp_path / "some.yaml", {"a": 2})
+    assert read_yaml(tmp_path / "some.yaml") == {"a": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["some.yaml"]
+
+
+def test_of_a_symbolic_link_the_target_is_written(tmp_path):
+    (tmp_path / "fleet").mkdir()
+    for name in ("there", "not_yet"):
+        link = tmp_path / f"{name}.yaml"
+        link.symlink_to(Path("fleet") / f"{name}.yaml")
+    write_yaml(tmp_path / "fleet" / "there.yaml", {"a": 1})
+    (tmp_path / "fleet" / "there.yaml").chmod(0o640)
+    for name in ("there", "not_yet"):
+        write_yaml(tmp_path / f"{name}.yaml", {"a": 2})
+        assert (tmp_path / f"{name}.yaml").is_symlink()
+        assert read_yaml(tmp_path / "fleet" / f"{name}.yaml") == {"a": 2}
+    assert (tmp_path / "fleet" / "there.yaml").stat().st_mode & 0o777 == 0o640
+
+
+def test_files_that_belong_together_are_replaced_together_or_not_at_all(tmp_path):
+    def torn(stream):
+        raise OSError(28, "No space left on device")
+
+    write_yaml(tmp_path / "first.yaml", {"a": 1})
+    with pytest.raises(InputError, match="second.yaml: cannot be written: No space left"):
+        with staged(tmp_path / "first.yaml", lambda stream: stream.write(b"a: 2")):
+            write_atomic(tmp_path / "second.yaml", torn)
+    assert read_yaml(tmp_path / "first.yaml") == {"a": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["first.yaml"]
+
+
+def test_a_folder_that_another_process_holds_for_ever_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LOCK_WAIT", 0.0)
+    with locked(tmp_path / "some.yaml"), pytest.raises(RunFailure, match="another process has held"):
+        with locked(tmp_path / "other.yaml"):
+            pass
 
 
 def test_a_value_that_stands_in_two_places_is_written_out_in_both(tmp_path):

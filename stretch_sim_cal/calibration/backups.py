@@ -1,9 +1,11 @@
 """Backups of files that hold a calibration: every save keeps the file it replaces, `rollback` takes one step back.
 
 Steps back are a stack, so undoing two saves (an alignment, then a floor) brings back the file before both. A file that
-was made by its first save has nothing before it: rolling that back is an error, not a deletion.
+was made by its first save has nothing before it: rolling that back is an error, not a deletion. The backups of a
+symbolic link lie beside its target.
 """
 
+import os
 from pathlib import Path
 
 from stretch_sim_cal import files
@@ -15,7 +17,7 @@ ROLLED_BACK = ".rolled_back"
 
 def backups_of(path: str | Path) -> list[Path]:
     """Return the backups of `path`, oldest first."""
-    path = Path(path)
+    path = _real(path)
     found = [p for p in path.parent.glob(f"{path.name}.backup-*") if p.name.rpartition("-")[2].isdigit()]
     return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))
 
@@ -25,7 +27,7 @@ def keep_backup(path: str | Path) -> Path | None:
 
     The last `KEPT` backups stay. Raises `InputError` if the file cannot be read or the folder not written.
     """
-    path = Path(path)
+    path = _real(path)
     if not path.exists():
         return None
     content = _read(path)
@@ -45,18 +47,23 @@ def rollback(path: str | Path) -> Path:
 
     The replaced file is kept as `<name>.rolled_back`. Raises `InputError` if there is no backup.
     """
-    path = Path(path)
-    existing = backups_of(path)
-    if not existing:
-        raise InputError(f"{path}: there is no backup to roll back to ({path.name}.backup-* in {path.parent})")
-    backup = existing[-1]
-    content = _read(backup)
-    if path.exists():
-        replaced = _read(path)
-        files.write_atomic(path.with_name(path.name + ROLLED_BACK), lambda stream: stream.write(replaced))
-    files.write_atomic(path, lambda stream: stream.write(content))
-    backup.unlink()
+    path = _real(path)
+    with files.locked(path):
+        existing = backups_of(path)
+        if not existing:
+            raise InputError(f"{path}: there is no backup to roll back to ({path.name}.backup-* in {path.parent})")
+        backup = existing[-1]
+        content = _read(backup)
+        if path.exists():
+            replaced = _read(path)
+            files.write_atomic(path.with_name(path.name + ROLLED_BACK), lambda stream: stream.write(replaced))
+        files.write_atomic(path, lambda stream: stream.write(content))
+        backup.unlink()
     return backup
+
+
+def _real(path: str | Path) -> Path:
+    return Path(os.path.realpath(path))
 
 
 def _read(path: Path) -> bytes:

@@ -20,6 +20,7 @@ COVARIANCE_WITH_RIGHT = "covariance_with_right"  # of such an entry: between its
 FOOTPRINT = "floor_to_base_link_transform"  # despite its name it maps base_link into base_footprint
 FOOTPRINT_ALIAS = "base_link_to_base_footprint_transform"  # the same under the name some versions write
 FLOOR = "floor_model_params"
+ONE_LIDAR = "one_lidar"  # the method of an alignment of a robot that has one
 
 LEFT_POSE = "base_link_from_lidar_left"  # where the left lidar was taken to be when the floor was found
 SEEN_COVARIANCE = "covariance_seen_from_lidars"  # of a floor: without the uncertainty of that pose
@@ -109,8 +110,8 @@ def floor_of(
     normal, distance = _plane_numbers(_data(data, FLOOR, path), path)
     convention = data[FLOOR].get("convention")
     readings = {PLANE_CONVENTION: Plane(normal, distance), OLD_PLANE_CONVENTION: Plane(normal, -distance)}
-    if convention is not None and convention not in readings:
-        raise InputError(f"{path}: {FLOOR}: unknown convention '{convention}'; '{PLANE_CONVENTION}' is known")
+    if convention is not None:
+        _check_convention(convention, list(readings), f"{path}: {FLOOR}")
     if of_transform is None:
         if convention is None:
             raise InputError(
@@ -151,16 +152,46 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
         if not _is_table(covariance, size):
             raise InputError(f"{path}: {key}: covariance: is not a {size}x{size} matrix of numbers")
         covariance = numbers_of(covariance, (size, size), f"{path}: {key}: covariance")
-    rmse, num_frames = (None if raw.get(name) is None else raw[name] for name in ("rmse", "num_frames"))
+        if raw.get("fit_method") != ONE_LIDAR:  # which aligns nothing, exactly
+            _check_covariance(covariance, f"{path}: {key}: covariance")
+    if raw.get("convention") is not None and key != FLOOR:
+        own = FOOTPRINT_CONVENTION if key in (FOOTPRINT, FOOTPRINT_ALIAS) else convention_of(key.removesuffix(TO_LEFT))
+        _check_convention(raw["convention"], [own, own.partition(";")[0]], f"{path}: {key}")
+    rmse, num_frames = (
+        None if raw.get(name) is None else float(numbers_of(raw[name], (), f"{path}: {key}: {name}"))
+        for name in ("rmse", "num_frames")
+    )
+    if (rmse or 0.0) < 0.0 or (num_frames or 0.0) < 0.0 or (num_frames or 0.0) % 1.0:
+        raise InputError(f"{path}: {key}: cannot have an rmse of {raw.get('rmse')} and {raw.get('num_frames')} frames")
     return Entry(
         robot_id=None if raw.get("robot_id") is None else str(raw["robot_id"]),
         timestamp=_timestamp(raw.get("timestamp"), f"{path}: {key}: timestamp"),
         fit_method=None if raw.get("fit_method") is None else str(raw["fit_method"]),
-        rmse=None if rmse is None else float(numbers_of(rmse, (), f"{path}: {key}: rmse")),
-        num_frames=None if num_frames is None else int(numbers_of(num_frames, (), f"{path}: {key}: num_frames")),
+        rmse=rmse,
+        num_frames=None if num_frames is None else int(num_frames),
         covariance=covariance,
         convention=None if raw.get("convention") is None else str(raw["convention"]),
     )
+
+
+def convention_of(name: str) -> str:
+    """Return the convention of the entry that has the transform of the lidar `name` to the left one."""
+    return RIGHT_TO_LEFT_CONVENTION.replace("p_right", f"p_{name}")
+
+
+def _check_convention(convention: Any, known: list[str], where: str) -> None:
+    if convention not in known:
+        raise InputError(f"{where}: unknown convention '{convention}'; '{known[0]}' is known")
+
+
+def _check_covariance(covariance: np.ndarray, name: str) -> None:
+    """Raise `InputError` if a matrix (n, n) is no covariance of numbers that are uncertain."""
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    if not deviations.all():
+        raise InputError(f"{name}: its diagonal is not positive: the result would be exact; calibrate again")
+    correlations = covariance / np.outer(deviations, deviations)
+    if np.abs(correlations - correlations.T).max() > 1e-6 or np.linalg.eigvalsh(correlations).min() < -1e-6:
+        raise InputError(f"{name}: is not symmetric and positive; calibrate again")
 
 
 def numbers_of(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:

@@ -8,10 +8,11 @@ mean is in `calibration_entries`.
 import copy
 import datetime
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -31,16 +32,18 @@ from stretch_sim_cal.calibration.calibration_entries import (
     SEEN_COVARIANCE,
     TO_LEFT,
     Entry,
+    convention_of,
     entry_of,
     floor_of,
     footprint_of,
     numbers_of,
     transform_of,
 )
-from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane
 
 FILE_NAME = "dual_lidar_calibration.yaml"
+VERSION_KEY, VERSION = "version", 1  # of the file's format; files without are of the published tool, or older
 
 
 def default_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -70,7 +73,7 @@ class CalibrationFile:
     beyond two, `footprint_from_base` (4, 4) maps base_link
     into base_footprint, `floor_plane` is the floor in base_link with `normal . p + offset = 0` and its normal up. Each
     is None if the file has no such entry. `contradictions` are one-line sentences; a file with any is not to be
-    used. `data` is the whole mapping as it stands in the file.
+    used. `data` is the whole mapping as it stands in the file, `as_read` what stood there when it was read.
     """
 
     right_to_left: np.ndarray | None = None
@@ -81,6 +84,7 @@ class CalibrationFile:
     data: dict[str, Any] = field(default_factory=dict)
     path: Path | None = None
     further_to_left: dict[str, np.ndarray] = field(default_factory=dict)
+    as_read: dict[str, Any] | None = None
 
     @property
     def to_left(self) -> dict[str, np.ndarray]:
@@ -91,19 +95,40 @@ class CalibrationFile:
     def load(cls, path: str | Path) -> "CalibrationFile":
         """Read a calibration file.
 
-        Raises `InputError` naming file and entry if it is missing, torn, not a mapping, if a transform is not
-        rigid or of a wrong shape, or if a floor plane's sign cannot be known.
+        Raises `InputError` naming file and entry if it is missing, torn, not a mapping, of a newer version, if a
+        transform is not rigid or of a wrong shape, if its convention is not the one that is known, if a covariance is
+        none, or if a floor plane's sign cannot be known.
         """
-        return cls.from_mapping(files.read_yaml(path), path)
+        data = files.read_yaml(path)
+        return replace(cls.from_mapping(data, path), as_read=data)
 
     @classmethod
     def load_or_empty(cls, path: str | Path) -> "CalibrationFile":
         """Read a calibration file, or begin an empty one if there is none. Raises as `load` does otherwise."""
-        return cls.load(path) if Path(path).exists() else cls(path=Path(path))
+        return cls.load(path) if Path(path).exists() else cls(path=Path(path), as_read={})
+
+    @classmethod
+    def update(
+        cls, path: str | Path, change: Callable[["CalibrationFile"], "CalibrationFile"],
+        beside: tuple[Path, Callable[[BinaryIO], object]] | None = None,
+    ) -> Path | None:  # fmt: skip
+        """Replace the file by what `change` makes of its present content, and return the backup; nothing else writes it
+        in between. A file `beside` it, with what writes it, is replaced with it or not at all. Raises as `load` and
+        `save` do."""
+        with files.locked(path), ExitStack() as stack:
+            file = change(cls.load_or_empty(path))
+            if beside is not None:
+                stack.enter_context(files.staged(*beside))
+            return file._write(Path(path))
 
     @classmethod
     def from_mapping(cls, data: dict[str, Any], path: str | Path = "calibration") -> "CalibrationFile":
         """Interpret the mapping of a calibration file; `path` is for messages. Raises as `load` does."""
+        version = data.get(VERSION_KEY, VERSION)
+        if not isinstance(version, int) or isinstance(version, bool) or not 0 < version <= VERSION:
+            raise InputError(
+                f"{path}: {VERSION_KEY}: is {str(version)[:40]!r}; {VERSION} is read: update this package, or roll back"
+            )
         contradictions: list[str] = []
         right_to_left = transform_of(data, RIGHT_TO_LEFT, path)
         footprint = footprint_of(data, path, contradictions)
@@ -135,7 +160,7 @@ class CalibrationFile:
         described = _description(result, robot_id, timestamp)
         entry = {"data": _rows(result.right_to_left), **described}
         entry |= {
-            "convention": RIGHT_TO_LEFT_CONVENTION.replace("p_right", f"p_{name}"),
+            "convention": convention_of(name),
             COVARIANCE_WITH_RIGHT: _rows(covariance_with_right),
         }
         return self.updated({f"{name}{TO_LEFT}": entry})
@@ -178,11 +203,23 @@ class CalibrationFile:
     def save(self, path: str | Path | None = None) -> Path | None:
         """Write the file atomically, keeping what it replaces as a backup; return that backup, None if none was.
 
-        `path` defaults to the one it was loaded from. Raises `InputError` if it cannot be written.
+        `path` defaults to the one it was loaded from. Raises `InputError` if it cannot be written, or if that file has
+        changed since it was loaded (`update` holds it meanwhile).
         """
         target = Path(path or self.path or default_path())
+        with files.locked(target):
+            its_own = self.as_read is not None and os.path.realpath(target) == os.path.realpath(str(self.path))
+            if its_own and target.exists() and files.read_yaml(target) not in (self.as_read, self._as_written):
+                raise InputError(f"{target}: was changed by another process since it was read; read it again")
+            return self._write(target)
+
+    @property
+    def _as_written(self) -> dict[str, Any]:
+        return {VERSION_KEY: VERSION} | self.data
+
+    def _write(self, target: Path) -> Path | None:
         backup = backups.keep_backup(target)
-        files.write_yaml(target, self.data)
+        files.write_yaml(target, self._as_written)
         return backup
 
     def updated(self, entries: dict[str, Any]) -> "CalibrationFile":
@@ -192,7 +229,7 @@ class CalibrationFile:
             old = data.get(key)
             merged = {**old, **entry} if isinstance(old, dict) else entry
             data[key] = {name: value for name, value in merged.items() if value is not None or name not in entry}
-        return CalibrationFile.from_mapping(data, self.path or FILE_NAME)
+        return replace(CalibrationFile.from_mapping(data, self.path or FILE_NAME), as_read=self.as_read)
 
 
 def transforms_to_left(

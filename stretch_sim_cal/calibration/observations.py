@@ -4,10 +4,13 @@ The normal equations of a stage's residual blocks, without priors, over the lida
 their error models. Kept in a file beside the calibration file, bound to the result that was made of it.
 """
 
+import os
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -113,6 +116,11 @@ class Observations:
         """Return whether these are parameters of lidars with as many channels."""
         return all(len(own) == len(other) for own, other in zip(self.units, units, strict=True))
 
+    def better(self, units: tuple[np.ndarray, np.ndarray]) -> "Observations | None":
+        """Return the same with parameters of the lidars by a later stage; None if these are of lidars with other
+        channels."""
+        return self.knowing(units) if self.same_parameters(units) else None
+
     def knowing(self, units: tuple[np.ndarray, np.ndarray]) -> "Observations":
         """Return the same with better parameters of the lidars, and the floor that follows."""
         floor = None if self.floor is None else replace(self.floor, scalars=scalars_of(units))
@@ -191,21 +199,25 @@ class Observations:
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
+        write_atomic(path, self.write)
+
+    def beside(self, calibration_file: Path) -> tuple[Path, Callable[[BinaryIO], object]]:
+        """Return the file beside a calibration file, and what writes it (see `CalibrationFile.update`)."""
+        return path_beside(calibration_file), self.write
+
+    def write(self, stream: BinaryIO) -> None:
+        """Write the content of the file."""
         rows, columns = np.tril_indices(len(self.gradient))
-
-        def write(stream) -> None:
-            np.savez_compressed(
-                stream, at=self.at, left_unit=self.at_units[0], right_unit=self.at_units[1],
-                information=self.information[rows, columns], gradient=self.gradient, result=self.result,
-                covariance=self.covariance,
-                left_result=self.units[0], right_result=self.units[1],
-                **{f"{side}_{name}": value for side, model in zip(SIDES, self.models, strict=True)
-                   for name, value in _table(model).items()},
-                **({f"floor_{name}": value for name, value in vars(self.floor).items()} if self.floor else {}),
-                **({f"patch_{name}": value for name, value in vars(self.patches).items()} if self.patches else {}),
-            )  # fmt: skip
-
-        write_atomic(path, write)
+        np.savez_compressed(
+            stream, at=self.at, left_unit=self.at_units[0], right_unit=self.at_units[1],
+            information=self.information[rows, columns], gradient=self.gradient, result=self.result,
+            covariance=self.covariance,
+            left_result=self.units[0], right_result=self.units[1],
+            **{f"{side}_{name}": value for side, model in zip(SIDES, self.models, strict=True)
+               for name, value in _table(model).items()},
+            **({f"floor_{name}": value for name, value in vars(self.floor).items()} if self.floor else {}),
+            **({f"patch_{name}": value for name, value in vars(self.patches).items()} if self.patches else {}),
+        )  # fmt: skip
 
     @classmethod
     def load(cls, path: Path) -> "Observations":
@@ -262,13 +274,18 @@ def _model(table: dict[str, np.ndarray]) -> ErrorModel:
 
 
 def path_beside(calibration_file: Path) -> Path:
-    """Return the path of the observations of a calibration file."""
-    return calibration_file.with_name(calibration_file.stem + SUFFIX)
+    """Return the path of the observations of a calibration file, of a symbolic link that of its target."""
+    return _with_suffix(calibration_file, SUFFIX)
 
 
 def places_beside(calibration_file: Path) -> Path:
     """Return the path of the standing places that were seen for a calibration file's alignment."""
-    return calibration_file.with_name(calibration_file.stem + PLACES)
+    return _with_suffix(calibration_file, PLACES)
+
+
+def _with_suffix(calibration_file: Path, suffix: str) -> Path:
+    path = Path(os.path.realpath(calibration_file))
+    return path.with_name(path.stem + suffix)
 
 
 def num_places(calibration_file: Path) -> int:

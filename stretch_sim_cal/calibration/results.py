@@ -4,12 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.calibration_entries import ONE_LIDAR
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.geometry.planes import Plane
-
-ONE_LIDAR = "one_lidar"
-"""The method of an alignment of a robot that has one."""
 
 
 @dataclass(frozen=True)

@@ -123,9 +123,10 @@ def record_joints(
     """
     path = Path(path)
     when = (timestamp or datetime.datetime.now()).isoformat()
-    text = values_text(path, joints, robot_id, when, extra)
-    backup = backups.keep_backup(path)
-    files.write_text(path, text)
+    with files.locked(path):
+        text = values_text(path, joints, robot_id, when, extra)
+        backup = backups.keep_backup(path)
+        files.write_text(path, text)
     return backup
 
 

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,9 @@ import pyarrow.parquet as pq
 from dask.distributed import Client, Future, LocalCluster, as_completed
 
 from stretch_sim_cal.campaign.plan import INPUTS, QUANTITIES, STAGES, Campaign
+from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, StretchSimCalError
-from stretch_sim_cal.files import write_atomic, write_text
+from stretch_sim_cal.files import read_text, write_atomic, write_text
 from stretch_sim_cal.programs import THREADS
 
 # A part is written so often (s); what was computed since is computed again after a kill, with the same result.
@@ -48,6 +50,7 @@ WITHOUT_MONITORS = {
     "distributed.worker.profile.enabled": False, "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.system-monitor.gil.enabled": False,
 }  # fmt: skip
+DEFINITION = "campaign_definition.json"  # in the folder of a campaign
 DONE = "done"  # the status of a case that was computed
 MOST_TOLD = 4000  # characters of what a process that crashed said last
 
@@ -157,8 +160,12 @@ class CaseProcess:
 _own = threading.local()  # a CaseProcess per worker thread: workers have one thread each
 
 
-def compute(campaign: Campaign, index: int) -> dict[str, Any]:
-    """Compute a case on a worker."""
+def compute(campaign: Campaign, index: int, code: str | None = None) -> dict[str, Any]:
+    """Compute a case on a worker. Raises `CannotCompute` if the worker is to have other `code` than it has."""
+    if getattr(_own, "code", None) is None:
+        _own.code = campaign.code
+    if code not in (None, _own.code):
+        raise CannotCompute(f"a worker has code {_own.code}, here it is {code}; install the same there")
     if getattr(_own, "process", None) is None:
         _own.process = CaseProcess()
     return _own.process.run(campaign, index)
@@ -171,18 +178,23 @@ class Results:
         """Open or make the folder; `again` takes cases that crashed or timed out for missing. Raises `InputError` if it
         holds another campaign, or another process works on it."""
         self.folder, self.cases, self._again = folder, folder / "cases", again
-        definition = folder / "campaign_definition.json"
+        definition = folder / DEFINITION
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: is a file; --out is the campaign's folder")
         if definition.exists():
-            known = json.loads(definition.read_text(encoding="utf-8"))
+            known = read_definition(folder)
             if known["key"] != campaign.key:
                 raise InputError(
                     f"{folder}: holds cases of campaign '{known['data']['name']}' that this one "
                     "does not have; give another --out"
                 )
+            if known["code"] != campaign.code:
+                raise InputError(
+                    f"{folder}: its cases were computed by code {known['code']}, this is {campaign.code}; continue "
+                    "with that, or give another --out"
+                )
         elif self.cases.exists():
-            raise InputError(f"{folder}: has no campaign_definition.json, so its cases are unknown; give another --out")
+            raise InputError(f"{folder}: has no {DEFINITION}, so its cases are unknown; give another --out")
         self.cases.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.cases, os.O_RDONLY)
         try:
@@ -191,10 +203,11 @@ class Results:
             raise InputError(
                 f"{folder}: another process runs this campaign; wait for it, or give another --out"
             ) from None
-        write_text(definition, json.dumps({"key": campaign.key, "data": dict(campaign.data)}, indent=1) + "\n")
+        said = {"key": campaign.key, "code": campaign.code, "data": dict(campaign.data)}
+        write_text(definition, json.dumps(said, indent=1) + "\n")
         self._waiting: list[dict[str, Any]] = []
         self._written = time.monotonic()
-        self._number = 1 + max((int(part.stem.split("_")[1]) for part in self._parts()), default=0)
+        self._number = 1 + max((int(part.stem.split("_")[1]) for part in parts_of(folder)), default=0)
 
     def close(self) -> None:
         """Write what waits and let others write."""
@@ -203,7 +216,7 @@ class Results:
 
     def indices(self) -> set[int]:
         """Return the cases that are there."""
-        tables = [pq.read_table(part, columns=["index", "status"]).to_pydict() for part in self._parts()]
+        tables = [_read_part(part, ["index", "status"]).to_pydict() for part in parts_of(self.folder)]
         return {
             index for table in tables for index, status in zip(table["index"], table["status"], strict=True)
             if status == DONE or not self._again
@@ -221,7 +234,7 @@ class Results:
             self._write(pa.Table.from_pylist(self._waiting, SCHEMA))
             self._waiting = []
         self._written = time.monotonic()
-        parts = self._parts()
+        parts = parts_of(self.folder)
         if len(parts) > MAX_PARTS:
             # If this is cut off in the middle, a case is there twice, with equal records, and read once.
             self._write(read_table(self.folder))
@@ -231,9 +244,6 @@ class Results:
     def _write(self, table: pa.Table) -> None:
         write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))
         self._number += 1
-
-    def _parts(self) -> list[Path]:
-        return sorted(self.cases.glob("part_*.parquet"))
 
 
 SCHEMA = pa.schema(
@@ -257,13 +267,41 @@ SCHEMA = pa.schema(
 """The columns of the dataset. All but `seconds` (of CPU) and the nodes' are functions of campaign and index alone."""
 
 
+def parts_of(folder: Path) -> list[Path]:
+    """Return the files of a campaign's cases. Raises `InputError` if there is another file among them."""
+    parts = sorted((folder / "cases").glob("*.parquet"))
+    for part in parts:
+        if not re.fullmatch(r"part_\d{1,9}\.parquet", part.name):
+            raise InputError(f"{part}: is no part of a campaign; move it away")
+    return parts
+
+
+def _read_part(part: Path, columns: list[str] | None = None) -> pa.Table:
+    try:
+        table = pq.read_table(part, schema=SCHEMA, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{part}: is torn ({one_line(error)}); move it away: its cases are computed again") from error
+    if table["index"].null_count or table["status"].null_count:
+        raise InputError(f"{part}: has no columns index and status, so it is no part of a campaign; move it away")
+    return table
+
+
+def read_definition(folder: Path) -> dict[str, Any]:
+    """Return the definition in a campaign's folder. Raises `InputError` if it is none."""
+    path = folder / DEFINITION
+    try:
+        said = json.loads(read_text(path))
+        return {"key": str(said["key"]), "code": str(said.get("code", "unknown")), "data": {"name": "", **said["data"]}}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: is torn ({error!r}); move {folder} away, or give another --out") from error
+
+
 def read_table(folder: Path) -> pa.Table:
     """Return all cases of a campaign's folder, each once, by index, of those that failed and were computed again what
     they came to then. Raises `InputError` if there are none."""
-    parts = sorted((folder / "cases").glob("part_*.parquet"))
-    if not parts:
+    if not (parts := parts_of(folder)):
         raise InputError(f"{folder}: holds no cases of a campaign")
-    table = pa.concat_tables([pq.read_table(part, schema=SCHEMA) for part in parts])
+    table = pa.concat_tables([_read_part(part) for part in parts])
     first: dict[int, int] = {}
     status = table["status"].to_pylist()
     for row, index in enumerate(table["index"].to_pylist()):
@@ -299,7 +337,7 @@ def cluster(address: str | None, workers: int, memory_limit: float) -> Iterator[
 
 def run(
     campaign: Campaign, count: int, results: Results, client: Client, tell: Callable[[dict[str, Any]], None],
-    work: Callable[[Campaign, int], dict[str, Any]] = compute,
+    work: Callable[[Campaign, int], dict[str, Any]] | None = None,
 ) -> None:  # fmt: skip
     """Compute those of the first `count` cases that `results` lacks; `tell` hears of each record.
 
@@ -307,7 +345,7 @@ def run(
     """
     done, this_run = results.indices(), uuid.uuid4().hex  # an earlier run's cases may still be with the scheduler
     missing = iter([index for index in range(count) if index not in done])
-    case = partial(work, campaign)  # one object, so that it is serialized once
+    case = partial(work or partial(compute, code=campaign.code), campaign)  # one object, so that it is serialized once
 
     def submit(number: int) -> list[Future]:
         chosen = [index for _, index in zip(range(number), missing, strict=False)]

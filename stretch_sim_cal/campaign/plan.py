@@ -2,6 +2,7 @@
 numbers a case draws from them."""
 
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from stretch_sim_cal.calibration.methods import (
     floor_method,
 )
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import find_shared, read_yaml
+from stretch_sim_cal.files import find_shared, read_yaml, share_directory
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
@@ -96,8 +97,8 @@ DEFAULT_STAGES = ("alignment", "floor")
 # An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard
 # deviations of a single number.
 WRONG = 4.0
-REVISION = 2
-"""One more whenever equal inputs give other cases than before; 2: `lidar.noise` reaches the simulated lidars."""
+NOT_IN_CASES = ("commands", "ros", "studies")
+"""Rooms of the package that no case is computed by."""
 KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", "limits", "share", "confidence",
         "time_limit", "memory_limit", "nodes", "cases", "robot"}  # fmt: skip
 
@@ -260,10 +261,27 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """A digest of all that determines what a case gives: equal keys, equal cases."""
+        """A digest of all that the campaign says of its cases: with equal `code`, equal keys give equal cases."""
         said = {name: value for name, value in self.data.items()
                 if name not in ("name", "description", "limits", "share", "confidence", "cases")}  # fmt: skip
-        return hashlib.sha256(json.dumps(said | {"revision": REVISION}, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def code(self) -> str:
+        """A digest of the sources and the shared data that compute its cases: this package's, and those of methods that
+        other packages bring."""
+        package, shared = Path(__file__).parents[1], share_directory()
+        found = {path.relative_to(package): path for path in package.rglob("*.py")}
+        found = {name: path for name, path in found.items() if name.parts[0] not in NOT_IN_CASES}
+        for pattern in ("config/*.yaml", "config/robots/*", "models/*", "worlds/meshes/*"):
+            found |= {path.relative_to(shared): path for path in shared.glob(pattern) if path.is_file()}
+        for stage, load in (("alignment", alignment_method), ("floor", floor_method)):
+            found[Path(stage)] = Path(inspect.getfile(load(self.methods[stage])))
+        digest = hashlib.sha256()
+        for name in sorted(found):
+            content = found[name].read_bytes()
+            digest.update(f"{name} {len(content)}\n".encode() + content)
+        return digest.hexdigest()[:16]
 
     def numbers(self, index: int) -> dict[str, float]:
         """Return the inputs of case `index` by name: point `index` of a scrambled Sobol sequence, so that any number of

@@ -18,6 +18,7 @@ import numpy as np
 
 from stretch_sim_cal.campaign.engine import CaseProcess
 from stretch_sim_cal.campaign.plan import INPUTS, STAGES, Campaign, as_rare_as
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 
 START_SPREAD = 0.3
@@ -45,7 +46,8 @@ def search(
     varied = [position for position, name in enumerate(INPUTS) if name in campaign.varied]
     worst: dict[str, Any] = {"wrongness": -1.0}
     number, strategy = 0, None
-    known, writing = _known(kept, campaign.key), threading.Lock()
+    key, writing = f"{campaign.key} {campaign.code}", threading.Lock()
+    known = _known(kept, key)
     processes: queue.SimpleQueue[CaseProcess] = queue.SimpleQueue()
     for _ in range(workers):
         processes.put(CaseProcess())
@@ -55,7 +57,7 @@ def search(
         cube = np.full(len(INPUTS), 0.5)
         cube[varied] = reduced
         point, drawn = cube.tolist(), [campaign.seed, seed, number]
-        if (case := _case(campaign.key, point, drawn)) in known:
+        if (case := _case(key, point, drawn)) in known:
             return known[case]
         process = processes.get()
         try:
@@ -63,7 +65,7 @@ def search(
         finally:
             processes.put(process)
         if kept is not None:
-            line = json.dumps({"campaign": campaign.key, "record": record}) + "\n"
+            line = json.dumps({"campaign": key, "record": record}) + "\n"
             with writing, kept.open("a", encoding="utf-8") as stream:
                 stream.write(line)
         return record
@@ -94,10 +96,13 @@ def _known(kept: Path | None, key: str) -> dict[tuple, dict[str, Any]]:
     """Return the cases of a campaign in the file; a last line that a kill cut off is taken out of it."""
     if kept is None or not kept.exists():
         return {}
-    text = kept.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        write_text(kept, whole)
-    lines = [json.loads(line) for line in whole.splitlines()]
-    records = [line["record"] for line in lines if line["campaign"] == key]
-    return {_case(key, record["point"], record["seed"]): record for record in records}
+    try:
+        text = kept.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            write_text(kept, whole)
+        lines = [json.loads(line) for line in whole.splitlines()]
+        records = [line["record"] for line in lines if line["campaign"] == key]
+        return {_case(key, record["point"], record["seed"]): record for record in records}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{kept}: is torn or no search ({error!r}); move it away") from error

@@ -130,7 +130,7 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
                                                                    STAGES[stage]) > 0.95).mean())}  # fmt: skip
     seconds = cases.column("seconds")[cases.computed]
     return {
-        "campaign": campaign.name, "key": campaign.key, "cases": total, "shown": bool(shown),
+        "campaign": campaign.name, "key": campaign.key, "code": campaign.code, "cases": total, "shown": bool(shown),
         "share": campaign.share, "confidence": campaign.confidence, "limits": dict(campaign.limits),
         "good": total - failures, "share_shown": 1.0 - bound,
         "cases_needed": cases_needed(failures, total, campaign.share, campaign.confidence),

@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from stretch_sim_cal.calibration.methods import (
     gain_of_another_place,
 )
 from stretch_sim_cal.calibration.mounts.file import further_mounts, left_pose, with_floor, with_mounts
-from stretch_sim_cal.calibration.observations import known_alignment, load_beside, path_beside
+from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
 from stretch_sim_cal.calibration.results import ONE_LIDAR, AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.surfaces import body_settings
@@ -254,9 +254,7 @@ def run(args: argparse.Namespace) -> int:
             result, another_place = _align(source, file, recordings[1:])
             accepted = _conclude(result, "alignment", args, outcome, source, another_place)
             if accepted:
-                CalibrationFile.load_or_empty(args.out).with_alignment(result, robot_id).save(args.out)
-                if result.observations is not None:
-                    result.observations.save(path_beside(args.out))
+                _write(args, "alignment", lambda file: file.with_alignment(result, robot_id), result.observations)
                 right_to_left = result.right_to_left
         if args.only != "alignment" and accepted:
             if len(recordings) > 1:
@@ -264,10 +262,11 @@ def run(args: argparse.Namespace) -> int:
             floor = _find_floor(source, CalibrationFile.load(args.out))
             accepted = _conclude(floor, "floor", args, outcome, source)
             if accepted:
-                file = CalibrationFile.load_or_empty(args.out)
-                with_floor(file, floor, robot_id, source.frames.base_from_left).save(args.out)
-                if (observations := load_beside(args.out, file.right_to_left)) is not None:
-                    replace(observations, floor=floor.by_units).save(path_beside(args.out))
+                observations = load_beside(args.out, right_to_left)
+                _write(
+                    args, "floor", lambda file: with_floor(file, floor, robot_id, source.frames.base_from_left),
+                    None if observations is None else replace(observations, floor=floor.by_units),
+                )  # fmt: skip
         if (args.report or view) and right_to_left is not None:
             _report(source, CalibrationFile.load(args.out), args.report, view)
     if args.json:
@@ -333,13 +332,10 @@ def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, v
         accepted &= found.accepted
         if not found.accepted:
             continue
-        file = CalibrationFile.load_or_empty(args.out)
         if stage == "lidars":
-            with_lidars(file, result, robot_id).save(args.out)
+            _write(args, stage, lambda file: with_lidars(file, result, robot_id))
         else:
-            with_floor(file, result.floor, robot_id, frames.base_from_left).save(args.out)
-        if not args.json:
-            print(f"accepted: {stage} written to {args.out}")
+            _write(args, stage, lambda file: with_floor(file, result.floor, robot_id, frames.base_from_left))
     if (args.report or view) and result.accepted:
         few = {name: np.concatenate(own[:3]) for name, own in clouds.items()}
         _array_report(source, few, base_from_lidar, CalibrationFile.load(args.out), args.report, view)
@@ -403,10 +399,18 @@ def _conclude(result, stage: str, args: argparse.Namespace, outcome: dict, sourc
         numbers = summaries.floor_numbers(result, source.footprint_from_base)
         lines = summaries.floor_lines(result, numbers)
     tell(result, [] if args.json else lines)
-    if result.accepted and not args.json:
-        print(f"accepted: {stage} written to {args.out}")
     outcome[stage] = _as_json(result, numbers)
     return result.accepted
+
+
+def _write(
+    args: argparse.Namespace, what: str, change: Callable[[CalibrationFile], CalibrationFile],
+    observations: Observations | None = None,
+) -> None:  # fmt: skip
+    """Write an accepted result with its observations, if it has any, and then say so."""
+    CalibrationFile.update(args.out, change, None if observations is None else observations.beside(args.out))
+    if not args.json:
+        print(f"accepted: {what} written to {args.out}")
 
 
 def _report(source: _Source, file: CalibrationFile, folder: Path | None, view) -> None:
@@ -495,17 +499,17 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     if result.accepted:
         robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
         observations = load_beside(args.out, file.right_to_left)
-        with_mounts(file, result, robot_id, robot.nominal["left"], observations=observations).save(args.out)
-        if observations is not None and observations.same_parameters(result.units):
-            observations.knowing(result.units).save(path_beside(args.out))
+        _write(
+            args, "mounts",
+            lambda file: with_mounts(file, result, robot_id, robot.nominal["left"], observations=observations),
+            observations and observations.better(result.units),
+        )  # fmt: skip
     if args.report:
         from stretch_sim_cal.harness.report import mounts_page
 
         print(f"report: {mounts_page(args.report, result)}", file=sys.stderr)
     if args.json:
         print(json.dumps({"mounts": _as_json(result, numbers), "file": str(args.out)}))
-    elif result.accepted:
-        print(f"accepted: mounts written to {args.out}")
     return 0 if result.accepted else Refused.exit_code
 
 

@@ -169,18 +169,16 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from stretch_sim_cal.campaign.engine import read_table
+    from stretch_sim_cal.campaign.engine import DEFINITION, read_definition, read_table
     from stretch_sim_cal.campaign.plan import Campaign
     from stretch_sim_cal.campaign.statement import compare, comparison_sentences
-    from stretch_sim_cal.files import read_yaml
 
     if len(args.folders) != 2:
         raise InputError(f"compare: {len(args.folders)} folders were given; give the folders of two campaigns")
     campaigns, tables = [], []
     for folder in args.folders:
         tables.append(read_table(folder))
-        path = folder / "campaign_definition.json"
-        campaigns.append(Campaign.from_mapping(read_yaml(path).get("data", {}), str(path)))
+        campaigns.append(Campaign.from_mapping(read_definition(folder)["data"], str(folder / DEFINITION)))
     found = compare(tuple(campaigns), tuple(tables))
     print(json.dumps(found) if args.json else "\n".join(comparison_sentences(found)))
     return 0

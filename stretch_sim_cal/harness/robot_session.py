@@ -23,6 +23,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.values_file import default_values_path
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.files import locked as locked_file
 from stretch_sim_cal.files import read_text, write_atomic, write_text
 from stretch_sim_cal.harness.processes import RunFiles
 
@@ -144,9 +145,12 @@ class Session:
         for target in self.targets:
             if wanted[target.name] is None or wanted[target.name] == self.base[target.name]:
                 continue
-            if _digest(target.place) != wanted[target.name]:
-                backups.keep_backup(target.place)
-                _copy(target.staged, target.place)
+            with locked_file(target.place):
+                if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
+                    raise Refused(f"{target.place}: has just been changed by another program; run this again")
+                if _digest(target.place) != wanted[target.name]:
+                    backups.keep_backup(target.place)
+                    _copy(target.staged, target.place)
             changed.append(target)
         self.accepted = {
             "at": datetime.datetime.now().isoformat(timespec="seconds"),

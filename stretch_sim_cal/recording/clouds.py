@@ -18,6 +18,11 @@ from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS, are_retur
 DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
 _DATATYPE_OF = {code: datatype for datatype, code in DATATYPES.items()}
 
+# m: points of a real scan lie between these, whatever its units; bytes read in a false order or place do not. Beyond
+# MARKER are drivers' marks for "no return".
+NEAREST, FARTHEST, MARKER = 1e-6, 1e6, 1e30
+IMPOSSIBLE_SHARE = 0.1
+
 
 class FieldLayout(NamedTuple):
     """One field of a cloud, in the words of `sensor_msgs/PointField`."""
@@ -33,9 +38,9 @@ def points_from_message(message: Any) -> np.ndarray:
 
     Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and
     so are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do. Raises
-    `InputError` if the message has no x, y, z or its bytes do not fit its own description.
+    `InputError` if the message has no x, y, z or its bytes do not fit its own description, also by what they say.
     """
-    points = _xyz(_records(message))
+    points = _xyz(message, _records(message))
     return points[are_returns(points)]
 
 
@@ -47,12 +52,15 @@ def returns_from_message(message: Any) -> np.ndarray:
     its own description.
     """
     records = _records(message)
-    points = _xyz(records)
+    points = _xyz(message, records)
     kept = are_returns(points)
     others = RETURN_COLUMNS[points.shape[1] :]
     if any(name not in records.dtype.names for name in others):
         return points[kept]
     columns = [records[name][kept].astype(np.float32) for name in others]
+    usable = np.abs(columns[-1]) <= FARTHEST  # intensities, where only the odd one may be none
+    _check_share(message, (~usable).sum(), len(usable), f"intensities are beyond {FARTHEST:.0e} or no numbers")
+    columns[-1] = np.where(usable, np.maximum(columns[-1], 0.0), 0.0)
     return np.column_stack([points[kept], *columns])
 
 
@@ -69,8 +77,10 @@ def fields_from_message(message: Any, names: Sequence[str], returns_only: bool =
             f"{_describe(message)}: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}"
         )
     columns = {name: records[name].astype(records.dtype[name].base.newbyteorder("=")) for name in names}
+    if returns_only or {"x", "y", "z"} <= set(names):
+        points = _xyz(message, records)
     if returns_only:
-        keep = are_returns(_xyz(records))
+        keep = are_returns(points)
         columns = {name: column[keep] for name, column in columns.items()}
     return columns
 
@@ -135,7 +145,8 @@ def _records(message: Any) -> np.ndarray:
     data = message.data if hasattr(message.data, "__array_interface__") else _buffer(message.data)
     data = np.ascontiguousarray(data, dtype=np.uint8)
     needed = (height - 1) * row_step + width * int(message.point_step)
-    if data.size < needed:
+    spare = row_step if height > 1 else int(message.point_step)
+    if not needed <= data.size < needed + spare:
         raise InputError(f"{_describe(message)}: holds {data.size} bytes where its description needs {needed}")
     grid = np.ndarray((height, width), dtype, buffer=data.data, strides=(row_step, int(message.point_step)))
     return grid.reshape(-1)
@@ -168,11 +179,25 @@ def _record_dtype(message: Any) -> np.dtype:
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": int(message.point_step)})
 
 
-def _xyz(records: np.ndarray) -> np.ndarray:
+def _xyz(message: Any, records: np.ndarray) -> np.ndarray:
     missing = [name for name in "xyz" if name not in records.dtype.names]
     if missing:
         raise InputError(f"point cloud: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}")
-    return coordinates(records)
+    points = coordinates(records)
+    extent = np.abs(points).max(axis=1)  # NaN of points that have one
+    possible = ((extent >= NEAREST) & (extent <= FARTHEST)).sum()
+    impossible = ((extent > 0.0) & (extent < MARKER)).sum() - possible
+    said = f"points are nearer than a micrometre or farther than {FARTHEST / 1e3:.0f} km"
+    _check_share(message, impossible, possible + impossible, said)
+    return points
+
+
+def _check_share(message: Any, impossible: int, total: int, said: str) -> None:
+    if impossible > IMPOSSIBLE_SHARE * total:
+        raise InputError(
+            f"{_describe(message)}: {impossible / total:.0%} of its {said}: its is_bigendian, point_step or fields are "
+            "false"
+        )
 
 
 def _describe(message: Any) -> str:

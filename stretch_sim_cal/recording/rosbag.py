@@ -77,11 +77,15 @@ class Recording:
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, Any]]:
         """Yield (topic, message) of these topics in the order in which they were received.
 
-        Raises `InputError` if the recording breaks off or holds a message that its own definition does not fit.
+        Raises `InputError` if the recording breaks off, holds a message that its own definition does not fit, or one of
+        these topics has several types.
         """
         connections = [connection for connection in self._reader.connections if connection.topic in topics]
         if not connections:
             return  # rosbags would give every topic
+        for topic in topics:
+            if len(types := {each.msgtype for each in connections if each.topic == topic}) > 1:
+                raise InputError(f"{self.path}: {topic} is of several types: {', '.join(sorted(types))}")
         try:
             for connection, _, data in self._reader.messages(connections=connections):
                 yield connection.topic, self._message(data, connection.msgtype)

@@ -120,7 +120,10 @@ def recorded_signatures(
     for topic, message in recording.messages(list(side_of)):
         observer = observers[side_of[topic]]
         if observer.num_scans < scans:
-            observer.add(scan_from_message(message), 1e-9 * stamp_of(message))
+            try:
+                observer.add(scan_from_message(message), 1e-9 * stamp_of(message))
+            except InputError as error:
+                raise InputError(f"{recording.path}: {topic}: {error}") from error
         elif all(other.num_scans >= scans for other in observers.values()):
             break
     found: dict[str, Signature | InputError] = {}

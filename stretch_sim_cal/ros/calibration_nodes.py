@@ -47,10 +47,10 @@ from stretch_sim_cal.calibration.mounts.robot import (
     solve_dataset,
 )
 from stretch_sim_cal.calibration.observations import (
+    Observations,
     known_alignment,
     load_beside,
     num_places,
-    path_beside,
     places_beside,
 )
 from stretch_sim_cal.calibration.results import AlignmentResult
@@ -130,9 +130,10 @@ class _Files:
 
     def finish(
         self, result, what: str, lines: Sequence[str], numbers: dict[str, Any],
-        updated: Callable[[CalibrationFile], CalibrationFile],
+        updated: Callable[[CalibrationFile], CalibrationFile], observations: Observations | None = None,
     ) -> int:  # fmt: skip
-        """Print `result` (as `lines`, or `numbers` as JSON), write it if it is accepted, return the exit code.
+        """Print `result` (as `lines`, or `numbers` as JSON), write it with its `observations` if it is accepted, return
+        the exit code.
 
         `updated` returns the calibration file's new content from what it holds only now, so that nothing is lost which
         another calibration wrote in the meantime. A refusal prints each reason in a line of its own and writes nothing.
@@ -146,7 +147,7 @@ class _Files:
             for reason in result.refusals:
                 refuse(reason)
         else:
-            backup = updated(self.file).save(self.path)
+            backup = CalibrationFile.update(self.path, updated, observations and observations.beside(self.path))
             if not as_json:
                 kept = f" (what it held before is in {backup.name})" if backup else ""
                 print(f"accepted: {what} written to {self.path}{kept}", flush=True)
@@ -230,12 +231,10 @@ def align(context: NodeContext) -> int:
     numbers = alignment_numbers(result, first_guess, base_from_left, gain_of_another_place(method, result))
     code = files.finish(
         result, "alignment", alignment_lines(result, numbers), numbers,
-        lambda file: file.with_alignment(result, default_robot_id()),
+        lambda file: file.with_alignment(result, default_robot_id()), result.observations,
     )  # fmt: skip
     if hasattr(method, "save_places"):
         _keep_places(context, method, result, places_beside(files.path))
-    if result.accepted and result.observations is not None:
-        result.observations.save(path_beside(files.path))
     if result.accepted and files.values and (joints := files.lidar_joints(frames)):
         files.record(joints, result)
     return code
@@ -336,8 +335,6 @@ def _keep_places(context: NodeContext, method: Any, result: AlignmentResult, pat
                 f"{ANOTHER_PLACE_MAY}: turn the robot by 40 to 90 deg where it stands, and run {ALIGN.executable} "
                 "--another-place: it adds what it sees then"
             )
-    elif not context.options.another_place:
-        path.unlink(missing_ok=True)
 
 
 def find_floor(context: NodeContext) -> int:
@@ -369,9 +366,8 @@ def find_floor(context: NodeContext) -> int:
     code = files.finish(
         result, "floor", floor_lines(result, numbers), numbers,
         lambda file: with_floor(file, result, default_robot_id(), described_left),
+        replace(observations, floor=result.by_units) if observations and observations.knows_units else None,
     )  # fmt: skip
-    if result.accepted and observations is not None and observations.knows_units:
-        replace(observations, floor=result.by_units).save(path_beside(files.path))
     if result.accepted and files.values:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
         lidars = [] if stored_mounts(file) is None else files.lidar_joints(frames)
@@ -416,9 +412,8 @@ def calibrate_mounts(context: NodeContext) -> int:
     code = files.finish(
         result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings), profile), numbers,
         lambda file: with_mounts(file, result, default_robot_id(), robot.nominal["left"], observations=observations),
+        observations and observations.better(result.units),
     )  # fmt: skip
-    if result.accepted and observations is not None and observations.same_parameters(result.units):
-        observations.knowing(result.units).save(path_beside(files.path))
     if result.accepted and files.values:
         files.record(mount_joints(CalibrationFile.load(files.path), robot.model, profile), result)
     if result.accepted:

@@ -211,9 +211,9 @@ class _Looking:
         lidars = list(self._profile.every_lidar)
         kinds = dict(zip(lidars, for_each(sensors_called(self._options.sensor), len(lidars)), strict=True))
         observer, sensor = Observer(), kinds.get(name)
-        for message, stamp in scans:
-            observer.add(scan_from_message(message), 1e-9 * stamp)
         try:
+            for message, stamp in scans:
+                observer.add(scan_from_message(message), 1e-9 * stamp)
             seen = observer.signature(known_sensors())
         except InputError as error:  # clouds without rings say nothing of the sensor
             self._say("sensor", NOTE, f"{name} lidar: {error}")

@@ -49,7 +49,7 @@ def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | No
 
     if len(intensity) < MIN_TRIALS:
         return None
-    levels = np.minimum(np.round(intensity), 255).astype(int)
+    levels = np.clip(np.nan_to_num(np.round(intensity)), 0, 255).astype(int)
     trials, misses = np.bincount(levels, minlength=256), np.bincount(levels, lost, minlength=256)
     seen = trials > 0
     at, trials, misses = np.arange(256)[seen], trials[seen], misses[seen]

@@ -35,6 +35,8 @@ REGULAR = 0.9
 # Second returns repeat the first bit by bit; of a single-return lidar hardly any do.
 DUAL_SHARE = 0.3
 MIN_RETURNS = 1000
+MOST_CHANNELS = 512  # of a lidar: more than any has
+LONGEST_SCAN = 10.0  # s
 # The finest and the coarsest step of range that is looked for (m).
 STEPS = (2e-4, 0.02)
 # Most makers' steps are multiples of this (m).
@@ -139,14 +141,18 @@ class Observer:
 
     def add(self, scan: np.ndarray, stamp: float) -> None:
         """Take a scan: a structured array (N,) with x, y, z and perhaps ring, intensity,
-        timestamp; stamped at `stamp` s."""
+        timestamp; stamped at `stamp` s. Raises `InputError` if it has other fields than the first."""
+        if self._scans and scan.dtype != self._scans[0].dtype:
+            first, then = (", ".join(names) for names in (self._scans[0].dtype.names, scan.dtype.names))
+            raise InputError(f"its clouds have different fields: first {first}, then {then}")
         self.num_scans += 1
         if len(self._scans) < KEPT_SCANS:
             self._scans.append(scan)
         if "ring" not in scan.dtype.names:
             return
         times = scan["timestamp"][scan["timestamp"] > 0] if "timestamp" in scan.dtype.names else np.zeros(0)
-        self._starts.append(float(times.min()) if len(times) else stamp)
+        of_one_scan = len(times) > 0 and np.ptp(times) < LONGEST_SCAN  # in s, that is, and times at all
+        self._starts.append(float(times.min()) if of_one_scan else stamp)
         head = scan[:HEAD]
         returned = np.flatnonzero(are_returns(coordinates(head)))[:1]
         self._firsts.append(head[returned])
@@ -154,7 +160,7 @@ class Observer:
     def signature(self, candidates: Sequence[Sensor]) -> Signature:
         """Return what the points say, their table compared with those of `candidates`.
 
-        Raises `InputError` without rings, or with too few returns.
+        Raises `InputError` without rings, with rings that are no channels, or with too few returns.
         """
         if not self._scans:
             raise InputError("no scan at all")
@@ -168,6 +174,9 @@ class Observer:
             raise InputError(
                 f"only {sum(len(c.points) for c in clouds)} returns in {len(clouds)} scans; is it covered?"
             )
+        low, high = (function([function(cloud.ring, initial=0) for cloud in clouds]) for function in (np.min, np.max))
+        if low < 0 or high >= MOST_CHANNELS:
+            raise InputError(f"field ring goes from {low} to {high}, so it is no number of a channel")
         return _signature(self, clouds, candidates, np.array(self._starts), self._firsts)
 
 

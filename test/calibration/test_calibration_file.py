@@ -2,6 +2,8 @@
 
 import datetime
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -128,7 +130,7 @@ def test_an_update_leaves_everything_else_as_it_was(published):
     assert after[FOOTPRINT] == before[FOOTPRINT] and after[FLOOR] == before[FLOOR]
     assert after[RIGHT_TO_LEFT]["operator"] == "ada"
     assert after[RIGHT_TO_LEFT]["robot_id"] == "stretch-se4-1"
-    assert list(after) == list(before)
+    assert list(after) == ["version", *before]
 
 
 def test_what_is_written_is_read_back_to_the_last_bit(tmp_path):
@@ -216,6 +218,50 @@ BROKEN = {
         "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], covariance: [[1]]}",
         "covariance",
     ),
+    "the opposite convention": (
+        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], "
+        "convention: p_right = data * p_left}",
+        "unknown convention 'p_right = data * p_left'",
+    ),
+    "the opposite convention of the footprint": (
+        "floor_to_base_link_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], "
+        "convention: p_base_link = data * p_base_footprint}",
+        "unknown convention",
+    ),
+    "a list as convention": (
+        "floor_model_params: {data: {normal: [0, 0, 1], distance: 0.1}, convention: [1, 2]}",
+        "unknown convention '[1, 2]'",
+    ),
+    "an exact result": (
+        f"right_to_left_transform: {{data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], covariance: {[[0] * 6] * 6}}}",
+        "its diagonal is not positive",
+    ),
+    "a negative variance": (
+        "floor_to_base_link_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], "
+        "covariance: [[1,0,0],[0,-1,0],[0,0,1]]}",
+        "its diagonal is not positive",
+    ),
+    "a correlation above one": (
+        "floor_to_base_link_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], "
+        "covariance: [[1,2,0],[2,1,0],[0,0,1]]}",
+        "is not symmetric and positive",
+    ),
+    "a negative count": (
+        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], num_frames: -3}",
+        "and -3 frames",
+    ),
+    "half a frame": (
+        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], num_frames: 2.5}",
+        "and 2.5 frames",
+    ),
+    "a negative rmse": (
+        "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], rmse: -0.1}",
+        "an rmse of -0.1",
+    ),
+    "a key twice": ("floor_model_params: {}\nfloor_model_params: {}", "given twice"),
+    "a newer version": ("version: 2", "version: is '2'; 1 is read"),
+    "a version that is none": ("version: [1]", "version: is '[1]'"),
+    "a number of 5001 digits": (f"version: {'1' * 5001}", "is not a usable value of type int"),
     "timestamp": (
         "right_to_left_transform: {data: [[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]], timestamp: tomorrow}",
         "'tomorrow'",
@@ -231,6 +277,61 @@ def test_a_broken_file_is_one_sentence_that_names_it(name, tmp_path):
     with pytest.raises(InputError, match=re.escape(expected)) as raised:
         CalibrationFile.load(path)
     assert "broken.yaml" in str(raised.value)
+
+
+def test_a_file_says_its_version_and_one_without_is_read(published):
+    assert "version" not in yaml.safe_load(published.read_text())
+    CalibrationFile.load(published).save()
+    assert next(iter(yaml.safe_load(published.read_text()).items())) == ("version", 1)
+    CalibrationFile.load(published).save()
+
+
+UPDATES = 60
+WRITER = """
+import sys
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+
+for number in range(int(sys.argv[3])):
+    CalibrationFile.update(sys.argv[1], lambda file: file.updated({f"{sys.argv[2]}_{number}": {"note": number}}))
+"""
+
+
+def test_two_processes_that_update_a_file_one_by_a_link_lose_nothing(published, tmp_path):
+    link = tmp_path / "elsewhere" / "link.yaml"
+    link.parent.mkdir()
+    link.symlink_to(published)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name, str(UPDATES)])
+        for name, path in (("a", published), ("b", link))
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    expected = {f"{name}_{number}" for name in "ab" for number in range(UPDATES)}
+    assert expected <= set(yaml.safe_load(published.read_text()))
+    assert link.is_symlink() and not list(link.parent.glob("*backup*"))
+    rollback(link)
+    assert len(expected - set(yaml.safe_load(published.read_text()))) == 1
+
+
+def test_a_save_does_not_undo_what_another_process_wrote_since(published):
+    mine, other = CalibrationFile.load(published), CalibrationFile.load(published)
+    other.with_alignment(alignment_result(), "other", WHEN).save()
+    with pytest.raises(InputError, match="was changed by another process since it was read"):
+        mine.with_floor(floor_result(0.02, (0, 0)), "mine", WHEN).save()
+    assert CalibrationFile.load(published).entries[RIGHT_TO_LEFT].robot_id == "other"
+    mine.with_floor(floor_result(0.02, (0, 0)), "mine", WHEN).save(published.with_name("another.yaml"))
+
+
+def test_what_cannot_be_written_beside_a_file_leaves_it_as_it_was(published):
+    def full(stream):
+        raise OSError(28, "No space left on device")
+
+    before = published.read_bytes()
+    with pytest.raises(InputError, match="beside.npz: cannot be written: No space left"):
+        CalibrationFile.update(
+            published, lambda file: file.with_alignment(alignment_result(), "x", WHEN),
+            (published.with_name("beside.npz"), full),
+        )  # fmt: skip
+    assert published.read_bytes() == before and [path.name for path in published.parent.iterdir()] == [published.name]
 
 
 def test_a_missing_file_is_named(tmp_path):

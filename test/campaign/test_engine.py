@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from dask.distributed import Client, LocalCluster
 
@@ -336,3 +337,58 @@ def test_the_smoke_campaign_comes_to_a_statement(tmp_path, capfd):
     assert found["wrong"] == 0 and found["beyond_limits"] == 0, found["worst"]
     assert found["good"] >= 15, found["refusals"]
     assert (tmp_path / "report.html").is_file() and len(engine.read_table(tmp_path)) == 20
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def foreign(path: Path) -> None:
+    pq.write_table(pa.table({"pet": ["cat"]}), path.with_name("part_000002.parquet"))
+
+
+DAMAGED = {
+    "a part cut in the middle": ("cases/part_000001.parquet", cut, "part_000001.parquet: is torn"),
+    "an empty part": ("cases/part_000001.parquet", lambda path: path.write_bytes(b""), "part_000001.parquet: is torn"),
+    "somebody else's table": ("cases/part_000001.parquet", foreign, "part_000002.parquet: has no columns index"),
+    "a name that is no part's": (
+        "cases/part_000001.parquet", lambda path: path.rename(path.with_name("part_of_it.parquet")),
+        "part_of_it.parquet: is no part of a campaign",
+    ),
+    "a definition cut in the middle": (engine.DEFINITION, cut, "campaign_definition.json: is torn"),
+    "a definition that is a list": (
+        engine.DEFINITION, lambda path: path.write_text("[1]"), "campaign_definition.json: is torn",
+    ),
+    "a definition without its data": (
+        engine.DEFINITION, lambda path: path.write_text('{"key": "x"}'), "campaign_definition.json: is torn",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_folder_is_one_line_that_names_the_file(tmp_path, capsys, damage):
+    results = engine.Results(tmp_path / "out", campaign())
+    results.add({"index": 0, "status": "done"})
+    results.close()
+    name, change, said = DAMAGED[damage]
+    change(tmp_path / "out" / name)
+    (tmp_path / "tiny.yaml").write_text(json.dumps(SAID))
+    commands = [["campaign", str(tmp_path / "tiny.yaml"), "--cases", "1", "--out", str(tmp_path / "out")]]
+    commands.append(["campaign", "compare", str(tmp_path / "out"), str(tmp_path / "out")])
+    for command in commands:
+        assert main(command) == 2
+        errors = capsys.readouterr().err
+        assert said in errors and errors.count("\n") == 1
+
+
+def test_cases_of_other_code_are_not_continued(tmp_path, capsys):
+    engine.Results(tmp_path, campaign()).close()
+    definition = tmp_path / engine.DEFINITION
+    definition.write_text(definition.read_text().replace(campaign().code, "0123456789abcdef"))
+    with pytest.raises(InputError, match=f"computed by code 0123456789abcdef, this is {campaign().code}"):
+        engine.Results(tmp_path, campaign())
+
+
+def test_a_worker_with_other_code_computes_nothing():
+    with pytest.raises(engine.CannotCompute, match="a worker has code"):
+        engine.compute(campaign(), 0, "0123456789abcdef")

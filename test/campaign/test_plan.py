@@ -1,5 +1,9 @@
 """What a campaign file may say, and which cases it draws."""
 
+import shutil
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -127,3 +131,23 @@ def test_equal_seeds_give_equal_rooms(tmp_path):
         folder.mkdir()
         texts.append(write_room(Room(furniture=5, people=1), np.random.default_rng(number), folder).read_text())
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_what_computes_the_cases_says_which_code_it_is(tmp_path):
+    """A copy of the package has the same code; a change of what calibrates is another, one of a command is not."""
+    shutil.copytree(share_directory(), tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "build", "test"))
+    package = tmp_path / "copy" / "stretch_sim_cal"
+    program = "from stretch_sim_cal.campaign.plan import Campaign; print(Campaign.load('smoke').code)"
+
+    def code() -> str:
+        return subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path / "copy", text=True).strip()
+
+    def changed(path) -> str:
+        path.write_text(path.read_text() + "\n")
+        return code()
+
+    same = Campaign.load("smoke").code
+    assert code() == same
+    assert changed(package / "commands" / "check.py") == same
+    seen = [same, changed(package / "calibration" / "robust.py"), changed(tmp_path / "copy" / "config" / "jt128.yaml")]
+    assert len(set(seen)) == 3

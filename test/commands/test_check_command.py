@@ -2,12 +2,16 @@
 
 import datetime
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 from made_results import alignment_result, floor_result
 
+from stretch_sim_cal.calibration.calibration_entries import convention_of
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import concerns
 from stretch_sim_cal.cli import main
@@ -78,11 +82,6 @@ def test_the_findings_are_there_for_machines(good, capsys):
             "from the description",
         ),
         ("robots", lambda data: data[RIGHT_TO_LEFT].update(robot_id="se4-2"), "different robots: se4-1, se4-2"),
-        (
-            "covariance",
-            lambda data: data[FOOTPRINT].update(covariance=[[1, 0, 0], [0, -1, 0], [0, 0, 1]]),
-            "covariance",
-        ),
         ("nothing", lambda data: data.clear() or data.update(note="empty"), "neither"),
     ],
 )
@@ -125,6 +124,7 @@ def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared
             ("mast_to_left_transform", lidars.further_to_left["mast"]),
         ):
             data[key] = data[RIGHT_TO_LEFT] | {"data": (exp([off, 0, 0, 0, 0, 0]) @ pose).tolist()}
+        data["mast_to_left_transform"]["convention"] = convention_of("mast")
 
     near = edited(good, third).rename(tmp_path / "near.yaml")
     assert run(near, "--robot", "three_lidar_amr") == 0
@@ -167,3 +167,11 @@ def test_a_floor_older_than_the_alignment_is_told(good):
 
     calibration = CalibrationFile.load(edited(good, reorder))
     assert any("floor was found before the alignment" in s for s in concerns(calibration, datetime.datetime.now()))
+
+
+def test_output_that_a_full_disk_does_not_take_is_one_line(good):
+    program = Path(sys.executable).with_name("stretch-sim-cal")
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([program, "check", good], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: output: cannot be written: No space left on device\n"

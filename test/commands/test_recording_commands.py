@@ -4,6 +4,9 @@ last bit, bad files named."""
 import contextlib
 import io
 import json
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StorageP
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -122,6 +126,32 @@ def test_the_same_recording_gives_the_same_result_to_the_last_bit_from_folder_an
     assert main(["calibrate", str(file), "--out", str(tmp_path / "cal.yaml"), "--json"]) == 0
     again = json.loads(capsys.readouterr().out.replace(str(tmp_path / "cal.yaml"), "FILE"))
     assert again == json.loads(printed.replace(str(path), "FILE"))
+
+
+LITTLE_ROOM = """
+import resource, sys
+from stretch_sim_cal.cli import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))  # as a disk that is nearly full
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("room", [1_000, 50_000], ids=["for nothing", "for the calibration file alone"])
+def test_a_disk_without_room_is_told_before_anything_is_said_to_be_written(recording, calibrated, tmp_path, room):
+    for path in (calibrated, path_beside(calibrated)):
+        shutil.copy(path, tmp_path / path.name)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(before["cal.yaml"]) < 50_000 < len(before["cal.observations.npz"])
+    out = str(tmp_path / "cal.yaml")
+    command = ["calibrate", str(recording[0]), "--out", out, "--sensor", "jt128_sparse", "--robot-id", "another"]
+    ended = subprocess.run(
+        [sys.executable, "-c", LITTLE_ROOM, str(room), *command], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "accepted" not in ended.stdout and "Traceback" not in ended.stderr
+    assert ended.stderr.splitlines()[-1].endswith("cal.observations.npz: cannot be written: File too large")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def copy(folder, writer: Writer, topics=None) -> None:

@@ -13,6 +13,8 @@ from stretch_sim_cal.recording.clouds import (
     layout,
     message_bytes,
     points_from_message,
+    returns_from_message,
+    scan_from_message,
 )
 from stretch_sim_cal.sensor.points import are_returns, coordinates, is_dense
 
@@ -129,6 +131,7 @@ def test_fields_with_count_zero_are_read_as_one_value():
         ({"point_step": 0}, "point_step is 0"),
         ({"fields": [f._replace(datatype=9) for f in layout()]}, "unknown datatype 9"),
         ({"height": 2, "row_step": 11}, "row_step 11 is shorter"),
+        ({"width": 11}, "312 bytes where its description needs 286"),
     ],
 )
 def test_a_message_that_contradicts_itself_is_refused(change, says):
@@ -136,6 +139,46 @@ def test_a_message_that_contradicts_itself_is_refused(change, says):
     vars(message).update(change)
     with pytest.raises(InputError, match=says):
         points_from_message(message)
+
+
+FALSE = {
+    "byte order": {"is_bigendian": True},
+    "point step": {"point_step": 30, "width": 900, "row_step": 27_000},
+    "offset": {"fields": [f._replace(offset=f.offset + 1) for f in layout()[:3]]},
+    "datatype": {"fields": [f._replace(datatype=6) for f in layout()[:3]]},
+}
+
+
+@pytest.mark.parametrize("read", [points_from_message, returns_from_message, scan_from_message])
+@pytest.mark.parametrize("what", FALSE)
+def test_bytes_that_cannot_be_points_under_their_description_are_refused(what, read):
+    scan = np.zeros(1100, POINT_DTYPE)
+    random = np.random.default_rng(1)
+    for axis in "xyz":
+        scan[axis] = random.uniform(-30, 30, len(scan))
+    scan[::3] = 0  # misses
+    scan["timestamp"] = 1.7e9 + 1e-5 * np.arange(len(scan))
+    message = message_of(scan)
+    vars(message).update(FALSE[what])
+    message.data = message.data[: message.point_step * message.width]
+    with pytest.raises(InputError, match="% of its points are nearer than a micrometre or farther than 1000 km"):
+        read(message)
+
+
+def test_intensities_that_are_none_are_refused_and_the_odd_one_is_zero():
+    scan = scan_of(count=40)
+    scan["intensity"] = 7.0
+    scan["intensity"][:2] = np.nan, -3.0
+    assert returns_from_message(message_of(scan))[:3, 4].tolist() == [0.0, 0.0, 7.0]
+    scan["intensity"][:10] = 3e30
+    with pytest.raises(InputError, match="25% of its intensities are beyond 1e.06 or no numbers: its is_bigendian"):
+        returns_from_message(message_of(scan))
+
+
+def test_marks_for_no_return_of_any_kind_are_no_false_bytes():
+    scan = np.zeros(100, POINT_DTYPE)
+    scan["x"] = np.r_[np.full(50, np.finfo(np.float32).max), np.full(25, np.inf), np.full(24, np.nan), 2.0]
+    assert 2.0 in points_from_message(message_of(scan))[:, 0]
 
 
 def test_a_missing_field_is_named():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
 from stretch_sim_cal.errors import InputError
@@ -85,3 +86,12 @@ def test_a_message_of_another_type_than_announced_is_an_input_error(tmp_path):
         writer.write(TOPIC, 0, text)
     with pytest.raises(InputError, match="size mismatch"), Recording(tmp_path / "bag") as recording:
         list(recording.messages([TOPIC]))
+
+
+def test_a_topic_of_two_types_is_an_input_error(tmp_path):
+    with Writer(tmp_path / "bag", version=9, storage_plugin=StoragePlugin.MCAP) as writer:
+        for kind in (STRING, "std_msgs/msg/Header"):
+            writer.add_connection(TOPIC, kind, typestore=STORE)
+    with Recording(tmp_path / "bag") as recording:
+        with pytest.raises(InputError, match="/robot_description is of several types: std_msgs/msg/Header, std_msgs"):
+            list(recording.messages([TOPIC]))

@@ -22,6 +22,7 @@ ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's
     [(1.2, 1.0, 0.0), (1.7, 1.6, 0.45)],
     [(-1.5, -2.5, 0.0), (-0.9, -2.1, 1.9)],
 ]
+OTHER_ROOM = [[(-1.8, -4.0, 0.0), (2.1, 3.1, 2.2)], [(0.9, -2.0, 0.0), (1.3, 1.6, 1.1)]]
 EMPTY_PLAIN = [[(-500.0, -500.0, 0.0), (500.0, 500.0, 400.0)]]
 BASE_HEIGHT = 0.028
 LEFT_ERROR = from_xyz_rpy()
@@ -118,6 +119,7 @@ class Drivers:
     tf_latched: bool = True
     description: str = ""  # URDF text
     one_plane: bool = False  # nothing in view but the floor
+    elsewhere: bool = False  # the right lidar's clouds are of another room
 
     def floor_from_base(self) -> np.ndarray:
         return from_xyz_rpy((0.0, 0.0, self.height), np.radians([*self.tilt_deg, 0.0]))
@@ -175,9 +177,11 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
         side: node.create_publisher(PointCloud2, drivers.topics[side], QoSProfile(depth=5, reliability=reliability))
         for side in drivers.sides
     }
-    room = EMPTY_PLAIN if drivers.one_plane else ROOM
+    rooms = dict.fromkeys(("left", "right"), EMPTY_PLAIN if drivers.one_plane else ROOM)
+    if drivers.elsewhere:
+        rooms["right"] = OTHER_ROOM
     scans = {
-        side: [scan(side, seed, drivers.floor_from_base(), room) for seed in range(drivers.scans)]
+        side: [scan(side, seed, drivers.floor_from_base(), rooms[side]) for seed in range(drivers.scans)]
         for side in drivers.sides
     }
 

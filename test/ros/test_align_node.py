@@ -11,6 +11,8 @@ from node_process import SILENCE, stop, wait_for_line
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY
+from stretch_sim_cal.calibration.observations import places_beside
 from stretch_sim_cal.geometry.transforms import error
 
 pytestmark = pytest.mark.graph
@@ -57,6 +59,18 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
     assert ended.code == 1, ended.err
     assert any(line.startswith("refused: ") for line in ended.err.splitlines())
     assert graph.calibration_file.read_text() == "note: mine\n"
+
+
+def test_a_refusal_that_no_further_place_cures_leaves_what_was_seen_before(graph):
+    with graph.drivers():
+        assert graph.call("ros_align_dual_lidar", *SAMPLES).code == 0
+    places = places_beside(graph.calibration_file)
+    seen, written = places.read_bytes(), graph.calibration_file.read_bytes()
+    with graph.drivers(elsewhere=True):
+        ended = graph.call("ros_align_dual_lidar", *SAMPLES)
+    assert ended.code == 1, ended.err
+    assert ANOTHER_PLACE_MAY not in ended.err
+    assert places.read_bytes() == seen and graph.calibration_file.read_bytes() == written
 
 
 def test_frames_come_from_the_description_where_tf_is_silent_and_a_silent_lidar_is_named(graph):

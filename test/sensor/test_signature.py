@@ -121,3 +121,37 @@ def test_the_step_of_ranges_is_found_even_if_some_are_blurred(step, blur):
     assert observed(own=own, scans=4, change=blurred).signature(known_sensors()).quantisation == pytest.approx(
         step, rel=1e-4
     )
+
+
+def false_ring(scan):
+    scan["ring"] = 60_000
+    return scan
+
+
+def test_rings_that_are_no_channels_are_told():
+    with pytest.raises(InputError, match="field ring goes from 0 to 60000, so it is no number of a channel"):
+        observed(scans=2, change=false_ring).signature(known_sensors())
+
+
+def test_clouds_with_different_fields_are_told():
+    observer = observed(scans=1)
+    with pytest.raises(InputError, match="different fields: first x, y, z, intensity, ring, timestamp, then x, y, z$"):
+        observer.add(np.zeros(3, [(name, "f4") for name in "xyz"]), 0.1)
+
+
+def test_intensities_that_are_none_leave_the_rest_of_the_signature():
+    def false_intensity(scan):
+        scan["intensity"] = np.where(np.arange(len(scan)) % 100, -1e20, np.nan)
+        return scan
+
+    assert observed(scans=4, change=false_intensity).signature(known_sensors()).sensor.name == SENSOR
+
+
+def test_timestamps_that_are_no_times_of_a_scan_give_way_to_the_clouds_stamps():
+    def false_times(scan):
+        scan["timestamp"] = np.geomspace(1e-300, 1e300, len(scan))
+        return scan
+
+    left, right = (observed(device=side, change=false_times).signature(known_sensors()) for side in ("left", "right"))
+    assert left.period == pytest.approx(0.1, rel=1e-6)
+    assert sync_line(left, right)[0] is True

@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.body.returns import EvidenceSettings
 from stretch_sim_cal.calibration.body.shape import BodyShapeSettings
 from stretch_sim_cal.calibration.zones import ZoneSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import find_shared, read_text, read_yaml, write_text
+from stretch_sim_cal.files import find_shared, locked, read_text, read_yaml, write_text
 
 SWEEP_NUMBERS = {
     "margin": (0.0, 0.5),
@@ -128,14 +128,15 @@ def save_zones(zones: ZoneSettings, source: Path, target: Path) -> Path | None:
         f"  {key + ':':<11}{value!r:<6}  # {ZONES[key][2]}\n" for key, value in dataclasses.asdict(zones).items()
     )
     names = [name for name, (section, _) in PUBLISHED.items() if section == "zones"]
-    text = _lines_of("|".join(names)).sub("", read_text(source))
-    text, replaced = _lines_of("zones").subn(lambda _: block, text)
-    text += "" if replaced else f"\n{block}"
-    kept = {key: value for key, value in read_settings(source).items() if key not in names}
-    if _parsed(text) != kept | {"zones": dataclasses.asdict(zones)}:
-        raise InputError(f"{source}: the zones cannot be replaced in it; write 'zones:' at the start of a line")
-    backup = backups.keep_backup(target)
-    write_text(target, text)
+    with locked(target):
+        text = _lines_of("|".join(names)).sub("", read_text(source))
+        text, replaced = _lines_of("zones").subn(lambda _: block, text)
+        text += "" if replaced else f"\n{block}"
+        kept = {key: value for key, value in read_settings(source).items() if key not in names}
+        if _parsed(text) != kept | {"zones": dataclasses.asdict(zones)}:
+            raise InputError(f"{source}: the zones cannot be replaced in it; write 'zones:' at the start of a line")
+        backup = backups.keep_backup(target)
+        write_text(target, text)
     return backup
 
 
