@@ -32,6 +32,12 @@ def said(found):
     return [(finding.code, str(finding)) for finding in found]
 
 
+def model_warnings(*poses):
+    refusals, warnings = findings.model_findings(*poses, AlignmentSettings())
+    assert not refusals
+    return warnings
+
+
 @pytest.mark.parametrize(
     "check, code, words",
     [
@@ -70,23 +76,32 @@ def said(found):
         (lambda: findings.disturbance(0.31), None, ()),
         (lambda: findings.disturbance(0.03), "moving_scene", ("3 % of the view",)),
         (lambda: findings.disturbance(0.3), "moving_scene", ("30 % of the view",)),
-        (lambda: findings.model_warnings(None, DESCRIBED, AlignmentSettings()), None, ()),
-        (lambda: findings.model_warnings(DESCRIBED, moved(99, 4.9), AlignmentSettings()), None, ()),
+        (lambda: model_warnings(None, DESCRIBED), None, ()),
+        (lambda: model_warnings(DESCRIBED, moved(99, 4.9)), None, ()),
         (
-            lambda: findings.model_warnings(DESCRIBED, moved(101), AlignmentSettings()),
+            lambda: model_warnings(DESCRIBED, moved(101)),
             "far_from_description",
             ("101 mm",),
         ),
         (
-            lambda: findings.model_warnings(DESCRIBED, moved(0, 5.2), AlignmentSettings()),
+            lambda: model_warnings(DESCRIBED, moved(0, 5.2)),
             "far_from_description",
             ("5.2 deg",),
         ),
         (
-            lambda: findings.model_warnings(DESCRIBED, inverse(moved(3, 1)), AlignmentSettings()),
+            lambda: findings.model_findings(DESCRIBED, inverse(moved(3, 1)), AlignmentSettings())[0],
             "swapped",
             ("near its inverse",),
         ),
+        (
+            lambda: findings.model_findings(DESCRIBED, moved(301), AlignmentSettings())[0],
+            "far_from_description",
+            ("301 mm",),
+        ),
+        (lambda: findings.mirrored(()), None, ()),
+        (lambda: findings.mirrored(("right",)), "mirrored", ("the right lidar's clouds",)),
+        (lambda: findings.movement(Motion(0.0, 0.0, 0.0002, 0.0), 0.0, 20), None, ()),
+        (lambda: findings.movement(Motion(0.0, 0.0, 0.0004, 0.0), 0.0, 20), "lidar_moved", ("0.4 mm",)),
     ],
 )
 def test_a_check_of_the_alignment_speaks_beyond_its_limit(check, code, words):
