@@ -17,9 +17,9 @@ CLOUD = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4")
 DUAL = (0x39, 0x3A, 0x3B, 0x3C, 0x3E)
 MICROSECONDS = {"vlp16": (2.304, 55.296), "vlp32": (2.304, 55.296), "vls128": (2.665, 53.3)}
 VELODYNE_UNIT = {"vlp16": 0.002, "vlp32": 0.004, "vls128": 0.004}
-HALF_TURN = 180.0
+HALF_TURN = 180
 # A turn counts if it covers so much of the circle (deg).
-WHOLE_TURN = 350.0
+WHOLE_TURN = 350
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,17 @@ def _returns_a_firing(mode: int) -> int:
 def _turns(azimuth, distances, intensity, angle, elevations, ring, column) -> list[np.ndarray]:
     """Return a cloud for each whole turn, from the rotor's azimuth (F,) (deg) of firings, their ranges and intensities
     (F, returns, C), and the rays' azimuths (F, C) and elevations (C,) (rad)."""
-    ahead = np.diff(azimuth, prepend=azimuth[0])
-    turned = np.cumsum(np.clip(np.where(ahead < -HALF_TURN, ahead + 360.0, ahead), 0.0, HALF_TURN))
+    ahead = np.diff(np.round(100.0 * azimuth).astype(int), prepend=round(100.0 * azimuth[0]))  # the packets' unit
+    ahead = np.where(ahead < -100 * HALF_TURN, ahead + 36000, ahead)
+    turned = np.cumsum(np.clip(ahead, 0, 100 * HALF_TURN))
     seen = distances > 0
     for later in range(1, distances.shape[1]):
         for earlier in range(later):
             seen[:, later] &= distances[:, later] != distances[:, earlier]
     scans = []
-    for number in range(int(turned[-1] // 360.0) + 1):
-        own = np.flatnonzero(turned // 360.0 == number)
-        if np.ptp(turned[own]) < WHOLE_TURN:
+    for number in range(int(turned[-1]) // 36000 + 1):
+        own = np.flatnonzero(turned // 36000 == number)
+        if not len(own) or np.ptp(turned[own]) < 100 * WHOLE_TURN:
             continue
         firing, which, channel = np.nonzero(seen[own])
         firing += own[0]

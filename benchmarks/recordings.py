@@ -185,7 +185,7 @@ def read_lily(folder: Path) -> Iterator[Recorded]:
             top_from_dome = inverse(poses["top"]) @ poses[dome]
             yield Recorded(
                 f"{root.name}/{dome}", {name: clouds[name] for name in ("top", dome)}, ("helios32", "bpearl"),
-                guess=top_from_dome, answer=Answer(top_from_dome, 0.05, np.radians(1.0)),
+                guess=top_from_dome, answer=Answer(top_from_dome, 0.1, np.radians(5.0)),
             )  # fmt: skip
 
 
