@@ -1,80 +1,222 @@
-"""Real recordings: ours beside the published method and GICP, against each other and between scenes of one rig.
+"""Real recordings decide: ours beside one GICP and the published method, on what users can fetch.
 
-    python benchmarks/real_data.py --data DIR [--plot FILE]
+    python benchmarks/real_data.py --data DIR [--sets nebula ouster] [--guesses 2] [--jobs 2] [--json FILE]
 
-Every file or folder in DIR is a recording (docs/real_data.md says where some come from):
-    NAME.npz                   keys scene/lidar/field, or frame/field for one lidar, whose azimuth columns are then
-                               split into two; fields xyz (N, 3), and intensity, ring, timestamp (N,)
-    NAME/SCENE/LIDAR.pcd       one frame of each lidar; NAME/SCENE/LIDAR/FRAME.pcd for several; .bin: x, y, z, intensity
-                               of every point as float32
-    NAME/sensors/lidar/        a sensor log of Argoverse 2, with its calibration/ as published extrinsics
-    NAME.mcap, NAME/ (rosbag2) every topic of PointCloud2 is a lidar
-NAME.yaml beside it says how the lidars stand, by name, in the frame of the first one:
-    {first: top, height: 2.0, others: {left: {xyz: [0, 0, 0], rpy_deg: [0, 0, 90], known: false}}}
-`known` is true for published extrinsics, false for a first guess; `height` (m) is about that of the first lidar over
-the floor, and without it the floor is not looked for.
-
-There is no truth but for a lidar that was split. What can be said without: how far results of scenes of the same rig
-are apart, in units of what they say of themselves, NEES over its six degrees of freedom; above 3 is overconfident.
+DIR holds clones of the public repositories (docs/real_data.md says which). Every recording gives cases:
+    scan      one lidar that stands still: one scan from another, turned about its axis by a known angle
+    columns   the same, every second pair of firings of one scan from the others of another scan
+    halves    two lidars: the result of the first half of the scans from that of the second half
+    answer    two lidars whose transform is known, to what is said of it
+Each starts from guesses that are off by 1 deg and 1 cm, and by 5 deg and 20 cm, in directions drawn by seed. Ours runs
+with the sensor file that fits, if there is one, and with an unknown sensor. Printed are, the worst first, how many were
+refused, median and worst error of what was accepted, and NEES/6: the squared error in units of what the result (and the
+other half, and the known answer) says of itself, over six degrees of freedom; 1 is honest, above 3 overconfident.
 """
 
 import argparse
+import json
 import sys
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import small_gicp
-from rigs import Rig, rigs
+from recordings import SETS, Answer, Recorded, columns
+from scipy.spatial.transform import Rotation
 
+import stretch_sim_cal as cal
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
-from stretch_sim_cal.calibration.floor.support_method import SupportFloor
-from stretch_sim_cal.calibration.published import PublishedAlignment, PublishedCodeFloor
-from stretch_sim_cal.calibration.results import AlignmentResult
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
-from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
-from stretch_sim_cal.geometry.transforms import apply, error, inverse, log
+from stretch_sim_cal.calibration.published import PublishedAlignment
+from stretch_sim_cal.errors import InputError, StretchSimCalError
+from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation, inverse, log
+from stretch_sim_cal.sensor.sensor import load_sensor
 
-# GICP from a far first guess: voxels of so many metres, correspondences from wide to narrow.
-GICP_VOXEL, GICP_WIDTHS = 0.3, (2.0, 1.0, 0.5)
-# Floor is used as far as this (m) around the lidar, and searched so far (m) from the height that was said.
-FLOOR_RADIUS, FLOOR_SEARCH = 8.0, 0.3
-
-
-def main() -> int:
-    """Run all recordings of a folder, print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of recordings")
-    parser.add_argument("--plot", type=Path, help="draw the first rig of several scenes into this file")
-    args = parser.parse_args()
-    drawn = False
-    for rig in rigs(args.data):
-        print(f"## {rig.name}\n")
-        for other, guess in rig.others.items():
-            found = {scene: align(rig, scene, other, guess) for scene in rig.scenes}
-            print(alignment_table(rig, other, found) + "\n")
-            if args.plot and not drawn and len(found) > 1:
-                draw(rig, other, found, args.plot)
-                drawn = True
-        if rig.height is not None:
-            print(floor_table(rig, rig.height) + "\n")
-    return 0
-
-
-# Running.
+GUESSES = {"1 deg 1 cm": (np.radians(1.0), 0.01), "5 deg 20 cm": (np.radians(5.0), 0.2)}
+# One GICP: voxels, and correspondences from wide to narrow (m).
+GICP_VOXEL, GICP_WIDTHS = 0.1, (1.0, 0.4)
+# Pairs of scans that are taken of a lidar which stands still, and scans of each lidar that a half has at most.
+MAX_PAIRS, MAX_HALF = 2, 5
+OURS, UNKNOWN, GICP, PUBLISHED = "ours", "ours, sensor unknown", "one GICP", "published"
+OVERCONFIDENT = 3.0
+FIELDS = ("x", "y", "z", "intensity", "ring")
+# A body that no return is on: these lidars are on no robot that is known.
+NO_BODY = {"body_radius": 1e-3, "body_height": 1e-3}
 
 
 @dataclass(frozen=True)
-class Aligned:
-    """What the methods answer in one scene: ours, of all frames and of the halves of several; the transforms (4, 4) of
-    the published method and of GICP in three steps, None without a first guess."""
+class Case:
+    """Clouds of two lidars, once, or twice for halves; the transforms (4, 4) where the search begins; what is known."""
 
-    ours: AlignmentResult
-    halves: tuple[AlignmentResult, AlignmentResult] | None
-    published: np.ndarray | None
-    gicp: np.ndarray | None
+    name: str
+    kind: str
+    clouds: tuple[tuple[list[np.ndarray], list[np.ndarray]], ...]
+    sensors: tuple[str | None, ...]
+    guess: np.ndarray
+    answer: Answer | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method made of a case: errors in m and rad, NEES/6 (None without a covariance), reasons of a refusal."""
+
+    case: str
+    kind: str
+    guess: str
+    method: str
+    distance: float
+    angle: float
+    nees: float | None
+    refused: tuple[str, ...]
+
+
+def main() -> int:
+    """Run all cases of the sets, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of clones")
+    parser.add_argument("--sets", nargs="+", help=f"by default all that are there: {', '.join(SETS)}")
+    parser.add_argument("--guesses", type=int, default=1, help="guesses of each size for every case (default: 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--json", type=Path, help="write what every method made of every case into this file")
+    args = parser.parse_args()
+    outcomes = []
+    with ProcessPoolExecutor(args.jobs) as pool:
+        work = [
+            pool.submit(run, case, number, seed)
+            for case in cases(args.data, args.sets)
+            for number in range(len(GUESSES))
+            for seed in range(args.guesses)
+        ]
+        for done in work:
+            outcomes += done.result()
+    if args.json:
+        args.json.write_text(json.dumps([vars(one) for one in outcomes], indent=1))
+    print(tables(outcomes))
+    return 0
+
+
+# Cases.
+
+
+def cases(folder: Path, sets: list[str] | None) -> Iterator[Case]:
+    """Yield the cases of the recordings in a folder. Raises `InputError` if it has none, or one cannot be read."""
+    if not folder.is_dir():
+        raise InputError(f"--data {folder}: is no folder")
+    if unknown := set(sets or ()) - set(SETS):
+        raise InputError(f"--sets {' '.join(sorted(unknown))}: no such set; there are: {', '.join(SETS)}")
+    read, missing = 0, []
+    for name in sets or SETS:
+        try:
+            for recorded in SETS[name](folder):
+                read += 1
+                yield from (cases_of_one if recorded.still else cases_of_two)(recorded)
+        except InputError as problem:
+            if sets:
+                raise
+            missing.append(f"{name}: {problem}")
+    if not read:
+        raise InputError(f"--data {folder}: holds no recording; {missing[0]}")
+    for line in missing:
+        print(f"left out: {line}", file=sys.stderr)
+
+
+def cases_of_one(recorded: Recorded) -> Iterator[Case]:
+    """Yield scan from scan, and columns from columns, of a lidar that stands still."""
+    (frames,), (sensor,) = recorded.clouds.values(), recorded.sensors
+    for first in range(min(len(frames), MAX_PAIRS)):
+        second = (first + 1) % len(frames)
+        if first < second or (len(frames) > 2 and first != second):
+            yield _turned(recorded.name, "scan", frames[first], frames[second], sensor, first)
+        parts = [columns(frames[each]) for each in (first, second)]
+        if parts[0] is not None and parts[1] is not None:
+            left, right = frames[first][parts[0] // 2 % 2 == 0], frames[second][parts[1] // 2 % 2 == 1]
+            yield _turned(recorded.name, "columns", left, right, sensor, first)
+
+
+def _turned(name: str, kind: str, left: np.ndarray, right: np.ndarray, sensor: str | None, number: int) -> Case:
+    """Return a case of two scans from one place. The second one is turned about the lidar's axis, which leaves it a
+    scan of such a lidar, and leaves no grid of one on that of the other."""
+    yaw = _rng(name, kind, number).uniform(-np.pi, np.pi)
+    turn = from_rotation_translation(Rotation.from_euler("z", yaw).as_matrix(), np.zeros(3))
+    turned = right.copy()
+    turned["x"] = np.cos(yaw) * right["x"] + np.sin(yaw) * right["y"]
+    turned["y"] = -np.sin(yaw) * right["x"] + np.cos(yaw) * right["y"]
+    return Case(f"{name} {number}", kind, (([left], [turned]),), (sensor, sensor), turn, Answer(turn))
+
+
+def cases_of_two(recorded: Recorded) -> Iterator[Case]:
+    """Yield the halves of two lidars' scans, and all of them if the answer is known or there are no halves."""
+    first, second = recorded.clouds.values()
+    count = min(len(first), len(second))
+    if (half := min(count // 2, MAX_HALF)) > 0:
+        parts = ((first[:half], second[:half]), (first[count - half : count], second[count - half : count]))
+        yield Case(recorded.name, "halves", parts, recorded.sensors, recorded.guess, None)
+    if recorded.answer is not None:
+        both = ((first[:count], second[:count]),)
+        yield Case(recorded.name, "answer", both, recorded.sensors, recorded.guess, recorded.answer)
+
+
+def _rng(*words) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(" ".join(map(str, words)).encode()))
+
+
+# Methods.
+
+
+def run(case: Case, number: int, seed: int) -> list[Outcome]:
+    """Return what all methods make of a case from its guesses of one size."""
+    size, (angle, distance) = list(GUESSES.items())[number]
+    rng = _rng(case.name, case.kind, size, seed)
+    starts = []
+    for _ in case.clouds:
+        directions = rng.standard_normal((2, 3))
+        directions /= np.linalg.norm(directions, axis=1)[:, None]
+        starts.append(exp(np.concatenate([distance * directions[0], angle * directions[1]])) @ case.guess)
+    methods = [(UNKNOWN, lambda *clouds: ours(*clouds, (None, None))), (GICP, gicp), (PUBLISHED, published)]
+    if all(case.sensors):
+        methods.insert(0, (OURS, lambda *clouds: ours(*clouds, case.sensors)))
+    return [
+        judged(case, size, name, [method(*both, start) for both, start in zip(case.clouds, starts, strict=True)])
+        for name, method in methods
+    ]
+
+
+Found = tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]
+"""A transform (4, 4), its covariance (6, 6) if the method has one, and why it is refused."""
+
+
+def ours(left: list[np.ndarray], right: list[np.ndarray], start: np.ndarray, sensors: tuple) -> Found:
+    """Return what this package finds."""
+    kinds = tuple(None if name is None else load_sensor(name) for name in sensors)
+    rig = cal.Rig(np.eye(4), start, sensor=kinds, body=NO_BODY)
+    clouds = [[cloud[[name for name in FIELDS if name in cloud.dtype.names]] for cloud in own] for own in (left, right)]
+    try:
+        found = cal.calibrate(rig, *clouds, floor=False)
+    except StretchSimCalError as problem:
+        return start, None, (str(problem),)
+    refused = tuple(f"{one.code}: {one.sentence}" for one in found.findings if one.severity == "error")
+    return found.left_from_right, found.covariance, refused
+
+
+def gicp(left: list[np.ndarray], right: list[np.ndarray], start: np.ndarray) -> Found:
+    """Return what one GICP of all scans together finds."""
+    clouds = [np.concatenate([coordinates(cloud) for cloud in own]) for own in (left, right)]
+    for width in GICP_WIDTHS:
+        start = small_gicp.align(
+            *clouds, init_T_target_source=start, registration_type="GICP", downsampling_resolution=GICP_VOXEL,
+            max_correspondence_distance=width, num_threads=1, max_iterations=50,
+        ).T_target_source  # fmt: skip
+    return start, None, ()
+
+
+def published(left: list[np.ndarray], right: list[np.ndarray], start: np.ndarray) -> Found:
+    """Return what the published method finds."""
+    method = PublishedAlignment(start)
+    for one, other in zip(left, right, strict=True):
+        method.add(coordinates(one), coordinates(other))
+    return method.solve().right_to_left, None, ()
 
 
 def coordinates(points: np.ndarray) -> np.ndarray:
@@ -82,178 +224,96 @@ def coordinates(points: np.ndarray) -> np.ndarray:
     return np.column_stack([points[name] for name in "xyz"]).astype(float)
 
 
-def solve(method, pairs: list):
-    """Return what a method answers to pairs of clouds."""
-    for pair in pairs:
-        method.add(*pair)
-    return method.solve()
-
-
-def align(rig: Rig, scene: str, other: str, guess: np.ndarray | None) -> Aligned:
-    """Return what the methods answer in one scene."""
-    pairs = list(zip(rig.scenes[scene][rig.first], rig.scenes[scene][other], strict=False))
-    ours = solve(PlaneAlignment(guess, AlignmentSettings()), pairs)
-    halves = None
-    if len(pairs) > 1:
-        middle = len(pairs) // 2
-        halves = tuple(
-            solve(PlaneAlignment(guess, AlignmentSettings()), part) for part in (pairs[:middle], pairs[middle:])
+def judged(case: Case, size: str, method: str, found: list[Found]) -> Outcome:
+    """Return the error of a result from what is known, or of one half's from the other's."""
+    transforms, covariances, refusals = zip(*found, strict=True)
+    if case.answer is not None:
+        truth, said = case.answer.first_from_other, np.zeros((6, 6))
+        said[:3, :3], said[3:, 3:] = (
+            std**2 * np.eye(3) for std in (case.answer.std_translation, case.answer.std_rotation)
         )
-    if guess is None:
-        return Aligned(ours, halves, None, None)
-    bare = [tuple(coordinates(points) for points in pair) for pair in pairs]
-    gicp = guess
-    left, right = (np.concatenate([pair[side] for pair in bare]) for side in (0, 1))
-    for width in GICP_WIDTHS:
-        gicp = small_gicp.align(
-            left, right, init_T_target_source=gicp, registration_type="GICP", downsampling_resolution=GICP_VOXEL,
-            max_correspondence_distance=width, num_threads=1, max_iterations=100,
-        ).T_target_source  # fmt: skip
-    return Aligned(ours, halves, solve(PublishedAlignment(guess), bare).right_to_left, gicp)
+    else:
+        truth, said = transforms[1], covariances[1]
+    distance, angle = error(transforms[0], truth)
+    nees = None
+    if said is not None and covariances[0] is not None:
+        twist = log(truth @ inverse(transforms[0]))
+        nees = float(twist @ np.linalg.solve(covariances[0] + said, twist)) / 6
+    refused = tuple(dict.fromkeys(reason for own in refusals for reason in own))
+    return Outcome(case.name, case.kind, size, method, float(distance), float(angle), nees, refused)
 
 
-def scatter(transforms: list[np.ndarray]) -> np.ndarray:
-    """Return the variances (6, 6) with which transforms (4, 4) of several scenes scatter, zero for one."""
-    if len(transforms) < 2:
-        return np.zeros((6, 6))
-    return np.diag(np.var([log(one @ inverse(transforms[0])) for one in transforms], axis=0, ddof=1))
+# Tables.
 
 
-def nees(
-    first: AlignmentResult, second: AlignmentResult | np.ndarray, second_covariance: float | np.ndarray = 0.0
-) -> float:
-    """Return the squared difference of two results in units of their covariances, over 6; a plain
-    transform has the one given."""
-    other, covariance = second, first.covariance + second_covariance
-    if isinstance(second, AlignmentResult):
-        other, covariance = second.right_to_left, covariance + second.covariance
-    twist = log(other @ inverse(first.right_to_left))
-    return float(twist @ np.linalg.solve(covariance, twist)) / 6
-
-
-def off(first: np.ndarray | None, second: np.ndarray | None) -> str:
-    """Return how far two transforms are apart, in mm and deg."""
-    if first is None or second is None:
-        return "-"
-    distance, angle = error(first, second)
-    return f"{1e3 * distance:.1f} mm {np.degrees(angle):.2f} deg"
-
-
-def alignment_table(rig: Rig, other: str, found: dict[str, Aligned]) -> str:
-    """Return the tables of one pair of lidars as Markdown."""
-    known = rig.others[other] if other in rig.known else None
-    gicp_covariance = scatter([one.gicp for one in found.values() if one.gicp is not None])
+def tables(outcomes: list[Outcome]) -> str:
+    """Return the tables as Markdown, the sets on which ours is worst beside the plain methods first."""
+    groups: dict[tuple, list[Outcome]] = {}
+    for one in outcomes:
+        groups.setdefault((one.case.split("/")[0].split(" ")[0], one.kind, one.guess), []).append(one)
     lines = [
-        f"{rig.first} and {other}:", "",
-        "| scene | ours says, one sigma (largest axis) | surfaces apart | ours from GICP | NEES / dof, both "
-        + ("" if known is None else
-           "| ours from published extrinsics | NEES / dof | GICP from those | published method from those ")
-        + "| published method from GICP | warnings and refusals |",
-        "|---" * (11 if known is not None else 7) + "|",
-    ]  # fmt: skip
-    for scene, one in found.items():
-        deviations = np.sqrt(np.diag(one.ours.covariance))
-        cells = [
-            scene, f"{1e3 * deviations[:3].max():.1f} mm {np.degrees(deviations[3:].max()):.2f} deg",
-            f"{1e3 * one.ours.rmse:.1f} mm", off(one.ours.right_to_left, one.gicp),
-            "-" if one.gicp is None else f"{nees(one.ours, one.gicp, gicp_covariance):.2f}",
-        ]  # fmt: skip
-        if known is not None:
-            cells += [
-                off(one.ours.right_to_left, known), f"{nees(one.ours, known):.2f}", off(one.gicp, known),
-                off(one.published, known),
-            ]  # fmt: skip
-        said = [
-            sentence.split(":")[0].split(";")[0].split(",")[0] for sentence in one.ours.warnings + one.ours.refusals
-        ]
-        lines.append(f"| {' | '.join([*cells, off(one.published, one.gicp), '; '.join(said) or '-'])} |")
-    between = [
-        (f"{a} and {b}", found[a].ours, found[b].ours, (found[a], found[b])) for a, b in combinations(found, 2)
-    ] + [
-        (f"{scene}, first and second half of the frames", *one.halves, None)
-        for scene, one in found.items() if one.halves is not None
-    ]  # fmt: skip
-    if between:
-        lines += ["", "| between | ours | NEES / dof | GICP | published method |", "|---|---|---|---|---|"]
-    for name, first, second, pair in between:
-        rest = (
-            ("-", "-") if pair is None else (off(pair[0].gicp, pair[1].gicp), off(pair[0].published, pair[1].published))
-        )
+        "| set | guess | method | cases | refused | median | worst accepted | NEES/6 median | over 3 |",
+        "|---" * 9 + "|",
+    ]
+    for (name, kind, guess), own in sorted(groups.items(), key=lambda item: -_behind(item[1])):
+        for method in (OURS, UNKNOWN, GICP, PUBLISHED):
+            if some := [one for one in own if one.method == method]:
+                lines.append(f"| {name}, {kind} | {guess} | {method} | {_row(some)} |")
+    return "\n".join([*lines, "", *_worst(outcomes), "", *_refusals(outcomes)])
+
+
+def _row(some: list[Outcome]) -> str:
+    """Return the cells of one method: how many, refused, median (of all, accepted or not), worst accepted, NEES."""
+    accepted = [one for one in some if not one.refused]
+    nees = [one.nees for one in accepted if one.nees is not None]
+    cells = [str(len(some)), str(len(some) - len(accepted)), _shown(*_medians(some))]
+    cells.append(_shown(max(o.distance for o in accepted), max(o.angle for o in accepted)) if accepted else "-")
+    if nees:
+        cells += [f"{np.median(nees):.2f}", f"{100 * np.mean(np.array(nees) > OVERCONFIDENT):.0f} %"]
+    else:
+        cells += ["-", "-"]
+    return " | ".join(cells)
+
+
+def _medians(some: list[Outcome]) -> tuple[float, float]:
+    return float(np.median([one.distance for one in some])), float(np.median([one.angle for one in some]))
+
+
+def _shown(distance: float, angle: float) -> str:
+    return f"{1e3 * distance:.2f} mm {np.degrees(angle):.3f} deg"
+
+
+def _behind(own: list[Outcome]) -> float:
+    """Return the median error of ours over that of the better of the plain methods, by the worse of mm and deg."""
+    medians = {method: _medians([o for o in own if o.method == method]) for method in {o.method for o in own}}
+    mine = np.array([medians[method] for method in (OURS, UNKNOWN) if method in medians]).max(axis=0)
+    plain = np.array([medians[method] for method in (GICP, PUBLISHED)]).min(axis=0)
+    return float(np.max(mine / np.maximum(plain, 1e-9)))
+
+
+def _worst(outcomes: list[Outcome]) -> list[str]:
+    """Return the ten accepted results of ours that are worst in units of what they say."""
+    mine = [o for o in outcomes if o.method in (OURS, UNKNOWN) and not o.refused and o.nees is not None]
+    mine.sort(key=lambda one: -(one.nees or 0.0))
+    lines = ["| accepted, worst by NEES | case | guess | method | error | NEES/6 |", "|---" * 6 + "|"]
+    for place, one in enumerate(mine[:10], 1):
         lines.append(
-            f"| {name} | {off(first.right_to_left, second.right_to_left)} | {nees(first, second):.2f} | "
-            f"{' | '.join(rest)} |"
+            f"| {place} | {one.case}, {one.kind} | {one.guess} | {one.method} | {_shown(one.distance, one.angle)} | "
+            f"{one.nees:.1f} |"
         )
-    return "\n".join(lines)
+    return lines
 
 
-def floor_table(rig: Rig, height: float) -> str:
-    """Return what the floor methods find under the first lidar, from it and another one, as Markdown; ours looks for
-    it at about `height` (m)."""
-    other = next(iter(rig.others))
-    footprint_from_lidar = footprint_from_base(Plane(np.array([0.0, 0.0, 1.0]), height))
-    lines = [
-        f"Floor under {rig.first}, from it and {other}:", "",
-        "| scene | height, ours (one sigma) | tilt, one sigma | "
-        "published method from ours | refusals |", "|---|---|---|---|---|",
-    ]  # fmt: skip
-    for scene, clouds in rig.scenes.items():
-        pairs = list(zip(clouds[rig.first], clouds[other], strict=False))
-        aligned = solve(PlaneAlignment(rig.others[other], AlignmentSettings()), pairs)
-        settings = FloorSettings(observations=aligned.known, radius=FLOOR_RADIUS, search_height=FLOOR_SEARCH)
-        ours = solve(SupportFloor(np.eye(4), aligned.right_to_left, footprint_from_lidar, settings), pairs)
-        if not np.isfinite(ours.covariance).all():
-            lines.append(f"| {scene} | - | - | - | {'; '.join(ours.refusals)} |")
-            continue
-        bare = [tuple(coordinates(points) for points in pair) for pair in pairs]
-        published = solve(PublishedCodeFloor(np.eye(4), aligned.right_to_left, footprint_from_lidar), bare).plane
-        deviations = np.sqrt(np.diag(ours.covariance))
-        tilt = np.degrees(floor_error(published, ours.plane)[1])
-        said = [sentence.split(":")[0].split(";")[0] for sentence in ours.refusals]
-        lines.append(
-            f"| {scene} | {ours.plane.offset:.4f} m ({1e3 * deviations[0]:.1f} mm) | "
-            f"{np.degrees(deviations[1:].max()):.2f} deg | {1e3 * (published.offset - ours.plane.offset):.0f} mm "
-            f"{tilt:.2f} deg | {'; '.join(said) or '-'} |"
-        )
-    return "\n".join(lines)
-
-
-def draw(rig: Rig, other: str, found: dict[str, Aligned], path: Path) -> None:
-    """Draw a rig: one scene from above, and where each scene's results put the other lidar."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (view, places) = pyplot.subplots(1, 2, figsize=(12, 5.5), layout="constrained")
-    scene = next(iter(found))
-    right = apply(found[scene].ours.right_to_left, coordinates(rig.scenes[scene][other][0]))
-    for points, colour, name in (
-        (coordinates(rig.scenes[scene][rig.first][0]), "0.6", rig.first),
-        (right, "tab:red", other),
-    ):
-        view.plot(points[:, 0], points[:, 1], ",", color=colour)
-        view.plot([], [], "s", color=colour, label=name)
-    view.set(
-        xlim=(-30, 30), ylim=(-30, 30), aspect="equal", xlabel="x / m", ylabel="y / m", title=f"scene {scene}, ours"
-    )
-    view.legend(loc="upper right")
-    for index, (name, one) in enumerate(found.items()):
-        deviations = 1e3 * np.sqrt(np.diag(one.ours.covariance))
-        x, y, _ = 1e3 * one.ours.right_to_left[:3, 3]
-        label = "ours, one sigma" if not index else None
-        places.errorbar(x, y, deviations[1], deviations[0], "o", color="tab:blue", capsize=3, label=label)
-        places.annotate(name, (x, y), textcoords="offset points", xytext=(5, 5))
-        if one.gicp is not None:
-            at = 1e3 * one.gicp[:2, 3]
-            places.plot(*at, "x", color="tab:orange", label=None if index else "GICP")
-            places.annotate(name, at, textcoords="offset points", xytext=(5, -12), color="tab:orange")
-    places.set(xlabel="x / mm", ylabel="y / mm", aspect="equal", title=f"place of {other} in the frame of {rig.first}")
-    places.margins(0.1)
-    places.legend()
-    places.grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=90)
-    pyplot.close(figure)
+def _refusals(outcomes: list[Outcome]) -> list[str]:
+    """Return by how many refused results each code was said, and how wrong they were."""
+    by_code: dict[str, list[Outcome]] = {}
+    for one in outcomes:
+        for code in {reason.split(":")[0] for reason in one.refused}:
+            by_code.setdefault(code, []).append(one)
+    lines = ["| refused for | results | median error of these |", "|---|---|---|"]
+    for code, own in sorted(by_code.items(), key=lambda item: -len(item[1])):
+        lines.append(f"| {code} | {len(own)} | {_shown(*_medians(own))} |")
+    return lines
 
 
 if __name__ == "__main__":

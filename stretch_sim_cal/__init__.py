@@ -12,10 +12,19 @@ What can be used from here is in `stretch_sim_cal/api.py`. It is imported when i
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stretch_sim_cal.api import Finding, RecordedClouds, Result, Rig, SensorError, calibrate, open_recording
+    from stretch_sim_cal.api import (
+        Finding,
+        RecordedClouds,
+        Result,
+        Rig,
+        SensorError,
+        calibrate,
+        open_recording,
+        sensor_of,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording"]
+__all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording", "sensor_of"]
 
 
 def __getattr__(name: str) -> Any:

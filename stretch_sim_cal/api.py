@@ -51,10 +51,11 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
+from stretch_sim_cal.sensor.recognition import sensor_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, sensors_called
 from stretch_sim_cal.sensor.unit import SCALARS
 
-__all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording"]
+__all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording", "sensor_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Rig:
     `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4,
     4) maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's
     own origin. `sensor` is the kind of all lidars, or a tuple of each one's kind; if it is None, a spinning lidar of
-    unknown make.
+    unknown make; `sensor_of` tells the kind from clouds.
     `further` are the poses of lidars beyond two by name; `names` are those of all, the left and the right one first; a
     robot with one lidar has one name, and its right lidar where the left one is. `body` are the settings that say what
     of a scan is the robot itself (`calibration.surfaces.body_settings`), by default a cylinder that holds the Stretch.

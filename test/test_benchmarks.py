@@ -1,7 +1,9 @@
-"""What benchmarks read and print: recordings of real rigs (.pcd in its three formats, MCAP), and bad ones named; tables
-of lidars' effects, which go on where they were cut."""
+"""What benchmarks read and print: recordings of real lidars (.pcd in its three formats, raw packets, Argoverse 2), and
+bad ones named; tables of lidars' effects, which go on where they were cut."""
 
+import contextlib
 import json
+import sqlite3
 import struct
 import sys
 from pathlib import Path
@@ -14,8 +16,7 @@ from pyarrow import feather
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse, to_xyz_rpy
-from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
@@ -23,6 +24,9 @@ FIELDS = [
     ("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("normal", "<f4", (3,)), ("intensity", "<u1"), ("ring", "<u2"),
     ("timestamp", "<f8"),
 ]  # fmt: skip
+
+
+CLOUD_OF_THREE = np.dtype([(name, "<f4") for name in "xyz"])
 
 
 @pytest.fixture
@@ -108,8 +112,8 @@ def pcd(cloud: np.ndarray, form: str) -> bytes:
 def test_a_pcd_file_gives_its_returns_with_intensity_and_ring(benchmark, tmp_path, form):
     cloud, path = points(), tmp_path / "cloud.pcd"
     path.write_bytes(pcd(cloud, form))
-    read = benchmark("rigs").read_pcd(path)
-    assert read.dtype.names == ("x", "y", "z", "intensity", "ring") and len(read) == len(cloud) - 2
+    read = benchmark("pcd_files").read_pcd(path)
+    assert read.dtype.names == ("x", "y", "z", "intensity", "ring", "timestamp") and len(read) == len(cloud) - 2
     returns = np.delete(cloud, [1, 2])
     for name in read.dtype.names:
         np.testing.assert_allclose(read[name], returns[name], rtol=1e-6)
@@ -118,7 +122,7 @@ def test_a_pcd_file_gives_its_returns_with_intensity_and_ring(benchmark, tmp_pat
 def test_repetitions_that_reach_into_themselves_are_unpacked(benchmark):
     plain = b"abcabcabcabcabcabcabc" + bytes(700) + b"end"
     packed = lzf_packed(plain)
-    assert len(packed) < 40 and benchmark("rigs").lzf_unpacked(packed, len(plain)) == plain
+    assert len(packed) < 40 and benchmark("pcd_files").lzf_unpacked(packed, len(plain)) == plain
 
 
 @pytest.mark.parametrize("form", ["ascii", "binary", "binary_compressed"])
@@ -127,7 +131,7 @@ def test_a_torn_pcd_file_is_named(benchmark, tmp_path, form):
     content = pcd(points(), form)
     path.write_bytes(content[: len(content) - 1000].rsplit(b"\n", 1)[0] if form == "ascii" else content[:-1000])
     with pytest.raises(InputError, match="cloud.pcd: its header does not fit what it holds"):
-        benchmark("rigs").read_pcd(path)
+        benchmark("pcd_files").read_pcd(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"ply\nformat ascii\n", b"FIELDS x y z\n"])
@@ -135,60 +139,116 @@ def test_what_is_no_pcd_file_is_named(benchmark, tmp_path, content):
     path = tmp_path / "cloud.pcd"
     path.write_bytes(content)
     with pytest.raises(InputError, match="has no line DATA; it is no .pcd file"):
-        benchmark("rigs").read_pcd(path)
+        benchmark("pcd_files").read_pcd(path)
 
 
-def recorded(folder: Path, clouds: dict[str, list[np.ndarray]]) -> Path:
-    """Write clouds by topic as MCAP; return the file."""
-    with RecordingWriter(folder) as writer:
-        for topic, frames in clouds.items():
-            for number, frame in enumerate(frames):
-                writer.write_cloud(topic, "lidar", 100_000_000 * (number + 1), frame)
-    return next(folder.glob("*.mcap"))
+def packets_recorded(file: Path, packets: list[bytes], of_hesai: bool, each: int) -> None:
+    """Write packets as ROS 2 messages of raw scans, so many a message, in an sqlite3 recording."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(sqlite3.connect(file)) as base:
+        base.execute("CREATE TABLE messages (timestamp INTEGER, data BLOB)")
+        for number in range(0, len(packets), each):
+            some = packets[number : number + each]
+            message = struct.pack("<IIII", 0x0100, 1, 2, 6) + b"lidar\0\0\0" + struct.pack("<I", len(some))
+            for packet in some:
+                message += bytes(-(len(message) - 4) % 4) + struct.pack("<II", 1, 2)
+                message += packet.ljust(1500, b"\0") + struct.pack("<I", len(packet)) if of_hesai else packet
+            base.execute("INSERT INTO messages VALUES (?, ?)", (number, message))
+        base.commit()
 
 
-@pytest.fixture(scope="module")
-def scans():
-    """Scans of two simulated lidars, as published, and where the right one is in the left one's frame."""
-    simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128_sparse", seed=3))
-    truth = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
-    return {side: [simulator.scan(side, tick) for tick in range(4)] for side in ("left", "right")}, truth
+def xt32_packets(ranges: np.ndarray, other: np.ndarray) -> list[bytes]:
+    """Return packets of dual returns of an XT32 with ranges (F, 32), in steps of 4 mm, F firings a turn."""
+    found = []
+    for start in range(0, len(ranges), 4):
+        packet = bytes([0xEE, 0xFF, 6, 1, 0, 0, 32, 8, 0, 4, 2, 0])
+        for firing in range(start, start + 4):
+            for steps in (ranges[firing], other[firing]):
+                packet += struct.pack("<H", firing * 36000 // len(ranges))
+                packet += b"".join(struct.pack("<HBB", step, 100, 0) for step in steps)
+        found.append(packet + bytes(10) + bytes([0x39]) + bytes(20))
+    return found
 
 
-def test_every_point_cloud_topic_of_an_mcap_file_is_a_lidar(benchmark, tmp_path, scans):
-    clouds, _ = scans
-    file = recorded(tmp_path / "bag", {f"/lidar_{side}": frames for side, frames in clouds.items()})
-    for path in (file, tmp_path / "bag"):
-        read = benchmark("rigs").read_bag(path)
-        assert set(read) == {"/lidar_left", "/lidar_right"} and len(read["/lidar_left"]) == 4
-        first = read["/lidar_left"][0]
-        assert first.dtype.names == ("x", "y", "z", "intensity", "ring")
-        np.testing.assert_array_equal(np.column_stack([first[a] for a in "xyz"]), xyz(clouds["left"][0]))
+def nebula(folder: Path, kind: str, make: str) -> tuple[Path, Path]:
+    """Return where a clone of tier4/nebula has a recording of a kind, and where its tables are."""
+    root = folder / "nebula" / "src" / f"nebula_{make}"
+    file = root / f"nebula_{make}" / "test_resources" / "decoder_ground_truth" / kind / "1" / "1_0.db3"
+    tables = root / f"nebula_{make}_decoders" / "calibration"
+    tables.mkdir(parents=True, exist_ok=True)
+    return file, tables
 
 
-def test_a_rig_is_aligned_from_mcap_and_from_pcd_alike(benchmark, tmp_path, scans, monkeypatch, capsys):
-    clouds, truth = scans
-    position, rpy = to_xyz_rpy(truth)
-    pose = {"xyz": [float(v) for v in position], "rpy_deg": [float(v) for v in np.degrees(rpy)], "known": True}
-    recorded(tmp_path / "bag", {f"/{side}": frames for side, frames in clouds.items()}).rename(tmp_path / "mcap.mcap")
-    for file in (tmp_path / "bag").iterdir():
-        file.unlink()
-    (tmp_path / "bag").rmdir()
-    for side, frames in clouds.items():
-        for number, frame in enumerate(frames):
-            file = tmp_path / "pcd" / "room" / side / f"{number}.pcd"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(pcd(frame, "binary"))
-    for name, first, other in (("mcap", "/left", "/right"), ("pcd", "left", "right")):
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"first": first, "others": {other: pose}}))
-    monkeypatch.setattr(sys, "argv", ["real_data.py", "--data", str(tmp_path)])
-    assert benchmark("real_data").main() == 0
-    printed = capsys.readouterr().out
-    mcap, folder = (part.split("\n", 1)[1].replace("/", "") for part in printed.split("## ")[1:])
-    assert mcap.replace("| mcap", "| room").replace("mcap,", "room,") == folder
-    row = next(line for line in folder.splitlines() if line.startswith("| room |"))
-    off_known = row.split(" | ")[5]
-    assert float(off_known.split(" mm ")[0]) < 2.0, f"from the true transform: {off_known}"
+def test_raw_packets_of_a_hesai_are_clouds_of_whole_turns(benchmark, tmp_path):
+    file, tables = nebula(tmp_path, "xt32", "hesai")
+    elevations = np.arange(15, -17, -1)
+    table = "Channel,Elevation,Azimuth\n" + "".join(f"{i + 1},{e},-1.0\n" for i, e in enumerate(elevations))
+    (tables / "PandarXT32.csv").write_text(table)
+    ranges = np.random.default_rng(1).integers(200, 2000, (200, 32))
+    ranges[5, 3] = 0
+    other = ranges.copy()
+    other[7, 4] += 500
+    packets_recorded(file, xt32_packets(ranges, other) * 2 + xt32_packets(ranges, other)[:20], True, 30)
+    scans = benchmark("packets").hesai_scans(file, "xt32", tables / "PandarXT32.csv")
+    assert [len(scan) for scan in scans] == [200 * 32, 200 * 32]  # one miss, one second return; the last turn is torn
+    first = scans[0]
+    point = first[(first["column"] == 50) & (first["ring"] == 2)]
+    azimuth, elevation, distance = np.radians(90.0 - 1.0), np.radians(13.0), 0.004 * ranges[50, 2]
+    where = np.cos(elevation) * np.sin(azimuth), np.cos(elevation) * np.cos(azimuth), np.sin(elevation)
+    np.testing.assert_allclose([point[a][0] for a in "xyz"], distance * np.array(where), rtol=1e-5)
+    assert np.count_nonzero((first["column"] == 7) & (first["ring"] == 4)) == 2
+    with contextlib.closing(sqlite3.connect(file)) as base:
+        base.execute("UPDATE messages SET data = substr(data, 1, 5000)")
+        base.commit()
+    with pytest.raises(InputError, match="1_0.db3: a message is not one of packets of 1500 bytes"):
+        benchmark("packets").hesai_scans(file, "xt32", tables / "PandarXT32.csv")
+    file.write_bytes(b"torn")
+    with pytest.raises(InputError, match="1_0.db3: cannot be read as an sqlite3 recording"):
+        benchmark("packets").hesai_scans(file, "xt32", tables / "PandarXT32.csv")
+
+
+def test_raw_packets_of_a_velodyne_are_turned_as_the_rotor_goes_on(benchmark, tmp_path):
+    file, tables = nebula(tmp_path, "vlp16", "velodyne")
+    lasers = [{"vert_correction": float(np.radians(e)), "rot_correction": 0.0} for e in (-15, 1, -13, 3, -11, 5, -9, 7)]
+    lasers += [
+        {"vert_correction": float(np.radians(e)), "rot_correction": 0.0} for e in (-7, 9, -5, 11, -3, 13, -1, 15)
+    ]
+    (tables / "VLP16.yaml").write_text(yaml.safe_dump({"lasers": lasers}))
+    found = []
+    for packet in range(160):
+        blocks = b""
+        for block in range(12):
+            azimuth = (packet * 12 + block) * 40 % 36000
+            blocks += struct.pack("<HH", 0xEEFF, azimuth) + struct.pack("<HB", 1000, 50) * 32
+        found.append(blocks + struct.pack("<IBB", packet, 0x37, 0x22))
+    packets_recorded(file, found, False, 75)
+    scans = benchmark("packets").velodyne_scans(file, "vlp16", tables / "VLP16.yaml")
+    assert [len(scan) for scan in scans] == [900 * 32] * 2
+    scan = scans[0]
+    np.testing.assert_allclose(np.linalg.norm([scan[a] for a in "xyz"], axis=0), 2.0, rtol=1e-6)
+    np.testing.assert_allclose(np.arcsin(scan["z"] / 2.0), np.radians(2.0 * scan["ring"] - 15.0), atol=1e-6)
+    # The second of two firings a block, its last laser: 15 lasers of 2.304 us after 55.296 us, of 110.592 us a block.
+    last = scan[(scan["column"] == 21) & (scan["ring"] == 15)]
+    azimuth = -np.degrees(np.arctan2(last["y"], last["x"]))
+    np.testing.assert_allclose(azimuth, 4.0 + 0.4 * (55.296 + 15 * 2.304) / 110.592, atol=1e-4)
+
+
+def test_a_message_that_was_stored_twice_counts_once_and_rings_are_those_of_the_elevations(benchmark, tmp_path):
+    place = tmp_path / "Lidar-Calibration-and-fusion" / "data" / "multi_calib_dataset_4_lidar"
+    place.mkdir(parents=True)
+    cloud = points()
+    ring = np.arange(len(cloud)) % 16
+    cloud["z"] = np.hypot(cloud["x"], cloud["y"]) * np.tan(np.radians(2 * ring - 15))
+    bare = cloud[["x", "y", "z"]].copy()
+    for lidar, copies in (("1", 3), ("2", 2)):
+        for number in range(copies):
+            bare["x"] *= 1.0 if number == 1 else 1.001
+            (place / f"multi_calib_lidar_{lidar}_{number}.pcd").write_bytes(pcd(bare.astype(CLOUD_OF_THREE), "binary"))
+    one, other, both = benchmark("recordings").read_two_vlp16(tmp_path)
+    assert [len(frames) for frames in both.clouds.values()] == [2, 1]
+    assert one.still and other.still and not both.still and both.answer is None
+    seen = np.flatnonzero(np.isfinite(bare["z"]) & (bare["x"] != 0))
+    np.testing.assert_array_equal(one.clouds["1"][0]["ring"], ring[seen])
 
 
 def test_a_log_of_argoverse_gives_both_lidars_in_their_own_frames(benchmark, tmp_path):
@@ -201,39 +261,54 @@ def test_a_log_of_argoverse_gives_both_lidars_in_their_own_frames(benchmark, tmp
     in_car = np.concatenate([apply(up, own), apply(down, own)])
     sweep = {name: in_car[:, axis] for axis, name in enumerate("xyz")}
     sweep |= {"intensity": np.arange(80) % 256, "laser_number": np.r_[np.arange(40) % 32, 32 + np.arange(40) % 32]}
-    log = tmp_path / "log"
+    recordings = benchmark("recordings")
+    log = tmp_path / recordings.AV2_LOG
     for file, columns in (("calibration/egovehicle_SE3_sensor", poses), ("sensors/lidar/7", sweep)):
         (log / file).parent.mkdir(parents=True, exist_ok=True)
         feather.write_feather(pyarrow.table(columns), log / f"{file}.feather")
-    (rig,) = benchmark("rigs").rigs(tmp_path)
-    assert rig.known == {"down"} and list(rig.scenes) == ["7"]
-    np.testing.assert_allclose(rig.others["down"], inverse(up) @ down, atol=1e-9)
-    for lidar in ("up", "down"):
-        (frame,) = rig.scenes["7"][lidar]
+    (recorded,) = recordings.read_av2(tmp_path)
+    np.testing.assert_allclose(recorded.answer.first_from_other, inverse(up) @ down, atol=1e-9)
+    for frames in recorded.clouds.values():
+        (frame,) = frames
         np.testing.assert_allclose(np.column_stack([frame[a] for a in "xyz"]), own, atol=1e-5)
         np.testing.assert_array_equal(frame["ring"], np.arange(40) % 32)
     (log / "sensors/lidar/7.feather").write_bytes(b"torn")
     with pytest.raises(InputError, match="7.feather: cannot be read as .feather"):
-        list(benchmark("rigs").rigs(tmp_path))
+        list(recordings.read_av2(tmp_path))
 
 
-def test_a_bin_file_gives_its_returns_with_intensity(benchmark, tmp_path):
-    points = np.array([[1, 2, 3, 9], [0, 0, 0, 0], [np.nan, 1, 1, 1], [4, 5, 6, 7]], "<f4")
-    for lidar in ("one", "two"):
-        file = tmp_path / "rig" / "scene" / f"{lidar}.bin"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(points.tobytes())
-    (rig,) = benchmark("rigs").rigs(tmp_path)
-    (frame,) = rig.scenes["scene"]["one"]
-    assert frame["intensity"].tolist() == [9, 7] and frame["z"].tolist() == [3, 6]
-    file.write_bytes(points.tobytes()[:-3])
-    with pytest.raises(InputError, match="two.bin: 61 bytes are no whole number of points"):
-        list(benchmark("rigs").rigs(tmp_path))
+def test_scans_of_one_lidar_are_aligned_to_a_turn_that_is_known(benchmark, tmp_path, monkeypatch, capsys):
+    simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128_sparse", seed=3))
+    keys = {}
+    for tick in range(2):
+        scan = simulator.scan("left", tick)
+        scan = scan[scan["x"] != 0]
+        keys[f"{tick}/xyz"] = xyz(scan)
+        keys |= {f"{tick}/{name}": scan[name] for name in ("intensity", "ring", "timestamp")}
+    recordings = benchmark("recordings")
+    np.savez(tmp_path / recordings.HALL, **keys)
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(sys, "argv", ["real_data.py", "--data", str(tmp_path), "--sets", "hall", "--json", str(out)])
+    assert benchmark("real_data").main() == 0
+    found = json.loads(out.read_text())
+    # One pair of scans, and columns of either one; near and far guesses; ours, one GICP and the published method.
+    assert len(found) == 3 * 2 * 3
+    for one in found:
+        if one["method"] == "ours, sensor unknown":
+            assert one["distance"] < 0.005 and np.degrees(one["angle"]) < 0.2, one
+            assert 0.0 < one["nees"] < 20.0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("| hall, columns | 5 deg 20 cm |") for line in lines) == 3
 
 
-def test_a_folder_without_recordings_is_named(benchmark, tmp_path):
-    with pytest.raises(InputError, match="holds no .npz, .mcap, rosbag2 folder"):
-        list(benchmark("rigs").rigs(tmp_path))
+def test_a_folder_without_recordings_and_sets_that_do_not_exist_are_named(benchmark, tmp_path):
+    real_data = benchmark("real_data")
+    with pytest.raises(InputError, match=r"holds no recording; nebula: .* clone tier4/nebula"):
+        list(real_data.cases(tmp_path, None))
+    with pytest.raises(InputError, match="--sets moon: no such set; there are: nebula, two_vlp16"):
+        list(real_data.cases(tmp_path, ["moon"]))
+    with pytest.raises(InputError, match="is no folder"):
+        list(real_data.cases(tmp_path / "none", None))
 
 
 def test_tables_of_effects_go_on_where_they_were_cut(benchmark, tmp_path):

@@ -24,6 +24,7 @@ from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.signature import without_optical_centre
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, weak_echo
 
 # Channels of the lidars are at least twice as far apart as a row is high.
@@ -266,8 +267,15 @@ def _check_table(sensor: Sensor, cloud: "Cloud") -> None:
     known = (ranges > WITHOUT_PARALLAX) & (cloud.ring < sensor.num_channels)
     if not known.any():
         return
-    elevations = np.arcsin(np.clip(cloud.points[known, 2] / ranges[known], -1.0, 1.0))
-    off = float(np.median(np.abs(elevations - sensor.elevations[cloud.ring[known]])))
+    points, ring = cloud.points[known].astype(float), cloud.ring[known]
+
+    def apart(points: np.ndarray) -> float:
+        elevations = np.arctan2(points[:, 2], np.hypot(points[:, 0], points[:, 1]))
+        return float(np.median(np.abs(elevations - sensor.elevations[ring])))
+
+    off = apart(points)
+    if off > SAME_TABLE and np.any(sensor.optical_centre):  # a driver that corrects it moves near points by degrees
+        off = min(off, apart(without_optical_centre(points, ring, sensor)))
     if off > SAME_TABLE:
         raise InputError(
             f"clouds: their channels are {np.degrees(off):.1f} deg (median) from the elevations of sensor "

@@ -50,13 +50,13 @@ from stretch_sim_cal.recording.topics import (
 from stretch_sim_cal.robot.description import load_model, load_urdf_text
 from stretch_sim_cal.robot.profile import ProfiledLidar, RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.sensor.sensor import Sensors, by_side, for_each, sensor_called, sensors_called
-from stretch_sim_cal.sensor.signature import known_sensors
+from stretch_sim_cal.sensor.recognition import SCANS, recognised
+from stretch_sim_cal.sensor.sensor import Sensors, by_side, for_each, of_two, sensor_called, sensors_called
+from stretch_sim_cal.sensor.signature import Signature, known_sensors
 from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
 MAX_TIME_DIFFERENCE = 0.05  # s
-LOOKED_AT = 6  # scans of each lidar from which sensor and driver are recognised
 DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
 
 
@@ -102,7 +102,7 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
         parser.add_argument(
             "--sensor", metavar="NAME",
             help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
-            f"{profile.sensor})",
+            f"the profile's, {profile.sensor}, or in a recording whose points do not fit it the one that they fit)",
         )  # fmt: skip
     parser.add_argument(
         "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
@@ -146,9 +146,20 @@ class _Source:
     description: str | None  # the robot's URDF
     profile: RobotProfile
 
+    @cached_property
+    def signatures(self) -> dict[str, Signature | InputError]:
+        """What the first clouds of each lidar show of sensor and driver."""
+        return recorded_kinds(self.recording, self.args, self.profile.further)
+
+    @cached_property
+    def sensors(self) -> Sensors:
+        """The kinds of all lidars: as named, else as recognised, having told which."""
+        return taken_sensors(self.signatures, self.args, self.profile)
+
     @property
     def sensor(self) -> Sensors:
-        return sensor_called(self.args.sensor or self.profile.sensor)
+        """Those of the left and the right lidar."""
+        return of_two(self.sensors)
 
     @cached_property
     def body(self) -> dict[str, Any]:
@@ -198,16 +209,28 @@ def open_source(args: argparse.Namespace, recording: Recording) -> _Source:
     return _Source(recording, frames, args, recorded_description(recording) or description, profile)
 
 
-def recorded_sensor_lines(
+def recorded_kinds(
     recording, args: argparse.Namespace, further: Mapping[str, ProfiledLidar] | None = None
-) -> list[str]:
-    """Return the properties of sensor and driver in the first clouds of an open recording, a line each. Raises
-    `InputError` if a topic is missing."""
+) -> dict[str, Signature | InputError]:
+    """Return what the first clouds of an open recording show of sensor and driver, by lidar. Raises `InputError` if a
+    topic is missing."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     topics |= {name: lidar.topic for name, lidar in (further or {}).items()}
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
-    return sensor_lines(recorded_signatures(recording, topics, LOOKED_AT, known_sensors()))
+    return recorded_signatures(recording, topics, SCANS, known_sensors())
+
+
+def taken_sensors(found: Mapping[str, Signature | InputError], args: argparse.Namespace, profile: RobotProfile):
+    """Return the kinds of a recording's lidars: `--sensor`, else as recognised, having told which. Raises `InputError`
+    if several fit."""
+    if args.sensor:
+        return sensors_called(args.sensor)
+    usual = sensors_called(profile.sensor)
+    usual = for_each(usual if len(found) > 2 else of_two(usual), len(found))
+    sensors, lines = recognised(found, usual, known_sensors())
+    print("\n".join(lines), file=sys.stderr)
+    return sensors
 
 
 def run(args: argparse.Namespace) -> int:
@@ -246,7 +269,7 @@ def run(args: argparse.Namespace) -> int:
         recordings = [stack.enter_context(Recording(path)) for path in args.recording]
         source = open_source(args, recordings[0])
         print(f"lidar poses from {source.frames.source} of {recordings[0].path}", file=sys.stderr)
-        print("\n".join(recorded_sensor_lines(recordings[0], args, source.profile.further)), file=sys.stderr)
+        print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
         if source.profile.further:
             return _calibrate_array(source, args, robot_id, view)
         right_to_left, accepted = file.right_to_left, True
@@ -308,7 +331,7 @@ def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, v
     base_from_lidar = {"left": frames.base_from_left, "right": frames.base_from_left @ frames.right_to_left}
     base_from_lidar |= frames.base_from_further
     clouds = source.every_cloud(args.num_samples or DEFAULT_SAMPLES["alignment"])
-    sensors = for_each(sensors_called(args.sensor or source.profile.sensor), len(lidars))
+    sensors = for_each(source.sensors, len(lidars))
     with_floor_too = args.only != "alignment"
     array = LidarArray(
         {name: ArrayLidar(base_from_lidar[name], sensor) for name, sensor in zip(lidars, sensors, strict=True)},
@@ -485,7 +508,8 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     profile = with_defaults(args)
     settings = mount_settings(
         link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets,
-        sensor=sensor_called(args.sensor or profile.sensor), profile=profile,
+        sensor=_mounts_sensor(path, args, profile) if in_recording else sensor_called(args.sensor or profile.sensor),
+        profile=profile,
     )  # fmt: skip
     model = nominal_description() if args.model and is_own(args.model) else args.model
     file = CalibrationFile.load_or_empty(args.out)
@@ -511,6 +535,12 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"mounts": _as_json(result, numbers), "file": str(args.out)}))
     return 0 if result.accepted else Refused.exit_code
+
+
+def _mounts_sensor(path: Path, args: argparse.Namespace, profile: RobotProfile) -> Sensors:
+    """Return the kinds of the left and the right lidar in a recording."""
+    with Recording(path) as recording:
+        return of_two(taken_sensors(recorded_kinds(recording, args), args, profile))
 
 
 def _from_recording(

@@ -84,11 +84,12 @@ def _live(args: argparse.Namespace) -> list:
 
 
 def _lidars(args: argparse.Namespace) -> list[str]:
-    from stretch_sim_cal.commands.calibrate import recorded_sensor_lines
+    from stretch_sim_cal.commands.calibrate import recorded_kinds
     from stretch_sim_cal.recording.rosbag import Recording
+    from stretch_sim_cal.recording.topics import sensor_lines
 
     with Recording(args.recording) as recording:
-        return recorded_sensor_lines(recording, args)
+        return sensor_lines(recorded_kinds(recording, args))
 
 
 def _has(module: str) -> bool:

@@ -39,10 +39,9 @@ def _verify(args: argparse.Namespace) -> int:
     if not args.recording:
         only_with(args, {"model": None}, "a recording")
     profile = with_defaults(args)
-    sensor = sensors_called(args.sensor or profile.sensor)
     file = CalibrationFile.load(args.calibration or default_path())
     check_lidars(file, profile.further)
-    frames, base_from_left, footprint, body = _recorded(args) if args.recording else _live(args, profile)
+    frames, base_from_left, footprint, body, sensor = _recorded(args) if args.recording else _live(args, profile)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
     verification = verify(file, frames, base_from_left, footprint, tolerances, sensor, body)
     if args.json:
@@ -64,7 +63,7 @@ def _recorded(args: argparse.Namespace):
             frames = list(zip(*source.every_cloud(args.num_samples).values(), strict=True))
         else:
             frames = list(source.pairs(args.num_samples, "verifying"))
-        return frames, source.frames.base_from_left, source.footprint_from_base, source.body
+        return frames, source.frames.base_from_left, source.footprint_from_base, source.body, source.sensors
 
 
 def _live(args: argparse.Namespace, profile: RobotProfile):
@@ -74,7 +73,8 @@ def _live(args: argparse.Namespace, profile: RobotProfile):
         args.num_samples, args.left_topic, args.right_topic, args.left_frame, args.right_frame, args.base_frame,
         args.footprint_frame, args.max_time_difference, profile.further,
     )  # fmt: skip
-    return frames, base_from_left, footprint, body_settings(profile, description, warn)
+    sensors = sensors_called(args.sensor or profile.sensor)
+    return frames, base_from_left, footprint, body_settings(profile, description, warn), sensors
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:

@@ -189,10 +189,14 @@ unknown make."""
 
 def sensor_called(name: str | Path) -> Sensors:
     """Return the sensors of the left and of the right lidar by a command's option, as of `sensors_called`."""
-    sensors = sensors_called(name)
+    return of_two(sensors_called(name))
+
+
+def of_two(sensors: Sensors) -> Sensors:
+    """Return the sensors of the left and of the right lidar alone, one if they are the same."""
     if not isinstance(sensors, tuple):
         return sensors
-    return sensors[0] if sensors[0] is sensors[1] else sensors[:2]
+    return sensors[0] if len(sensors) == 1 or sensors[0] is sensors[1] else sensors[:2]
 
 
 def sensors_called(name: str | Path) -> Sensors:

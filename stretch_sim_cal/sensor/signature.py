@@ -30,6 +30,8 @@ ON_TABLE = 1e-4
 # its kind's by up to 0.5 deg.
 SAME_TABLE = np.deg2rad(0.005)
 LIKE_TABLE = np.deg2rad(0.5)
+# The last channels may see nothing at all, of a lidar upside down or beside a wall; this share is before them at least.
+LEAST_SEEN = 0.7
 # Columns are regular if their phases agree (1 for all the same).
 REGULAR = 0.9
 # Second returns repeat the first bit by bit; of a single-return lidar hardly any do.
@@ -315,8 +317,7 @@ def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | N
     seen = np.isfinite(elevations)
     best = None
     for sensor in candidates:
-        # The highest channels may see nothing at all.
-        if len(elevations) > sensor.num_channels or sensor.num_channels > 1.1 * len(elevations):
+        if len(elevations) > sensor.num_channels or len(elevations) < LEAST_SEEN * sensor.num_channels:
             continue
         apart = float(np.median(np.abs(sensor.elevations[: len(elevations)] - elevations)[seen]))
         if apart < LIKE_TABLE and (best is None or apart < best[0]):

@@ -120,6 +120,21 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     pose = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("mast")
     distance, angle = error(pose, CalibrationFile.load(out).further_to_left["mast"])
     assert distance < 0.004 and np.degrees(angle) < 0.15
+    # A profile that names another kind, or none that is theirs: the points decide.
+    wrong = text.replace("sensor: os0_32_sparse\n", "sensor: jt128\n")
+    (tmp_path / "wrong.yaml").write_text(wrong)
+    arguments = ["calibrate", bag, "--robot", str(tmp_path / "wrong.yaml"), "--only", "alignment"]
+    recognised = str(tmp_path / "recognised.yaml")
+    code, said = told([*arguments, "--out", recognised])
+    assert code == 0, said
+    assert "left lidar: taken for os0_32_sparse, the one file in config/ that fits, not for jt128" in said
+    assert "mast lidar: taken for xt32_sparse" in said
+    np.testing.assert_allclose(
+        CalibrationFile.load(recognised).further_to_left["mast"], CalibrationFile.load(out).further_to_left["mast"],
+        atol=1e-9,
+    )  # fmt: skip
+    code, said = told([*arguments, "--out", out, "--sensor", "jt128"])
+    assert code == 2 and "from the elevations of sensor 'jt128'; give the sensor that recorded them" in said
     code, said = told(["calibrate", bag, "--robot", robot, "--out", out, "--sensor", "os0_32,xt32,os0_32,os0_32"])
     assert code == 2 and "4 kinds for 3 lidars" in said
 

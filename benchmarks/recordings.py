@@ -1,0 +1,278 @@
+"""Public recordings of real lidars, as clones of their repositories hold them. `SETS` has a reader for each; what they
+are and where they come from: docs/real_data.md."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import packets
+import pyarrow
+from pcd_files import cloud, read_pcd
+from pyarrow import feather
+from scipy.spatial.transform import Rotation
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_yaml
+from stretch_sim_cal.geometry.transforms import apply, from_rotation_translation, from_xyz_rpy, inverse
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A transform (4, 4) that is known, and its standard deviations per axis (m, rad), 0 if it is exact."""
+
+    first_from_other: np.ndarray
+    std_translation: float = 0.0
+    std_rotation: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Frames of one lidar, or of two that stand still to each other.
+
+    `clouds` has structured arrays by lidar, with x, y, z and as far as known intensity, ring and column (the number of
+    a firing in its turn); `sensors` the files in `config/` that fit, None if there is none. Of one lidar, `still` says
+    that it and nearly all of the scene stood still: every frame from every other one is a case whose answer is known.
+    Of two, `guess` (4, 4) is where the search begins, `answer` what is known.
+    """
+
+    name: str
+    clouds: dict[str, list[np.ndarray]]
+    sensors: tuple[str | None, ...]
+    still: bool = False
+    guess: np.ndarray | None = None
+    answer: Answer | None = None
+
+
+NEBULA = "nebula"
+NEBULA_SENSORS = {"qt64": "qt64", "xt32": "xt32", "vlp16": "vlp16", "vlp32": "vlp32c"}
+# What stood still over the scans of a recording, found by comparing them.
+NEBULA_KINDS = ("40p", "64", "qt64", "qt128", "xt16", "xt32", "vlp16", "vlp32", "vls128")
+
+
+def read_nebula(folder: Path) -> Iterator[Recorded]:
+    """tier4/nebula: raw packets of its decoders' tests."""
+    root = folder / NEBULA / "src"
+    for kind in NEBULA_KINDS:
+        make = "hesai" if kind in packets.HESAI else "velodyne"
+        files = root / f"nebula_{make}" / f"nebula_{make}" / "test_resources" / "decoder_ground_truth" / kind
+        tables = root / f"nebula_{make}" / f"nebula_{make}_decoders" / "calibration"
+        found = sorted(file for file in files.glob("*/*.db3") if "all_points" not in file.name)
+        if not found:
+            raise InputError(f"{files}: holds no recording (*/*.db3); clone tier4/nebula into {folder / NEBULA}")
+        if make == "hesai":
+            scans = packets.hesai_scans(found[0], kind, tables / f"{packets.HESAI[kind].name}.csv")
+        else:
+            scans = packets.velodyne_scans(found[0], kind, tables / f"{kind.upper()}.yaml")
+        yield Recorded(f"nebula/{kind}", {kind: scans}, (NEBULA_SENSORS.get(kind),), still=True)
+
+
+TWO_VLP16 = "Lidar-Calibration-and-fusion"
+# Where GICP with wide correspondences ends from the hand-measured poses, which are off by up to 1 m and 7 deg: the
+# second lidar in the first one's frame (m, deg), by placement.
+TWO_VLP16_GUESSES = {
+    4: ([3.392, 2.591, -0.371], [-0.98, 2.83, -15.03]), 5: ([3.367, 2.588, -0.308], [-1.65, 4.30, -14.99]),
+    6: ([3.425, 2.716, -0.063], [-1.74, 0.06, -2.51]), 8: ([4.645, -0.361, -0.393], [-2.04, 3.27, -25.76]),
+    9: ([4.131, 0.031, -0.325], [-1.92, 2.84, -67.01]), 12: ([-4.324, -1.559, 0.439], [3.58, 0.29, -46.71]),
+    14: ([-1.578, -4.193, 0.611], [0.65, -6.77, 20.86]),
+}  # fmt: skip
+VLP16_ELEVATIONS = np.radians(np.arange(-15, 16, 2))
+
+
+def read_two_vlp16(folder: Path) -> Iterator[Recorded]:
+    """AmbarishGK/Lidar-Calibration-and-fusion: two VLP-16 indoors; messages that were stored twice count once."""
+    root = folder / TWO_VLP16 / "data"
+    places = sorted(root.glob("multi_calib_dataset_*_lidar"), key=lambda path: int(path.name.split("_")[3]))
+    if not places:
+        raise InputError(f"{root}: holds no multi_calib_dataset_*_lidar; clone AmbarishGK/{TWO_VLP16} into {folder}")
+    for place in places:
+        number = int(place.name.split("_")[3])
+        frames: dict[str, list[np.ndarray]] = {}
+        for lidar in ("1", "2"):
+            contents: set[bytes] = set()
+            for file in sorted(place.glob(f"multi_calib_lidar_{lidar}_*.pcd")):
+                points = read_pcd(file)
+                if points.tobytes() in contents:
+                    continue
+                contents.add(points.tobytes())
+                xyz = np.column_stack([points[axis] for axis in "xyz"])
+                elevation = np.arctan2(xyz[:, 2], np.hypot(xyz[:, 0], xyz[:, 1]))
+                ring = np.abs(elevation[:, None] - VLP16_ELEVATIONS).argmin(axis=1)
+                frames.setdefault(lidar, []).append(cloud(xyz, ring=ring))
+        for lidar, own in frames.items():
+            yield Recorded(f"two_vlp16/{number} lidar {lidar}", {lidar: own[:2]}, ("vlp16",), still=True)
+        if number in TWO_VLP16_GUESSES and len(frames) == 2:
+            xyz, rpy = TWO_VLP16_GUESSES[number]
+            yield Recorded(f"two_vlp16/{number}", frames, ("vlp16",) * 2, guess=from_xyz_rpy(xyz, np.radians(rpy)))
+
+
+OUSTER = "ouster-sdk"
+# Sensor 1 in the frame of sensor 0 by the repository's tests (test_align_clouds.py), for pair 1 brought back from
+# frames that the accelerometers had levelled.
+POSE_DELTAS = {
+    "pose_delta_1_128": (("os0_128", "os1_128"), Answer(np.array([
+        [-0.833838, -0.018697, -0.551692, -2.209105], [-0.007871, 0.999727, -0.021984, 0.005561],
+        [0.551953, -0.013988, -0.833758, 0.400152], [0.0, 0.0, 0.0, 1.0],
+    ]), 0.1, np.radians(0.5))),
+    "pose_delta_2_128": (("os1_128", "os1_128"), Answer(np.array([
+        [0.99997934, -0.00546031, -0.00339061, 0.67199152], [0.00546738, 0.99998289, 0.00208084, 0.01065750],
+        [0.00337919, -0.00209933, 0.99999209, 0.10954901], [0.0, 0.0, 0.0, 1.0],
+    ]), 0.03, np.radians(0.15))),
+}  # fmt: skip
+OUSTER_SINGLE = {
+    "osfs/OS-0-128_v3.0.1_1024x10_20241017_141645.osf": "os0_128", "osfs/single_scan_016.osf": "os0_128",
+    "pcaps/OS-0-128-U1_v2.3.0_1024x10.pcap": "os0_128", "pcaps/OS-2-128-U1_v2.3.0_1024x10.pcap": None,
+    "osfs/OS-1-128_v2.3.0_1024x10_lb_n3.osf": "os1_128", "pcaps/OS-0-32-U1_v2.2.0_1024x10.pcap": None,
+}  # fmt: skip
+
+
+def read_ouster(folder: Path) -> Iterator[Recorded]:
+    """ouster-lidar/ouster-sdk: recordings of its tests, read by ouster-sdk itself."""
+    if importlib.util.find_spec("ouster") is None:
+        raise InputError("ouster: needs the package ouster-sdk (pip install ouster-sdk)")
+    root = folder / OUSTER / "tests"
+    for name, (sensors, answer) in POSE_DELTAS.items():
+        frames = ouster_scans(root / "osfs" / f"{name}.osf")
+        yield Recorded(f"ouster/{name}", frames, sensors, guess=answer.first_from_other, answer=answer)
+    for file, sensor in OUSTER_SINGLE.items():
+        (frames,) = ouster_scans(root / file).values()
+        whole = max(map(len, frames))
+        frames = [frame for frame in frames if len(frame) > 0.9 * whole]
+        # The vehicle of the OS1-128 drives.
+        yield Recorded(f"ouster/{Path(file).stem}", {"lidar": frames[:1] if sensor == "os1_128" else frames},
+                       (sensor,), still=True)  # fmt: skip
+
+
+def ouster_scans(path: Path) -> dict[str, list[np.ndarray]]:
+    """Return the clouds of every sensor in a recording of Ousters, in the sensors' own frames."""
+    from ouster.sdk import core, open_source
+
+    if not path.is_file():
+        raise InputError(f"{path}: is not there; clone ouster-lidar/ouster-sdk beside the others")
+    frames: dict[str, list[np.ndarray]] = {}
+    with open_source(str(path)) as source:
+        for together in source:
+            for number, frame in enumerate(together):
+                if frame is None:
+                    continue
+                info = frame.sensor_info
+                info.sensor_to_body = np.eye(4)
+                points = np.asarray(core.XYZLut(info, use_extrinsics=True)(frame)).reshape(frame.h, frame.w, 3)
+                ring, column = np.nonzero(np.asarray(frame.field("RANGE")) > 0)
+                scan = np.zeros(len(ring), packets.CLOUD)
+                scan["x"], scan["y"], scan["z"] = points[ring, column].T
+                scan["ring"], scan["column"] = ring, column
+                scan["intensity"] = np.asarray(frame.field("REFLECTIVITY"))[ring, column]
+                frames.setdefault(str(number), []).append(scan)
+    return frames
+
+
+def read_lily(folder: Path) -> Iterator[Recorded]:
+    """windzu/Lily: a vehicle's lidars, one that looks around and two domes that look down; every folder Lily* is one of
+    its commits, of which two have recordings of their own."""
+    roots = [path for path in sorted(folder.glob("Lily*")) if (path / "data" / "top.pcd").is_file()]
+    if not roots:
+        raise InputError(f"{folder}: holds no Lily*/data/top.pcd; clone windzu/Lily into it")
+    for root in roots:
+        said = read_yaml(root / "src" / "lily" / "config.yaml")
+        poses = {}
+        for topic, pose in said.items():
+            values = [float(pose.get(key, pose.get(f"tf_{key}"))) for key in ("x", "y", "z", "roll", "pitch", "yaw")]
+            poses[topic.rsplit("/", 1)[-1]] = from_xyz_rpy(values[:3], values[3:])
+        clouds = {name: [read_pcd(root / "data" / f"{name}.pcd")] for name in poses}
+        for dome in ("front", "back"):
+            top_from_dome = inverse(poses["top"]) @ poses[dome]
+            yield Recorded(
+                f"{root.name}/{dome}", {name: clouds[name] for name in ("top", dome)}, ("helios32", "bpearl"),
+                guess=top_from_dome, answer=Answer(top_from_dome, 0.1, np.radians(5.0)),
+            )  # fmt: skip
+
+
+# A sensor log of Argoverse 2: its files, and how many rings each of its two lidars has; the upper one's come first.
+AV2_LOG = "av2-api/tests/unit/test_data/sensor/val/7fab2350-7eaf-3b7e-a39d-6937a4c1bede"
+AV2_EXTRINSICS, AV2_SWEEPS = "calibration/egovehicle_SE3_sensor.feather", "sensors/lidar"
+AV2_QUATERNION, AV2_TRANSLATION = ("qx", "qy", "qz", "qw"), ("tx_m", "ty_m", "tz_m")
+AV2_RINGS = 32
+
+
+def read_av2(folder: Path) -> Iterator[Recorded]:
+    """argoverse/av2-api: a car with two VLP-32C, driving slowly. Both lidars' points come in
+    the car's frame, and are brought back into their own by the published extrinsics."""
+    path = folder / AV2_LOG
+    if not (path / AV2_EXTRINSICS).is_file():
+        raise InputError(f"{path / AV2_EXTRINSICS}: is not there; clone argoverse/av2-api into {folder}")
+    poses = _feather(path / AV2_EXTRINSICS)
+    car_from_lidar = {}
+    for index, name in enumerate(poses["sensor_name"]):
+        quaternion, place = ([poses[key][index] for key in keys] for keys in (AV2_QUATERNION, AV2_TRANSLATION))
+        rotation = Rotation.from_quat(quaternion).as_matrix()
+        car_from_lidar[name.removesuffix("_lidar")] = from_rotation_translation(rotation, np.array(place))
+    up_from_down = inverse(car_from_lidar["up"]) @ car_from_lidar["down"]
+    clouds: dict[str, list[np.ndarray]] = {"up": [], "down": []}
+    for file in sorted((path / AV2_SWEEPS).glob("*.feather")):
+        sweep = _feather(file)
+        points = np.column_stack([sweep[name] for name in "xyz"]).astype(float)
+        rings = sweep["laser_number"]
+        for lidar, own in (("up", rings < AV2_RINGS), ("down", rings >= AV2_RINGS)):
+            xyz = apply(inverse(car_from_lidar[lidar]), points[own])
+            clouds[lidar].append(cloud(xyz, ring=rings[own] % AV2_RINGS, intensity=sweep["intensity"][own]))
+    answer = Answer(up_from_down, 0.02, np.radians(0.1))
+    yield Recorded("av2", clouds, (None, None), guess=up_from_down, answer=answer)
+
+
+def _feather(file: Path) -> dict[str, np.ndarray]:
+    try:
+        return {name: np.array(values) for name, values in feather.read_table(file).to_pydict().items()}
+    except (OSError, pyarrow.ArrowInvalid) as problem:
+        raise InputError(f"{file}: cannot be read as .feather: {problem}") from problem
+
+
+HALL = "hall_one_lidar.npz"
+
+
+def read_hall(folder: Path) -> Iterator[Recorded]:
+    """PJLab-ADG/SensorsCalibration, converted to .npz with keys frame/field: a Pandar64 in a hall."""
+    frames = _npz(folder / HALL)
+    yield Recorded("hall", {"lidar": [frames[key] for key in sorted(frames)]}, (None,), still=True)
+
+
+def _npz(path: Path) -> dict[str, np.ndarray]:
+    """Return the clouds of an .npz file by what is before /xyz in its keys, with columns if it has times and rings."""
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            keys = {key: data[key] for key in data.files}
+    except (OSError, ValueError, EOFError) as problem:
+        raise InputError(f"{path}: cannot be read as .npz: {problem}") from problem
+    found = {}
+    for key in keys:
+        where, _, name = key.rpartition("/")
+        if name == "xyz":
+            fields = {one: keys[f"{where}/{one}"] for one in ("intensity", "ring", "timestamp")
+                      if f"{where}/{one}" in keys}  # fmt: skip
+            found[where] = cloud(keys[key], **fields)
+    if not found:
+        raise InputError(f"{path}: has no key that ends on /xyz")
+    return found
+
+
+def columns(points: np.ndarray) -> np.ndarray | None:
+    """Return the number (N,) of each point's firing; where the recording has none, its number among its channel's
+    points in the order of time or of azimuth; None without rings."""
+    names = points.dtype.names
+    if "column" in names:
+        return points["column"]
+    if "ring" not in names:
+        return None
+    along = points["timestamp"] if "timestamp" in names else np.arctan2(points["y"], points["x"])
+    order = np.lexsort((along, points["ring"]))
+    starts = np.searchsorted(points["ring"][order], np.arange(int(points["ring"].max()) + 1))
+    number = np.empty(len(points), dtype=int)
+    number[order] = np.arange(len(points)) - starts[points["ring"][order]]
+    return number
+
+
+SETS: dict[str, Callable[[Path], Iterator[Recorded]]] = {
+    "nebula": read_nebula, "two_vlp16": read_two_vlp16, "ouster": read_ouster, "lily": read_lily, "av2": read_av2,
+    "hall": read_hall,
+}  # fmt: skip

@@ -1,0 +1,83 @@
+"""Which of the known kinds (`config/*.yaml`) a lidar is, by its points: rings, their elevations, the azimuth grid."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.sensor import UNKNOWN, Sensor, Sensors
+from stretch_sim_cal.sensor.signature import LIKE_TABLE, SAME_TABLE, Observer, Signature, known_sensors
+
+# Scans by which a lidar is recognised; more do not change it.
+SCANS = 6
+
+
+def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
+    """Return the candidates that fit best: of the nearest elevations and, of these, as many firings a turn."""
+    if seen.sensor is None:
+        return []
+    (nearest,) = (one for one in candidates if one.name == seen.sensor.name)
+    same = [one for one in candidates if one.num_channels == nearest.num_channels]
+    alike = [one for one in same if _apart(one, nearest) < SAME_TABLE]
+    return [one for one in alike if one.azimuth_steps == seen.azimuth_steps] or alike
+
+
+def taken_for(
+    seen: Signature, expected: Sensor | None, candidates: Sequence[Sensor]
+) -> tuple[Sensor | None, str]:  # fmt: skip
+    """Return the sensor that a lidar is taken for, and a sentence about it: the expected one if its table fits, else
+    the candidate that fits, else None for one of unknown make. Raises `InputError` if several fit."""
+    if expected is not None and seen.sensor is not None and _like(expected, seen.sensor):
+        return expected, f"taken for {expected.name}"
+    fits = fitting(seen, candidates)
+    if len(fits) > 1:
+        raise InputError(
+            f"the points fit {', '.join(one.name for one in fits)} alike, which differ in noise and grid; name the one "
+            "that it is"
+        )
+    other = "" if expected is None else f", not for {expected.name}, whose elevations are others"
+    if fits:
+        return fits[0], f"taken for {fits[0].name}, the one file in config/ that fits{other}"
+    return None, f"taken for a lidar of {UNKNOWN} make{other}: no file in config/ fits"
+
+
+def recognised(
+    found: Mapping[str, Signature | InputError], expected: Sequence[Sensor | None], candidates: Sequence[Sensor],
+    option: str = "--sensor",
+) -> tuple[Sensors, list[str]]:  # fmt: skip
+    """Return the sensors of lidars by what their points show, `expected` where they show nothing, and a line about each
+    one. Raises `InputError` naming the `option` by which to say it if several kinds fit."""
+    kinds, lines = [], []
+    for (name, seen), usual in zip(found.items(), expected, strict=True):
+        if isinstance(seen, InputError):
+            kinds.append(usual)
+            continue
+        try:
+            kind, line = taken_for(seen, usual, candidates)
+        except InputError as several:
+            raise InputError(f"{name} lidar: {several} ({option})") from several
+        kinds.append(kind)
+        lines.append(f"{name} lidar: {line}")
+    alike = all(kind is kinds[0] or (kind and kinds[0] and kind.kind == kinds[0].kind) for kind in kinds)
+    return kinds[0] if alike else tuple(kinds), lines
+
+
+def sensor_of(clouds: Sequence[np.ndarray]) -> Sensor | None:
+    """Return the kind of a lidar by its clouds: structured arrays (N,) with x, y, z, ring, as the driver publishes
+    them, not moved. None if no file in `config/` fits. Raises `InputError` without rings, or if several fit."""
+    observer = Observer()
+    for number, cloud in enumerate(clouds[:SCANS]):
+        if cloud.dtype.names is None:
+            raise InputError("clouds: are plain arrays; a structured array with x, y, z and ring was expected")
+        observer.add(cloud, float(number))
+    candidates = known_sensors()
+    return taken_for(observer.signature(candidates), None, candidates)[0]
+
+
+def _apart(one: Sensor, other: Sensor) -> float:
+    """Return the median difference of elevations (rad) of two sensors of as many channels."""
+    return float(np.median(np.abs(one.elevations - other.elevations)))
+
+
+def _like(one: Sensor, other: Sensor) -> bool:
+    return one.num_channels == other.num_channels and _apart(one, other) < LIKE_TABLE

@@ -1,0 +1,72 @@
+"""Which kind a lidar is, by its points: each known one is told, and nothing is guessed."""
+
+import numpy as np
+import pytest
+
+import stretch_sim_cal as cal
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.recognition import fitting, recognised, sensor_of, taken_for
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.signature import Observer, known_sensors
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
+
+
+def scans(sensor, count=2):
+    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", sensor, 5))
+    return [simulator.scan("left", tick) for tick in range(count)]
+
+
+def observed(clouds):
+    observer = Observer()
+    for number, cloud in enumerate(clouds):
+        observer.add(cloud, 0.1 * number)
+    return observer.signature(known_sensors())
+
+
+def blurred(cloud):
+    """Return a cloud whose points no longer lie on the elevations of channels, as after a filter."""
+    cloud = cloud.copy()
+    for axis in "xyz":
+        cloud[axis] += np.random.default_rng(1).normal(0.0, 0.002, len(cloud)).astype(np.float32)
+    return cloud
+
+
+@pytest.mark.parametrize(
+    "name", ["vlp16", "vlp32c", "qt64", "os0_128", "os1_128", "helios32", "bpearl", "xt32", "xt32_sparse", "os0_32"]
+)
+def test_each_kind_is_told_from_its_own_points(name):
+    assert sensor_of(scans(name, 1)).name == name
+
+
+def test_another_turning_of_the_rings_or_another_table_is_no_known_kind():
+    (cloud,) = scans("vlp16", 1)
+    changed = cloud.copy()
+    changed["ring"] = 15 - cloud["ring"]
+    assert cal.sensor_of([changed]) is None
+    assert taken_for(observed([changed]), load_sensor("jt128"), known_sensors()) == (
+        None, "taken for a lidar of unknown make, not for jt128, whose elevations are others: no file in config/ fits"
+    )  # fmt: skip
+
+
+def test_kinds_that_the_points_cannot_tell_apart_are_asked_for():
+    seen = observed([blurred(cloud) for cloud in scans("xt32_sparse")])
+    assert [one.name for one in fitting(seen, known_sensors())] == ["xt32", "xt32_sparse"]
+    with pytest.raises(InputError, match=r"right lidar: the points fit xt32, xt32_sparse alike.*\(--sensor\)"):
+        recognised({"right": seen}, [None], known_sensors())
+    sensor, lines = recognised({"right": seen}, [load_sensor("xt32")], known_sensors())
+    assert sensor.name == "xt32" and lines == ["right lidar: taken for xt32"]
+
+
+def test_lidars_of_two_kinds_are_told_one_by_one_and_what_shows_nothing_is_what_is_expected():
+    found = {"left": observed(scans("xt32")), "right": observed(scans("vlp16")), "mast": InputError("no field ring")}
+    sensors, lines = recognised(found, [load_sensor("jt128")] * 3, known_sensors())
+    assert [one.name for one in sensors] == ["xt32", "vlp16", "jt128"]
+    assert "right lidar: taken for vlp16, the one file in config/ that fits, not for jt128" in lines[1]
+
+
+def test_clouds_without_rings_are_named():
+    with pytest.raises(InputError, match="no field ring"):
+        sensor_of([scans("vlp16", 1)[0][["x", "y", "z"]]])
+    with pytest.raises(InputError, match="a structured array"):
+        sensor_of([np.zeros((5, 3))])
