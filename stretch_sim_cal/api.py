@@ -33,7 +33,7 @@ from stretch_sim_cal.calibration.findings import error_in_units
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.calibration.summaries import (
     alignment_lines,
     alignment_numbers,
@@ -69,6 +69,7 @@ class Rig:
     `further` are the poses of lidars beyond two by name; `names` are those of all, the left and the right one first; a
     robot with one lidar has one name, and its right lidar where the left one is. `body` are the settings that say what
     of a scan is the robot itself (`calibration.surfaces.body_settings`), by default a cylinder that holds the Stretch.
+    `accept` are the standard deviations (m, rad) up to which lidar to lidar is accepted, by default 5 mm and 0.1 deg.
     Raises `InputError` if one of them is not a rigid transform, or the names are not as many as the lidars.
     """
 
@@ -79,6 +80,7 @@ class Rig:
     further: Mapping[str, np.ndarray] = field(default_factory=dict)
     names: tuple[str, ...] = SIDES
     body: Mapping[str, Any] = field(default_factory=dict)
+    accept: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         given = {name: check_rigid(pose, f"further lidar {name}") for name, pose in self.further.items()}
@@ -140,7 +142,7 @@ class Rig:
             poses[0], poses[min(1, len(poses) - 1)], footprint_from_base,
             sensors_called(sensor) if isinstance(sensor, str | Path) else sensor,
             dict(zip(list(wanted)[2:], poses[2:], strict=True)), tuple(wanted),
-            body_settings(profile, model, warnings.warn),
+            body_settings(profile, model, warnings.warn), profile.accept,
         )  # fmt: skip
 
     @property
@@ -274,14 +276,15 @@ class Result:
         }
 
     def save(self, path: str | Path, robot_id: str | None = None) -> None:
-        """Write the accepted stages to a calibration file (docs/calibration_file.md), and their observations beside it.
+        """Write all stages to a calibration file (docs/calibration_file.md), and their observations beside it.
 
         Other entries of an existing file are kept, and the old file as a backup; `robot_id` is $HELLO_FLEET_ID by
-        default. Raises `Refused` if no stage was accepted, `InputError` if the file cannot be written.
+        default. Raises `Refused` unless all stages were accepted, `InputError` if the file cannot be written.
         """
         path, robot_id = Path(path).expanduser(), robot_id or default_robot_id()
-        if not self.alignment.accepted:
-            raise Refused(f"{path}: not written: {'; '.join(self.alignment.refusals)}")
+        if not self.accepted:
+            refusals = [*self.alignment.refusals, *([] if self.floor is None else self.floor.refusals)]
+            raise Refused(f"{path}: not written: {'; '.join(refusals)}")
 
         def change(file: CalibrationFile) -> CalibrationFile:
             if self.array is not None:
@@ -349,6 +352,7 @@ def calibrate(
     rig: Rig, left_clouds: Iterable[np.ndarray] | Mapping[str, Iterable[np.ndarray]] | RecordedClouds,
     right_clouds: Iterable[np.ndarray] | None = None,
     *, floor: bool = True, mounts: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+    accept: tuple[float, float] | None = None,
 ) -> Result:  # fmt: skip
     """Return the calibration of two lidars from pairs of clouds, taken while robot and scene stood still.
 
@@ -360,7 +364,8 @@ def calibrate(
     `left_clouds` and `right_clouds` hold one cloud per pair, each in its own lidar's frame: points (N, 3), or
     structured arrays (N,) with x, y, z and perhaps ring and intensity, as drivers publish them. With rings and the
     rig's sensor the lidars' own errors are estimated by channel. `left_clouds` may be the result of `open_recording`.
-    The floor is found with the alignment's observations, if `floor` asks for it. Raises `InputError` for anything that
+    The floor is found with the alignment's observations, if `floor` asks for it. `accept` are the standard deviations
+    (m, rad) up to which lidar to lidar is accepted, by default the rig's. Raises `InputError` for anything that
     is no cloud; data that does not support a result ends in `findings`.
     """
     if isinstance(left_clouds, RecordedClouds):
@@ -373,7 +378,7 @@ def calibrate(
             raise InputError("right_clouds: the clouds by name are those of all lidars; give them alone")
         by_name = _clouds_by_name(rig, left_clouds)
         if len(rig.names) != len(SIDES) or mounts:
-            return _calibrated_array(rig, by_name, floor, mounts or {})
+            return _calibrated_array(rig, by_name, floor, mounts or {}, accept or rig.accept)
         left_clouds, right_clouds = by_name.values()
     elif len(rig.names) != len(SIDES) or mounts:
         raise InputError(f"clouds: give those of {', '.join(rig.names)} in a mapping by these names")
@@ -383,7 +388,10 @@ def calibrate(
             f"{len(left)} left and {len(right)} right clouds: give as many of one as of the other, in pairs"
         )
     alignment = PlaneAlignment(
-        rig.left_from_right, AlignmentSettings(base_from_left=rig.base_from_left, sensor=rig.sensor, **rig.body)
+        rig.left_from_right,
+        AlignmentSettings(
+            base_from_left=rig.base_from_left, sensor=rig.sensor, **rig.body, **accepting(accept or rig.accept)
+        ),
     )
     result = Result(rig, _solved(alignment, left, right))
     if not (floor and result.accepted):
@@ -404,7 +412,11 @@ def _clouds_by_name(rig: Rig, clouds: Mapping[str, Iterable[np.ndarray]]) -> dic
 
 
 def _calibrated_array(
-    rig: Rig, clouds: Mapping[str, list[np.ndarray]], floor: bool, mounts: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    rig: Rig,
+    clouds: Mapping[str, list[np.ndarray]],
+    floor: bool,
+    mounts: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    accept: tuple[float, float] | None,
 ) -> Result:
     """Return the calibration of one lidar, or of several in one problem."""
     if len(rig.names) == 1:
@@ -421,7 +433,7 @@ def _calibrated_array(
         name: ArrayLidar(pose, rig.sensors[name], known_mount(name, mounts.get(name)))
         for name, pose in rig.base_from_lidar.items()
     }
-    array = LidarArray(lidars, _footprint(rig), floor, rig.body)
+    array = LidarArray(lidars, _footprint(rig), floor, rig.body, accept)
     for together in zip(*clouds.values(), strict=True):
         array.add(dict(zip(clouds, together, strict=True)))
     found = array.solve()

@@ -38,7 +38,7 @@ from stretch_sim_cal.calibration.problem import (
     sensor_numbers,
 )
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, Support
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
 from stretch_sim_cal.geometry.transforms import check_rigid, error, exp, inverse, log
@@ -167,11 +167,12 @@ class LidarArray:
 
     def __init__(
         self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray, floor: bool = True,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None, accept: tuple[float, float] | None = None,
     ):  # fmt: skip
         """`lidars` by name; `nominal_footprint_from_base` (4, 4) is where the description has base_footprint, near
-        which the `floor` is looked for if it is asked for; `body` as of `body_settings`."""
+        which the `floor` is looked for if it is asked for; `body` as of `body_settings`, `accept` as of `accepting`."""
         self._lidars, self._with_floor, body = dict(lidars), floor, body or {}
+        self._accept = accepting(accept)
         # Which of a pair is the left one must not depend on what the lidars are called.
         self._order = sorted(lidars, key=lambda name: tuple(lidars[name].base_from_lidar.round(9).ravel()))
         self._alignments = {
@@ -179,7 +180,7 @@ class LidarArray:
                 inverse(lidars[left].base_from_lidar) @ lidars[right].base_from_lidar,
                 AlignmentSettings(
                     base_from_left=lidars[left].base_from_lidar, sensor=(lidars[left].sensor, lidars[right].sensor),
-                    **body,
+                    **body, **self._accept,
                 ),
             )
             for left, right in itertools.combinations(self._order, 2)
@@ -213,7 +214,7 @@ class LidarArray:
     def _aligned(self, names: tuple[str, str], alignment: PlaneAlignment) -> AlignedPair:
         """Return a pair by itself. Views that hardly overlap may fit in a wrong place as well, so what is far from the
         description is not used."""
-        found, settings = alignment.solve(), AlignmentSettings()
+        found, settings = alignment.solve(), AlignmentSettings(**self._accept)
         refused = [said for said in found.refusals if said.code not in PARTLY]
         if refused:
             return AlignedPair(names, found, why_not="" if refused[0].code == NO_ROOM else refused[0].sentence)
@@ -257,7 +258,7 @@ class LidarArray:
         ]
         untied = self._untied(pairs)
         refusals += [self._said_untied(name, floors.get(name)) for name in untied]
-        settings = AlignmentSettings()
+        settings = AlignmentSettings(**self._accept)
         tied = [name for name in names if name not in untied]
         for name in tied[1:]:
             own = directions(

@@ -39,8 +39,8 @@ def _step(tangent: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Consistency:
-    """Shares (0 to 1) of the points whose direction the other lidar looked in, and that the robot's own body did not hide
-    from it: `agree` lie on a surface that it saw, `contradict` where it looked through; the rest is hidden from it.
+    """Shares (0 to 1) of the points whose direction the other lidar looked in, and that the robot's own body did not
+    hide from it: `agree` lie on a surface that it saw, `contradict` where it looked through; the rest is hidden from it.
     `overlap` is the share of all points that are confirmed."""
 
     agree: float
@@ -94,8 +94,8 @@ def seen_by_both(
 
 
 class _View:
-    """The nearest and the farthest thing that a lidar saw in and around every direction, the robot's own body before it,
-    and its usable points (M, 3)."""
+    """The nearest and the farthest thing that a lidar saw in and around every direction, the robot's own body before
+    it, and its usable points (M, 3)."""
 
     def __init__(self, surface: Surface):
         ranges = surface.ranges

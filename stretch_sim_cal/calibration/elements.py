@@ -4,9 +4,10 @@ walls of which a lidar with few channels sees one line.
 Each cell of one lidar is compared with the other lidar's nearest cell, along the mean of both normals. Normals are
 fitted across channels (`surfaces.py`): fitted along single channels, they would say that two lidars on nearly one spot
 have not moved. Shapes between the cells make such residuals larger than the noise, and alike within a piece of
-furniture. So their standard deviation is that of the residuals themselves, and what they determine is that of a sandwich
-over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator", Econometrica 1980),
-with a margin: on real and simulated rooms, 16 to 32 channels, the sandwich alone is too small by a factor of 4 to 7.
+furniture. So their standard deviation is that of the residuals themselves, and what they determine is that of a
+sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator", Econometrica
+1980), with a margin: on real and simulated rooms, 16 to 32 channels, the sandwich alone is too small by a factor of 4
+to 7.
 """
 
 from dataclasses import dataclass
@@ -89,7 +90,9 @@ class Elements:
             pose = unknowns.poses[number]
             columns[own, :6] = np.arange(pose.start, pose.stop)
             columns[own, 6:] = unknowns.unit_columns(number, lidar.returns.channel[rows])
-            cosines = np.clip(-np.einsum("ki,ki->k", self.normals[own], self.surface.rays[cell[own]]), LEAST_COSINE, 1.0)
+            cosines = np.clip(
+                -np.einsum("ki,ki->k", self.normals[own], self.surface.rays[cell[own]]), LEAST_COSINE, 1.0
+            )
             values[own, 6:] = np.hstack(lidar.model.sensitivity(
                 lidar.returns.only(rows), cosines, self.normals[own] @ self.state.base_from_lidar[number][:3, :3],
                 self.state.units[number],
@@ -123,7 +126,16 @@ def elements(surface: Surface, state: State, left_out: np.ndarray) -> Elements |
     sandwich = np.trace(np.linalg.solve(information, by_piece.T @ by_piece)) / 6.0
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     return Elements(
-        surface, state, seen, against, normals, residuals, weights, CORRELATED * max(sandwich, deviation**2), tilts, piece
+        surface,
+        state,
+        seen,
+        against,
+        normals,
+        residuals,
+        weights,
+        CORRELATED * max(sandwich, deviation**2),
+        tilts,
+        piece,
     )
 
 

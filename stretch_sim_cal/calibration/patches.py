@@ -4,7 +4,7 @@ A cell belongs to a patch by where its ray meets the patch's plane, not by where
 trimmed symmetrically about the plane: neither choice depends on which way the noise went, so neither pulls the plane.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 import small_gicp
@@ -105,7 +105,8 @@ def joined(kind: type, parts: list):
 
 
 def assign(surface: Surface, free: np.ndarray, patches: Patches, gate: float) -> Members:
-    """Return every `free` cell (M,) with the nearest patch that faces as it does and whose plane passes within `gate` (m)."""
+    """Return every `free` cell (M,) with the nearest patch that faces as it does and whose plane passes within `gate`
+    (m)."""
     candidates = np.zeros((len(surface.points), CANDIDATES), dtype=np.int64)
     if len(patches.centres):
         index, squares = small_gicp.KdTree(patches.centres).batch_knn_search(surface.points, CANDIDATES)

@@ -114,8 +114,8 @@ class RoomBlock:
 
     `surface` are the cells of both lidars; `flat` the patches, members and fits before the selection; `members` with
     their `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and
-    `patch_weights` (P,) of all patches. Every cell is in one patch of each of the `grids`. `elements` are the factors of
-    the cells in none of them.
+    `patch_weights` (P,) of all patches. Every cell is in one patch of each of the `grids`. `elements` are the
+    factors of the cells in none of them.
     """
 
     state: State
@@ -386,8 +386,8 @@ def flat_patches(
 ) -> tuple[Patches, Members]:
     """Return patches with their planes converged, and the cells that belong to them, one patch of each grid.
 
-    Cells that no patch of its size gives a gap for go to patches twice as large, and so on: channels are far apart there.
-    With a `floor` they do not, since heights of an uneven floor would count as those of one patch.
+    Cells that no patch of its size gives a gap for go to patches twice as large, and so on: channels are far apart
+    there. With a `floor` they do not, since heights of an uneven floor would count as those of one patch.
     """
     patches, members, count = [], [], 0
     for grid in range(grids):

@@ -2,6 +2,7 @@
 rad."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +72,11 @@ class AlignmentSettings(LidarSettings):
         self._check(positive, lambda value: value > 0, "must be greater than zero")
         if self.base_from_left is not None:
             object.__setattr__(self, "base_from_left", check_rigid(self.base_from_left, "base_from_left"))
+
+
+def accepting(deviations: tuple[float, float] | None) -> dict[str, Any]:
+    """Return the settings that accept standard deviations up to these (m, rad); none for the default's."""
+    return {} if deviations is None else dict(zip(("max_std_translation", "max_std_rotation"), deviations, strict=True))
 
 
 @dataclass(frozen=True)

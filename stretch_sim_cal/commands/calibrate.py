@@ -7,7 +7,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ from stretch_sim_cal.calibration.methods import (
 from stretch_sim_cal.calibration.mounts.file import further_mounts, left_pose, with_floor, with_mounts
 from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
 from stretch_sim_cal.calibration.results import ONE_LIDAR, AlignmentResult
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.described import is_own
@@ -79,6 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts)",
     )  # fmt: skip
     add_recording_arguments(parser)
+    parser.add_argument(
+        "--accept", nargs=2, type=float, metavar=("MM", "DEG"),
+        help="accept lidar to lidar up to these standard deviations (default: the profile's, or 5 mm and 0.1 deg)",
+    )  # fmt: skip
     parser.add_argument("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
     parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
     parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
@@ -165,6 +169,16 @@ class _Source:
     def body(self) -> dict[str, Any]:
         """The settings that say what of a scan is the robot's own body."""
         return body_settings(self.profile, self.description, warn)
+
+    @property
+    def accept(self) -> tuple[float, float] | None:
+        """The standard deviations (m, rad) up to which lidar to lidar is accepted."""
+        if self.args.accept is None:
+            return self.profile.accept
+        millimetres, degrees = self.args.accept
+        if not (0 < millimetres <= 1e3 and 0 < degrees <= 90):
+            raise InputError(f"--accept {millimetres:g} {degrees:g}: greater than zero, at most 1000 mm and 90 deg")
+        return 1e-3 * millimetres, float(np.deg2rad(degrees))
 
     @property
     def footprint_from_base(self) -> np.ndarray:
@@ -272,25 +286,29 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
         if source.profile.further:
             return _calibrate_array(source, args, robot_id, view)
-        right_to_left, accepted = file.right_to_left, True
+        accepted, changes, observations = True, [], None
         if args.only != "floor":
             result, another_place = _align(source, file, recordings[1:])
             accepted = _conclude(result, "alignment", args, outcome, source, another_place)
-            if accepted:
-                _write(args, "alignment", lambda file: file.with_alignment(result, robot_id), result.observations)
-                right_to_left = result.right_to_left
+            changes.append(lambda file: file.with_alignment(result, robot_id))
+            observations = result.observations
         if args.only != "alignment" and accepted:
             if len(recordings) > 1:
                 print(f"the floor is found from the first recording, {recordings[0].path}, alone", file=sys.stderr)
-            floor = _find_floor(source, CalibrationFile.load(args.out))
+            if args.only == "floor":
+                known, aligned = known_alignment(file), file
+                observations = load_beside(args.out, file.right_to_left)
+            else:
+                known, aligned = result.known, changes[0](file)
+            floor = _find_floor(source, aligned, known)
             accepted = _conclude(floor, "floor", args, outcome, source)
-            if accepted:
-                observations = load_beside(args.out, right_to_left)
-                _write(
-                    args, "floor", lambda file: with_floor(file, floor, robot_id, source.frames.base_from_left),
-                    None if observations is None else replace(observations, floor=floor.by_units),
-                )  # fmt: skip
-        if (args.report or view) and right_to_left is not None:
+            changes.append(lambda file: with_floor(file, floor, robot_id, source.frames.base_from_left))
+            observations = None if observations is None else replace(observations, floor=floor.by_units)
+        if accepted:
+            _write(args, " and ".join(outcome), changes, observations)
+        elif len(changes) > 1:
+            print("nothing written: --only alignment writes the alignment alone", file=sys.stderr)
+        if (args.report or view) and (accepted or file.right_to_left is not None):
             _report(source, CalibrationFile.load(args.out), args.report, view)
     if args.json:
         print(json.dumps(outcome | {"file": str(args.out)}))
@@ -305,7 +323,9 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     if source.profile.one_lidar:
         return AlignmentResult.of_one_lidar(), None
     limit = source.args.num_samples or DEFAULT_SAMPLES["alignment"]
-    settings = AlignmentSettings(base_from_left=source.frames.base_from_left, sensor=source.sensor, **source.body)
+    settings = AlignmentSettings(
+        base_from_left=source.frames.base_from_left, sensor=source.sensor, **source.body, **accepting(source.accept)
+    )
     check = LeftMountCheck(source.sensor, source.profile)
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
     for left, right in source.pairs(limit, "aligning"):
@@ -335,7 +355,7 @@ def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, v
     with_floor_too = args.only != "alignment"
     array = LidarArray(
         {name: ArrayLidar(base_from_lidar[name], sensor) for name, sensor in zip(lidars, sensors, strict=True)},
-        source.footprint_from_base, with_floor_too, source.body,
+        source.footprint_from_base, with_floor_too, source.body, source.accept,
     )  # fmt: skip
     floor_samples = args.num_samples or DEFAULT_SAMPLES["floor"]
     count = len(clouds["left"])
@@ -353,13 +373,12 @@ def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, v
         tell(found, [] if args.json else lines)
         outcome[stage] = _as_json(found, numbers)
         accepted &= found.accepted
-        if not found.accepted:
-            continue
-        if stage == "lidars":
-            _write(args, stage, lambda file: with_lidars(file, result, robot_id))
-        else:
-            _write(args, stage, lambda file: with_floor(file, result.floor, robot_id, frames.base_from_left))
-    if (args.report or view) and result.accepted:
+    changes = [lambda file: with_lidars(file, result, robot_id)]
+    if "floor" in outcome:
+        changes.append(lambda file: with_floor(file, result.floor, robot_id, frames.base_from_left))
+    if accepted:
+        _write(args, " and ".join(outcome), changes)
+    if (args.report or view) and accepted:
         few = {name: np.concatenate(own[:3]) for name, own in clouds.items()}
         _array_report(source, few, base_from_lidar, CalibrationFile.load(args.out), args.report, view)
     if args.json:
@@ -399,8 +418,8 @@ def _array_report(source: _Source, clouds, base_from_lidar, file: CalibrationFil
         print(f"report: {page}", file=sys.stderr)
 
 
-def _find_floor(source: _Source, file: CalibrationFile):
-    settings = FloorSettings(sensor=source.sensor, observations=known_alignment(file), **source.body)
+def _find_floor(source: _Source, file: CalibrationFile, known: Observations):
+    settings = FloorSettings(sensor=source.sensor, observations=known, **source.body)
     base_from_left = left_pose(file, source.frames.base_from_left)
     method_class = floor_method(source.args.floor_method or DEFAULT_FLOOR_METHOD)
     method = method_class(base_from_left, file.right_to_left, source.footprint_from_base, settings)
@@ -427,11 +446,17 @@ def _conclude(result, stage: str, args: argparse.Namespace, outcome: dict, sourc
 
 
 def _write(
-    args: argparse.Namespace, what: str, change: Callable[[CalibrationFile], CalibrationFile],
+    args: argparse.Namespace, what: str, changes: Sequence[Callable[[CalibrationFile], CalibrationFile]],
     observations: Observations | None = None,
 ) -> None:  # fmt: skip
-    """Write an accepted result with its observations, if it has any, and then say so."""
-    CalibrationFile.update(args.out, change, None if observations is None else observations.beside(args.out))
+    """Write all accepted results together with their observations, if they have any, and then say so."""
+
+    def changed(file: CalibrationFile) -> CalibrationFile:
+        for change in changes:
+            file = change(file)
+        return file
+
+    CalibrationFile.update(args.out, changed, None if observations is None else observations.beside(args.out))
     if not args.json:
         print(f"accepted: {what} written to {args.out}")
 

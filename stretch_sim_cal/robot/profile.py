@@ -37,7 +37,7 @@ MOST_SHAPE_JOINTS = 2
 KEYS = {
     "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars",
     "joints", "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints",
-    "topics", "values_file", "lidar_geometry", "body",
+    "topics", "values_file", "lidar_geometry", "body", "accept",
 }  # fmt: skip
 GEOMETRIES = ("collision", "visual")
 """Which of a description's shapes lidars may see; or those of another one."""
@@ -143,8 +143,8 @@ class RobotProfile:
     of the left extrinsics needs. `reach` (m): how far a part may be from an axis that turns it. `values_file`: whether
     calibrated joints go to the vendor's stretch_calibration_values.yaml. `lidar_geometry`: what lidars see, in
     simulators and in the calibration's model: one of `GEOMETRIES`, or the file of a URDF whose collision shapes, by the
-    links' names, they see. `body` is the radius and height (m) of a cylinder about the base's z axis that the robot is
-    taken for where room and floor are looked at; if it is None, its shapes in the stowed pose count.
+    links' names, they see. `accept` are the standard deviations (m, rad) of lidar to lidar up to which a result is
+    accepted. `body` is the radius and height (m) of a cylinder about the base's z axis that the robot is taken for where room and floor are looked at; if it is None, its shapes in the stowed pose count.
     """
 
     name: str
@@ -172,6 +172,7 @@ class RobotProfile:
     lidar_geometry: str = GEOMETRIES[0]
     further: Mapping[str, ProfiledLidar] = field(default_factory=dict)
     body: tuple[float, float] | None = None
+    accept: tuple[float, float] | None = None
 
     @property
     def every_lidar(self) -> dict[str, ProfiledLidar]:
@@ -466,7 +467,14 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         lidar_geometry=lidar_geometry(profile.get("lidar_geometry", GEOMETRIES[0]), path, profile.at("lidar_geometry")),
         further={name: lidar for name, lidar in lidars.items() if name not in SIDES},
         body=_body(profile) if "body" in profile else None,
+        accept=_accept(profile) if "accept" in profile else None,
     )
+
+
+def _accept(profile: Section) -> tuple[float, float]:
+    accept = Section(profile.get("accept"), {"translation_mm", "rotation_deg"}, profile.at("accept"))
+    millimetres, degrees = accept.number("translation_mm", 1e-3, 1e3), accept.number("rotation_deg", 1e-4, 90.0)
+    return 1e-3 * millimetres, float(np.deg2rad(degrees))
 
 
 def _body(profile: Section) -> tuple[float, float]:

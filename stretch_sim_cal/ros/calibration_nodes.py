@@ -54,7 +54,7 @@ from stretch_sim_cal.calibration.observations import (
     places_beside,
 )
 from stretch_sim_cal.calibration.results import AlignmentResult
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.calibration.summaries import (
     alignment_lines,
     alignment_numbers,
@@ -216,7 +216,7 @@ def align(context: NodeContext) -> int:
         "max_correspondence_distance": options.max_correspondence_distance,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    given |= _body_settings(context, frames)
+    given |= _body_settings(context, frames) | accepting(profile_called(options.robot).accept)
     method = method_class(first_guess, AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given))
     if options.another_place:
         method.load_places(places_beside(files.path))
@@ -251,7 +251,10 @@ def _align_all(context: NodeContext, files: _Files) -> int:
     """Align more than two lidars in one estimate."""
     watchdog, frames = context.watchdog(context.options.timeout), FrameListener(context)
     nominal = _every_pose(context, frames, watchdog)
-    array = LidarArray(_array_lidars(context, nominal), np.eye(4), floor=False, body=_body_settings(context, frames))
+    array = LidarArray(
+        _array_lidars(context, nominal), np.eye(4), floor=False, body=_body_settings(context, frames),
+        accept=profile_called(context.options.robot).accept,
+    )  # fmt: skip
     result = _filled(context, array, watchdog).solve()
     numbers = array_numbers(result, nominal)
     return files.finish(

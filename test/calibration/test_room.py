@@ -177,7 +177,11 @@ def test_cells_far_from_a_patch_are_not_of_it_unless_they_are_as_noisy_or_the_li
         ]  # fmt: skip
         variances = room.noise.variances(surface, members)
         away = np.abs(fit_planes(members, variances, len(patches.centres)).residuals)
-        return away, np.maximum(5.0 * np.sqrt(variances), 0.015), sum(len(grid.cell) for grid in candidates) - len(members.cell)
+        return (
+            away,
+            np.maximum(5.0 * np.sqrt(variances), 0.015),
+            sum(len(grid.cell) for grid in candidates) - len(members.cell),
+        )
 
     away, limit, left_out = found(0.0)
     # They are selected before the patch's last fit, so a few lie somewhat beyond the limit after it.

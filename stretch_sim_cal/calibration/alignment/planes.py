@@ -326,7 +326,9 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     other_robot, against_model = model_findings(evidence.initial, evidence.estimate, settings)
     against_model = [] if refusals else against_model
     refusals = refusals or other_robot
-    if {"contradicting_views", "far_from_description", "swapped", "little_overlap"} & {found.code for found in refusals}:
+    if {"contradicting_views", "far_from_description", "swapped", "little_overlap"} & {
+        found.code for found in refusals
+    }:
         refusals = evidence.in_each(lambda place: mirrored(place.mirrored(evidence.initial))) or refusals
     return AlignmentResult(
         right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames,
