@@ -40,7 +40,7 @@ def _step(tangent: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Consistency:
     """Shares (0 to 1) of the points whose direction the other lidar looked in, and that the robot's own body did not
-    hide from it: `agree` lie on a surface that it saw, `contradict` where it looked through; the rest is hidden from it.
+    hide from it: `agree` lie on a surface that it saw, `contradict` where it looked through; the rest is hidden.
     `overlap` is the share of all points that are confirmed."""
 
     agree: float

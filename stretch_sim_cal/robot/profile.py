@@ -144,7 +144,8 @@ class RobotProfile:
     calibrated joints go to the vendor's stretch_calibration_values.yaml. `lidar_geometry`: what lidars see, in
     simulators and in the calibration's model: one of `GEOMETRIES`, or the file of a URDF whose collision shapes, by the
     links' names, they see. `accept` are the standard deviations (m, rad) of lidar to lidar up to which a result is
-    accepted. `body` is the radius and height (m) of a cylinder about the base's z axis that the robot is taken for where room and floor are looked at; if it is None, its shapes in the stowed pose count.
+    accepted. `body` is the radius and height (m) of a cylinder about the base's z axis that the robot is taken for
+    where room and floor are looked at; if it is None, its shapes in the stowed pose count.
     """
 
     name: str

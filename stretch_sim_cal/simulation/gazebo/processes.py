@@ -187,7 +187,8 @@ class Subscriptions:
     def subscribe(
         self, topic: str, message_type: str, callback: Callable[[bytes], None], per_second: int | None = None
     ) -> None:
-        """Call `callback` with every message on a topic, or with so many `per_second` of wall time at most."""
+        """Call `callback` with every message on a topic, or with so many `per_second` of wall time at most; from when
+        this returns on."""
         number = next(self._numbers)
         self._callbacks[number] = callback
         self._wanted[topic] = {"subscribe": topic, "type": message_type, "per_second": per_second, "number": number}
@@ -213,6 +214,7 @@ class Subscriptions:
     def _begin(self) -> None:
         self._heard = time.monotonic()
         self._process = self._start()
+        self._carried_out = threading.Semaphore(0)
         threading.Thread(target=self._deliver, args=(self._process,), daemon=True).start()
 
     def _end(self) -> None:
@@ -228,6 +230,10 @@ class Subscriptions:
         with contextlib.suppress(BrokenPipeError):  # of one that has crashed: all orders are given to the next one
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             self._process.stdin.flush()
+            deadline = time.monotonic() + ACKNOWLEDGED_WITHIN
+            while self._process.poll() is None and time.monotonic() < deadline:
+                if self._carried_out.acquire(timeout=0.05):
+                    return
 
     def _deliver(self, process: subprocess.Popen) -> None:
         with process.stdout as messages:
@@ -236,6 +242,9 @@ class Subscriptions:
                 message = messages.read(length)
                 if process is not self._process or len(message) < length:
                     return
+                if number == ACKNOWLEDGED:
+                    self._carried_out.release()
+                    continue
                 self._heard = time.monotonic()
                 if callback := self._callbacks.get(number):
                     callback(message)
@@ -243,6 +252,8 @@ class Subscriptions:
 
 FRAME = struct.Struct("<IQ")  # before a message: the subscription's number, and the message's length
 PIPE_SIZE = 1 << 20
+ACKNOWLEDGED = 0xFFFFFFFF  # number of the frame that says that an order was carried out
+ACKNOWLEDGED_WITHIN = 20.0  # s: the process may only be starting
 # s. Gazebo repeats its clock a thousand times a second unless it is at work.
 NEXT_MESSAGE = 2.0
 
@@ -271,6 +282,10 @@ class Listener:
             time.sleep(0.001)
         self._carry_out()
 
+    def acknowledge(self) -> None:
+        """Tell the owner that an order was carried out."""
+        self._write(ACKNOWLEDGED, b"")
+
     def _carry_out(self) -> None:
         with self._changing:
             while self._orders:
@@ -289,6 +304,9 @@ class Listener:
     def _hear(self, number: int, message: bytes, _info: Any) -> None:
         self._heard = True
         self._carry_out()
+        self._write(number, message)
+
+    def _write(self, number: int, message: bytes) -> None:
         try:
             with self._writing:
                 self._output.write(FRAME.pack(number, len(message)))
@@ -312,6 +330,7 @@ def listen(bindings: str, python_path: str = "") -> int:
         order = json.loads(line)
         (topics.add if "subscribe" in order else topics.discard)(order.get("subscribe", order.get("unsubscribe")))
         listener.take(order)
+        listener.acknowledge()
     # A publisher never forgets a subscriber that has gone without a word: a lidar would render on for it.
     listener.take(*({"unsubscribe": topic} for topic in topics))
     os._exit(0)  # the transport outlives the interpreter, and crashes in callbacks that it still holds
