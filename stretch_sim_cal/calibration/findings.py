@@ -47,8 +47,8 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 # Of the alignment.
 MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
-# The effective number of patches that has to determine each direction.
-MIN_SUPPORT = 4.0
+# So many surfaces may be outliers: what is left has to determine each direction.
+OUTVOTED = 2
 # How far the robot may move while the frames are taken. Both lidars move together, so a little does no harm.
 MAX_MOTION = 0.003
 MAX_MOTION_ROTATION = float(np.deg2rad(0.1))
@@ -183,26 +183,31 @@ def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
 
 
 def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings) -> list[Finding]:
-    """Return the base axes along or about which too few patches determine the pose to reject outliers among them."""
+    """Return the base axes along or about which too few surfaces determine the pose to outvote an outlier: without
+    `OUTVOTED` of the most informative ones the standard deviation would exceed its bound."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
     sentences = []
-    for verb, part in (("sliding along", slice(0, 3)), ("turning about", slice(3, 6))):
+    for verb, part, bound in (
+        ("sliding along", slice(0, 3), settings.max_std_translation),
+        ("turning about", slice(3, 6), settings.max_std_rotation),
+    ):
         for axis in range(3):
             direction = np.zeros(6)
             direction[part] = to_base[axis]
-            variances = np.concatenate([
-                (block.gaps.jacobian @ (covariance @ direction) * block.weights) ** 2 / block.gaps.variances
-                for block in blocks
-            ])  # fmt: skip
-            extents = np.concatenate([block.extents() for block in blocks])
-            squares, total = np.sum(variances**2 / extents) / blocks[0].grids, variances.sum() / blocks[0].grids
+            moved = covariance @ direction
+            lost, total, squares = 0.0, 0.0, 0.0
             for block in blocks:
-                if block.elements is not None:
-                    pieces = block.elements.by_piece(covariance @ direction)
-                    squares, total = squares + np.sum(pieces**2), total + pieces.sum()
-            number = total**2 / squares
-            if number < MIN_SUPPORT:
+                by_gap = (block.gaps.jacobian @ moved * block.weights) ** 2 / block.gaps.variances / block.grids
+                of_pieces = np.zeros(0) if block.elements is None else block.elements.by_piece(moved)
+                parts = np.concatenate([by_gap / block.extents(), of_pieces])
+                # The same surface is in each grid.
+                lost = max(lost, np.sort(parts)[-OUTVOTED * block.grids :].sum())
+                total += by_gap.sum() + of_pieces.sum()
+                squares += np.sum(by_gap**2 / block.extents()) * block.grids + np.sum(of_pieces**2)
+            left = 1.0 - lost / max(total, 1e-300)
+            if left <= 1e-9 or direction @ moved > left * bound**2:
+                number = total**2 / max(squares, 1e-300)
                 sentence = f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}"
                 sentences.append(Finding("little_support", sentence, MORE_SURFACES))
     return sentences

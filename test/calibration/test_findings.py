@@ -273,9 +273,9 @@ def test_rays_of_an_unknown_lidar_beside_its_spin_axis_are_told_if_the_data_leav
 @pytest.mark.parametrize(
     "patches, base_from_left, axis",
     [
-        (4, None, None),
-        (3, None, "lidar x"),
-        (3, from_xyz_rpy((0, 0, 1), (0, 0, np.pi / 2)), "base y"),
+        (3, None, None),
+        (2, None, "lidar x"),
+        (2, from_xyz_rpy((0, 0, 1), (0, 0, np.pi / 2)), "base y"),
         (400, None, None),
     ],
 )
@@ -287,12 +287,13 @@ def test_a_direction_that_few_patches_determine_is_told(patches, base_from_left,
     points[normals[:, 0] > 0, 1:] = 0.0
     jacobian, weights = np.hstack([normals, np.cross(points, normals)]), np.ones(len(normals))
     weights[-9:] = 0.0
-    gaps = SimpleNamespace(jacobian=np.tile(jacobian, (grids, 1)), variances=np.ones(grids * len(normals)))
+    gaps = SimpleNamespace(jacobian=np.tile(jacobian, (grids, 1)), variances=np.full(grids * len(normals), 1e-6))
     block = SimpleNamespace(
-        gaps=gaps, weights=np.tile(weights, grids), grids=grids, extents=lambda: np.ones(1), elements=None
-    )
+        gaps=gaps, weights=np.tile(weights, grids), grids=grids, extents=lambda: np.ones(grids * len(normals)),
+        elements=None,
+    )  # fmt: skip
     settings = AlignmentSettings(base_from_left=base_from_left)
-    found = findings.little_support([block], np.linalg.inv((jacobian.T * weights) @ jacobian), settings)
+    found = findings.little_support([block], 1e-6 * np.linalg.inv((jacobian.T * weights) @ jacobian), settings)
     sentence = f"only {patches} small surfaces determine sliding along {axis}"
     assert [finding.sentence for finding in found] == [sentence] * (axis is not None)
 
