@@ -562,9 +562,18 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     return 0 if result.accepted else Refused.exit_code
 
 
+def _described(recording: Recording, path: Path, model):
+    """Return the robot's description: `model`, or that of an open recording. Raises `InputError` without any."""
+    source = model or recorded_description(recording)
+    if source is None:
+        raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
+    return source
+
+
 def _mounts_sensor(path: Path, args: argparse.Namespace, profile: RobotProfile) -> Sensors:
     """Return the kinds of the left and the right lidar in a recording."""
     with Recording(path) as recording:
+        _described(recording, path, args.model)
         return of_two(taken_sensors(recorded_kinds(recording, args), args, profile))
 
 
@@ -576,9 +585,7 @@ def _from_recording(
     from stretch_sim_cal.calibration.mounts.robot import MountedRobot, solve_samples
 
     with Recording(path) as recording:
-        source = model or recorded_description(recording)
-        if source is None:
-            raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
+        source = _described(recording, path, model)
         robot = MountedRobot(load_model(source), profile)
         period = max((each.period for each in by_side(settings.sensor) if each is not None), default=SCAN_PERIOD)
         poses = still_poses(recording, robot.model, profile)

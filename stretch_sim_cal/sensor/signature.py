@@ -255,7 +255,7 @@ def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
     sensor, correction, rays = None, None, [cloud.points for cloud in clouds]
     if scatter < ON_TABLE:
         sensor = _nearest(candidates, published)
-        correction = False if sensor is None or np.any(sensor.optical_centre) else None
+        correction = False if sensor is not None and np.any(sensor.optical_centre) else None
         elevations = published
     else:
         elevations = published
@@ -489,6 +489,6 @@ def _lines(found: Signature) -> list[str]:
             f"{np.degrees(found.elevation_scatter):.3f} deg about one elevation; record the driver's own topic, not a "
             "filtered or moved one"
         )
-    else:
+    elif found.sensor is not None:
         lines.append("distance correction: none to make, the table has no optical centre")
     return lines

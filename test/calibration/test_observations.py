@@ -132,6 +132,22 @@ def test_moving_both_lidars_as_one_body_changes_nothing_that_is_observed(aligned
     assert np.abs(together).max() < 1e-6 * np.abs(here).max()
 
 
+def test_clouds_of_a_driver_that_corrects_the_optical_centre_are_those_of_their_sensor_near_by():
+    """On an OS0-128's points at 2.2 m its 38 mm above the frame's origin are a degree."""
+    sensor = load_sensor("os0_128")
+    rotor, channel = (grid.ravel() for grid in np.meshgrid(np.linspace(0.0, 6.2, 200), np.arange(sensor.num_channels)))
+    around, up = rotor + sensor.azimuth_offsets[channel], sensor.elevations[channel]
+    x, y, z = sensor.optical_centre
+    cloud = np.zeros(len(rotor), [(name, "<f4") for name in "xyz"] + [("ring", "<u2")])
+    cloud["x"] = np.cos(rotor) * x - np.sin(rotor) * y + 2.2 * np.cos(up) * np.cos(around)
+    cloud["y"] = np.sin(rotor) * x + np.cos(rotor) * y + 2.2 * np.cos(up) * np.sin(around)
+    cloud["z"], cloud["ring"] = z + 2.2 * np.sin(up), channel
+    PlaneAlignment(np.eye(4), AlignmentSettings(sensor=sensor)).add(cloud, cloud)
+    cloud["ring"] = np.maximum(channel.astype(int) - 4, 0)  # 2.8 deg
+    with pytest.raises(InputError, match="from the elevations of sensor 'os0_128'"):
+        PlaneAlignment(np.eye(4), AlignmentSettings(sensor=sensor)).add(cloud, cloud)
+
+
 def test_clouds_of_another_sensor_are_refused():
     scene, _ = frames_of("furnished_room", 20)
     method = PlaneAlignment(scene.initial, AlignmentSettings(sensor=load_sensor("jt128_ideal")))

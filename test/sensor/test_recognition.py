@@ -44,6 +44,7 @@ def test_another_turning_of_the_rings_or_another_table_is_no_known_kind():
     changed = cloud.copy()
     changed["ring"] = 15 - cloud["ring"]
     assert cal.sensor_of([changed]) is None
+    assert not any("distance correction" in line for line in observed([changed]).lines)  # nothing is known of one
     assert taken_for(observed([changed]), load_sensor("jt128"), known_sensors()) == (
         None, "taken for a lidar of unknown make, not for jt128, whose elevations are others: no file in config/ fits"
     )  # fmt: skip
