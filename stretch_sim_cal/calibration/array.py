@@ -21,7 +21,14 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.finding import Finding
-from stretch_sim_cal.calibration.findings import BEYOND_CHANCE, UNLIKELY, Findings, check_support, unit_warnings
+from stretch_sim_cal.calibration.findings import (
+    BEYOND_CHANCE,
+    UNLIKELY,
+    Findings,
+    beside_axis,
+    check_support,
+    unit_warnings,
+)
 from stretch_sim_cal.calibration.floor.support import widest_gap
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.observability import directions, unobserved
@@ -266,7 +273,9 @@ class LidarArray:
                 settings.max_std_rotation,
             )  # fmt: skip
             refusals += [said.at(f"lidar {name} to {tied[0]}") for said in unobserved(own)]
-        warnings += unit_warnings(numbers, tuple(self._lidars[name].sensor for name in self._order), self._order)
+        kinds = tuple(self._lidars[name].sensor for name in self._order)
+        warnings += unit_warnings(numbers, kinds, self._order)
+        refusals += beside_axis(numbers, kinds, self._order)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _untied(self, pairs: Sequence[AlignedPair]) -> list[str]:
@@ -320,7 +329,7 @@ class _Problem:
             if name in pair.names and pair.observed.knows_units:
                 return pair.observed.models[pair.names.index(name)]
         sensor = self._lidars[name].sensor
-        spread, centre = (UNKNOWN_SENSOR, np.zeros(3)) if sensor is None else (sensor.spread, sensor.optical_centre)
+        spread, centre = (UNKNOWN_SENSOR, np.zeros(3)) if sensor is None else (sensor.expected, sensor.optical_centre)
         return ErrorModel(spread, np.zeros(1), np.zeros(1), centre)
 
     def _numbers(self, pair: AlignedPair) -> tuple[int, int]:

@@ -214,7 +214,7 @@ class DirectionCells:
             return ErrorModel(UNKNOWN_SENSOR, np.zeros(1), np.zeros(1)), np.zeros(1, dtype=int)
         if self.grid.by_ring:
             return sensor.error_model(), np.arange(len(self.grid.elevations))
-        spread = UNKNOWN_SENSOR if sensor is None else sensor.spread
+        spread = UNKNOWN_SENSOR if sensor is None else sensor.expected
         rows = self.rows if rows is None else rows
         channel = np.full(len(self.grid.elevations), -1)
         channel[rows] = np.arange(len(rows))

@@ -95,7 +95,6 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
     kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
     for side, sensor in zip(names, kinds, strict=True):
         if sensor is None:
-            found += _beside_axis(numbers, side)
             continue
         beyond, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
         for scalar, known in zip(SCALARS, deviations, strict=False):
@@ -104,7 +103,7 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
                 said = error_in_units(scalar, value, numbers[f"{scalar}_{side}_std"])
                 beyond.append(f"{scalar} of {said} is {abs(value) / known:.1f}")
         for kind in CHANNEL_KINDS:
-            share = numbers.get(f"{kind}_spread_{side}", 0.0) / (getattr(sensor.spread, kind) or np.inf)
+            share = numbers.get(f"{kind}_spread_{side}", 0.0) / (getattr(sensor.expected, kind) or np.inf)
             if share > BEYOND_SPREAD:
                 beyond.append(f"channels differ in {kind} by {share:.1f}")
         found += [
@@ -141,8 +140,20 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
     ]
 
 
+def beside_axis(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
+    """Return which lidars of an unknown kind have rays that begin beside the spin axis, if the data leaves no doubt.
+
+    A result is refused for it: how far along that axis, and how far turned about it, the clouds' frame is from the
+    lidar's own, the data does not say.
+    """
+    kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
+    return [
+        found for side, sensor in zip(names, kinds, strict=True) if sensor is None
+        for found in _beside_axis(numbers, side)
+    ]  # fmt: skip
+
+
 def _beside_axis(numbers: Mapping[str, float], side: str) -> list[Finding]:
-    """Return that the rays of a lidar of an unknown kind begin beside its spin axis, if its data leaves no doubt."""
     names = [f"optical_centre_{axis}_{side}" for axis in "xy"]
     if any(name not in numbers for name in names):
         return []
@@ -154,7 +165,7 @@ def _beside_axis(numbers: Mapping[str, float], side: str) -> list[Finding]:
             "driver_uncorrected",
             f"the {side} lidar's rays begin {1e3 * distance:.1f} +- {1e3 * deviation:.1f} mm beside its spin axis: its "
             "driver does not correct the optical centre",
-            "name the sensor, and turn the correction on: code that uses the clouds sees surfaces off by as much",
+            "name the sensor (its table says how far along the axis, too), or turn the correction on",
         )
     ]
 

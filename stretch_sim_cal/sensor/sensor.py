@@ -17,11 +17,15 @@ import numpy as np
 
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, ErrorModel, UnitSpread
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UNKNOWN_SENSOR, ErrorModel, UnitSpread
 from stretch_sim_cal.sensor.unit_file import UNIT_FILE_KEYS, Unit, near_range, read_angle_table, unit_from_mapping
 
-# The sensor of a simulation that does not say which.
+IDEAL = "ideal"
+"""In place of a sensor file's `unit`: lidars that have no errors, as only simulated ones have none."""
+CLASS_SPREAD = replace(UNKNOWN_SENSOR, optical_centre=(5e-4, 5e-4, 5e-4), driver_uncertain=True)
+"""How far units differ from a sensor file that does not say it: as data sheets of the class allow."""
 DEFAULT_SENSOR = "jt128_ideal"
+"""The sensor of a simulation that does not say which."""
 MAX_RAYS = 2_000_000
 UNKNOWN = "unknown"
 RETURNS = ("single", "dual")
@@ -67,7 +71,8 @@ class Sensor:
     rotor. `range_drift` is one standard deviation of the growth of ranges while the unit warms up, over
     `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). `packets` of a scan
     have a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may hold the angle table
-    of each of its units, which then takes this one's place. `spread` says how far one unit may differ from all that;
+    of each of its units, which then takes this one's place. `spread` says how far units differ from all that in
+    simulation, `expected` how far real ones are taken to: as the class does (`CLASS_SPREAD`) if the file does not say.
     `unit` is the one that a unit file describes.
     """
 
@@ -102,6 +107,7 @@ class Sensor:
     clock_spread: float
     driver: Driver
     spread: UnitSpread
+    expected: UnitSpread
     unit: Unit | None = None
 
     @property
@@ -131,10 +137,10 @@ class Sensor:
         )
         return np.sqrt(1.0 + squares / max(self.range_noise, 1e-6) ** 2)
 
-    def error_model(self) -> ErrorModel:
-        """Return the error model of units of this sensor."""
+    def error_model(self, simulated: bool = False) -> ErrorModel:
+        """Return the error model of units of this sensor as they are expected, or as they are `simulated`."""
         return ErrorModel(
-            self.spread, self.elevations, self.azimuth_offsets, self.optical_centre,
+            self.spread if simulated else self.expected, self.elevations, self.azimuth_offsets, self.optical_centre,
             self.firing_azimuths if np.any(self.firing_times) else None,
         )  # fmt: skip
 
@@ -142,7 +148,7 @@ class Sensor:
         """Return the unit that the file describes, or one drawn from `spread`, as its driver leaves it."""
         if self.unit is not None:
             return self.unit
-        values = self.error_model().draw(rng)
+        values = self.error_model(simulated=True).draw(rng)
         values[[CENTRE_SHARE, FIRING_SHARE]] = self.uncorrected_shares
         return Unit(values, range_drift=float(self.range_drift * rng.standard_normal()))
 
@@ -233,11 +239,15 @@ def load_sensor(name: str | Path) -> Sensor:
         unit_data = data
         kind, data = _kind(path, data)
         data = data | {k: v for k, v in unit_data.items() if k not in (*UNIT_FILE_KEYS, "sensor")}
-        near = (data.get("unit") or {}).get("near_range") or {}
+        spread = {} if data.get("unit") in (None, IDEAL) else data["unit"]
+        near = spread.get("near_range") or {}
         said = (unit_data.get("values") or {}).get("near_range") if isinstance(unit_data.get("values"), dict) else None
         _, length = near_range(said, near.get("length", 1.0), f"{path}: values: near_range")
-        data["unit"] = (data.get("unit") or {}) | {"near_range": near | {"length": length}}
+        unsaid = data.get("unit") is None
+        data["unit"] = spread | {"near_range": near | {"length": length}}
     sensor = _sensor(path, kind, data)
+    if unit_data is not None and unsaid:
+        sensor = replace(sensor, expected=replace(CLASS_SPREAD, near_length=length))
     if unit_data is None:
         return sensor
     unit = unit_from_mapping(sensor.error_model(), unit_data, str(path))
@@ -335,7 +345,8 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
         spin_jitter=np.radians(given.number("spin_jitter_deg", 0.0, 10.0, 0.0)),
         clock_spread=given.number("clock_spread", 0.0, 10.0, 0.0),
         driver=Driver(**driver_corrections(given.get("driver"), given.at("driver"))),
-        spread=_spread(given.get("unit"), given.at("unit")),
+        spread=UnitSpread() if "unit" not in given else _spread(given.get("unit"), given.at("unit")),
+        expected=CLASS_SPREAD if "unit" not in given else _spread(given.get("unit"), given.at("unit")),
     )
     if sensor.range_max <= sensor.range_min:
         raise InputError(f"{path}: range_max: has to be above range_min")
@@ -351,7 +362,9 @@ def driver_corrections(value: Any, where: str) -> dict[str, bool]:
 
 
 def _spread(value: Any, where: str) -> UnitSpread:
-    """Return the standard deviations of a `unit:` mapping, angles in rad."""
+    """Return the standard deviations of a `unit:` mapping, angles in rad; none for `IDEAL`."""
+    if value == IDEAL:
+        return UnitSpread()
     data = validate.Section(value, SPREAD_KEYS, where)
     amplitude, length = near_range(data.get("near_range"), 1.0, data.at("near_range"))
     first, second = data.numbers("azimuth_harmonics_deg", 2, 0.0, 5.0, [0.0] * 2)

@@ -89,7 +89,7 @@ class Lidar:
         self.clock_phase = float(rng.uniform(0.0, sensor.clock_spread)) if sensor.clock_spread else 0.0
         self._spin_phase = float(rng.uniform(0.0, 2.0 * np.pi))
         self._spin_drift = float(rng.uniform(-sensor.spin_drift, sensor.spin_drift)) if sensor.spin_drift else 0.0
-        self.model = sensor.error_model()
+        self.model = sensor.error_model(simulated=True)
         self.unit: Unit = sensor.draw_unit(self._generator("unit", seed=seed if unit_seed is None else unit_seed))
         self._values = self.unit.values.astype(np.float32)  # ranges are computed in single precision, as rays are cast
         turn = -1.0 if sensor.clockwise else 1.0

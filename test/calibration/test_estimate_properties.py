@@ -172,20 +172,19 @@ def test_what_the_driver_leaves_uncorrected_is_found(result):
         assert tuple(unit_found[[CENTRE_SHARE, FIRING_SHARE]]) == SENSOR.uncorrected_shares == (1.0, 1.0)
 
 
-def test_lidars_of_an_unknown_kind_whose_driver_corrects_nothing_are_found_as_exactly_as_is_said():
+def test_lidars_of_an_unknown_kind_whose_driver_corrects_nothing_are_refused_and_as_exact_as_is_said():
     scene = drawn_scene()
     points = {side: [np.column_stack([cloud[name] for name in "xyz"]) for cloud in getattr(scene, side)]
               for side in SIDES}  # fmt: skip
     found = scene.align(**points, sensor=None)
-    assert found.accepted, found.refusals
     # What all rays have in common, a shift along the spin axis and a turn about it, is where the clouds' frame is.
     _, _, along_axis = SENSOR.optical_centre
     frame = from_xyz_rpy((0.0, 0.0, along_axis), (0.0, 0.0, SENSOR.firing_azimuths.mean()))
     truth = inverse(frame) @ scene.truth @ frame
     assert normalised(truth, found.right_to_left, found.covariance) < FOUR_SIGMA
     assert np.sqrt(np.diag(found.covariance))[:3].max() < 0.002
-    said = [warning for warning in found.warnings if "beside its spin axis" in warning]
-    assert [side for side in SIDES for warning in said if side in warning] == list(SIDES)
+    assert [refusal.code for refusal in found.refusals] == ["driver_uncorrected"] * 2
+    assert [side for side in SIDES for refusal in found.refusals if side in refusal] == list(SIDES)
 
 
 def test_a_unit_far_beyond_its_sensor_file_is_reported():

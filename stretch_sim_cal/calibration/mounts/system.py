@@ -242,7 +242,7 @@ class CloudReader:
         rows = np.unique(np.concatenate([self._row(cloud[:, :3]) for cloud in clouds]))
         self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
         self._channel[rows] = np.arange(len(rows))
-        spread = UNKNOWN_SENSOR if sensor is None else sensor.spread
+        spread = UNKNOWN_SENSOR if sensor is None else sensor.expected
         centre = np.zeros(3) if sensor is None else sensor.optical_centre
         self.model = ErrorModel(spread, self._grid.elevations[rows], np.zeros(len(rows)), centre)
 
