@@ -59,7 +59,7 @@ class Recording:
         random = np.random.default_rng(seed)
         base = BaseError(random.uniform(-0.005, 0.005), *np.radians(random.uniform(-0.5, 0.5, 2)))
         self.effect, self.seed = effect, seed
-        self.sensor = replace(sensor_named(effect.simulated), spread=sensor_named(effect.like).spread)
+        self.sensor = replace(sensor_named(effect.simulated), spread=sensor_named(effect.like).expected, unsaid=None)
         with tempfile.TemporaryDirectory() as folder:
             units = _unit_files(effect, random, Path(folder))
             setup = SimulationSetup(world, effect.simulated, seed, *mount_errors(random), base, units=units)

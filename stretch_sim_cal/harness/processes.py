@@ -5,13 +5,13 @@ The runner starts them in order of readiness, keeps their output, and stops ever
 
 import contextlib
 import ctypes
-import fcntl
+import errno
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,18 +32,16 @@ def own_domain() -> Iterator[int]:
     """Hold a ROS domain that no other run of this package on this machine holds. Raises
     `RunFailure` without a free one."""
     for domain in DOMAINS:
-        try:
-            lock = open(Path(tempfile.gettempdir()) / f"stretch_sim_cal_domain_{domain}.lock", "a")
-        except PermissionError:  # another user's
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            continue
-        with lock:
+        # A name in Linux's abstract namespace: all users see it, no file is left, and it ends with the process.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
+            try:
+                held.bind(f"\0stretch_sim_cal_domain_{domain}")
+            except OSError as taken:
+                if taken.errno != errno.EADDRINUSE:
+                    raise
+                continue
             yield domain
-        return
+            return
     raise RunFailure(f"all ROS domains ({DOMAINS[-1]} to {DOMAINS[0]}) are taken by other runs on this machine")
 
 

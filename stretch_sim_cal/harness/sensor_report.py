@@ -142,9 +142,10 @@ def found_numbers(result: Identification) -> dict:
 def write_sensor_report(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
     """Write the page and return its path."""
     title = "Both lidars as they are" if result.names == SIDES else f"The {result.names[1]} lidar beside the left one"
-    parts = [f"<h1>{title}</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
+    parts = [f"<h1>{html.escape(title)}</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
     for side, device in enumerate(result.names):
-        parts.append(f"<h2>{device.capitalize()} lidar: the unit's own errors</h2>{_parameter_table(result, side)}")
+        own = _parameter_table(result, side)
+        parts.append(f"<h2>{html.escape(device.capitalize())} lidar: the unit's own errors</h2>{own}")
     parts += [f"<p>{html.escape(sentence)}.</p>" for sentence in result.trade_offs]
     parts.append(image("Channels' errors, with standard deviations", channels_picture(result)))
     parts.append("<p>The grey band is one standard deviation of the sensor file; grey channels are not determined.</p>")
@@ -156,7 +157,7 @@ def write_sensor_report(path: Path, result: Identification, sync: str, recording
     parts.append(image("Range noise, measured and as the unit files have it", noise_picture(result)))
     for side, device in enumerate(result.names):
         parts.append(
-            f"<h2>{device.capitalize()} lidar: sensor and "
+            f"<h2>{html.escape(device.capitalize())} lidar: sensor and "
             f"driver</h2>{table(('', 'found', 'sensor file'), measured(result, side))}"
         )
     parts.append(f"<p>{html.escape(sync)}.</p>")

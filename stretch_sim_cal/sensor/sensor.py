@@ -72,8 +72,8 @@ class Sensor:
     `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). `packets` of a scan
     have a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may hold the angle table
     of each of its units, which then takes this one's place. `spread` says how far units differ from all that in
-    simulation, `expected` how far real ones are taken to: as the class does (`CLASS_SPREAD`) if the file does not say.
-    `unit` is the one that a unit file describes.
+    simulation, and `expected` how far real ones are taken to: as the class does (`CLASS_SPREAD`, then `unsaid`) if the
+    file does not say. `unit` is the one that a unit file describes.
     """
 
     name: str
@@ -107,8 +107,8 @@ class Sensor:
     clock_spread: float
     driver: Driver
     spread: UnitSpread
-    expected: UnitSpread
     unit: Unit | None = None
+    unsaid: UnitSpread | None = None
 
     @property
     def num_channels(self) -> int:
@@ -136,6 +136,11 @@ class Sensor:
             (growth.range * ranges) ** 2 + (growth.incidence * (1.0 / cosines - 1.0)) ** 2 + (growth.echo * echo) ** 2
         )
         return np.sqrt(1.0 + squares / max(self.range_noise, 1e-6) ** 2)
+
+    @property
+    def expected(self) -> UnitSpread:
+        """How far units are taken to differ where they are calibrated."""
+        return self.unsaid or self.spread
 
     def error_model(self, simulated: bool = False) -> ErrorModel:
         """Return the error model of units of this sensor as they are expected, or as they are `simulated`."""
@@ -247,7 +252,7 @@ def load_sensor(name: str | Path) -> Sensor:
         data["unit"] = spread | {"near_range": near | {"length": length}}
     sensor = _sensor(path, kind, data)
     if unit_data is not None and unsaid:
-        sensor = replace(sensor, expected=replace(CLASS_SPREAD, near_length=length))
+        sensor = replace(sensor, unsaid=replace(CLASS_SPREAD, near_length=length))
     if unit_data is None:
         return sensor
     unit = unit_from_mapping(sensor.error_model(), unit_data, str(path))
@@ -346,7 +351,7 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
         clock_spread=given.number("clock_spread", 0.0, 10.0, 0.0),
         driver=Driver(**driver_corrections(given.get("driver"), given.at("driver"))),
         spread=UnitSpread() if "unit" not in given else _spread(given.get("unit"), given.at("unit")),
-        expected=CLASS_SPREAD if "unit" not in given else _spread(given.get("unit"), given.at("unit")),
+        unsaid=None if "unit" in given else CLASS_SPREAD,
     )
     if sensor.range_max <= sensor.range_min:
         raise InputError(f"{path}: range_max: has to be above range_min")

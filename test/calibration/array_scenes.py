@@ -22,7 +22,7 @@ NARROW = {"left": (np.pi / 4, 0.5), "mast": (-np.pi / 2, 0.5)}
 
 def with_unit_errors():
     """Return the sparse 32-channel lidar with units that differ as those of the JT128 do."""
-    return dataclasses.replace(load_sensor("os0_32_sparse"), spread=load_sensor("jt128").spread)
+    return dataclasses.replace(load_sensor("os0_32_sparse"), spread=load_sensor("jt128").spread, unsaid=None)
 
 
 class ArrayScene:
