@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import small_gicp
+from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.calibration.consistency import Consistency, Views
@@ -35,6 +36,11 @@ from stretch_sim_cal.geometry.transforms import (
 # A transform under which the views agree this well is not searched further.
 CREDIBLE_AGREE = 0.88
 CREDIBLE_CONTRADICT = 0.03
+# Near the description so large a share may contradict: somebody who stands before one lidar, or in one scan of several.
+SOMEBODY = 0.08
+# Point-to-plane distances (m) beyond which surfaces are not the same, and points that are of no common surface.
+WIDE, FAR = 0.05, 0.5
+MOST_POINTS = 10_000
 MAX_STARTS = 8
 # Longest correspondences of GICP's passes, over the setting.
 WIDTHS = (2.5, 1.0, 0.5)
@@ -58,9 +64,25 @@ MAX_DISTANCE = 1.5
 SAME_ROTATION = np.deg2rad(10.0)
 
 
-def credible(found: Consistency) -> bool:
-    """Whether two views agree as well as they do when the transform is right."""
-    return found.agree >= CREDIBLE_AGREE and found.contradict <= CREDIBLE_CONTRADICT
+def credible(found: Consistency, near: bool = False) -> bool:
+    """Whether two views agree as well as they do when the transform is right; `near` the description somebody who
+    stands in one of them alone is no reason to doubt it."""
+    return found.agree >= CREDIBLE_AGREE and found.contradict <= (SOMEBODY if near else CREDIBLE_CONTRADICT)
+
+
+class Gaps:
+    """How far apart the surfaces of two lidars are, prepared for comparing transforms."""
+
+    def __init__(self, left: Surface, right: Surface):
+        self._left, self._points = left, right.points[:: max(1, len(right.points) // MOST_POINTS)]
+        self._tree = cKDTree(left.points)
+
+    def under(self, right_to_left: np.ndarray) -> float:
+        """Return the mean squared point-to-plane distance over `WIDE`, each at most 1."""
+        points = apply(right_to_left, self._points)
+        distances, nearest = self._tree.query(points)
+        across = np.einsum("ki,ki->k", self._left.normals[nearest], points - self._left.points[nearest])
+        return float(np.mean(np.where(distances < FAR, np.minimum((across / WIDE) ** 2, 1.0), 1.0)))
 
 
 def coarse_alignment(
@@ -71,12 +93,14 @@ def coarse_alignment(
     found = []
     if initial is not None:
         # GICP may run away from a good guess; with narrow correspondences it stays nearer.
-        guess_score = views.under(initial).score
-        for candidate in (registration.from_guess(initial), registration.from_guess(initial, WIDTHS[-1:]), initial):
+        found = [registration.from_guess(initial), registration.from_guess(initial, WIDTHS[-1:]), initial]
+        # Views say whether a transform can be right, within centimetres; which of several is nearest, surfaces say.
+        gaps, guess_score = Gaps(left, right), views.under(initial).score
+        found.sort(key=gaps.under)
+        for candidate in found:
             under = views.under(candidate)
-            if credible(under) and under.score > guess_score - ALIKE:
+            if credible(under, near=True) and under.score > guess_score - ALIKE:
                 return candidate
-            found.append(candidate)
         found.sort(key=lambda candidate: -views.under(candidate).score)
         # Swapped topics give the inverse of the model's transform.
         swapped = registration.from_guess(inverse(initial))

@@ -102,12 +102,15 @@ class _View:
         around = ranges[surface.neighbours]
         direction = direction_of(surface.points)
         self.surface = surface
-        self.points = surface.points[surface.usable]
+        # What saw something else for a while is no witness, nor what it looked through.
+        still = surface.disturbed == 0
+        self.points = surface.points[surface.usable & still]
         self._near, self._far = np.full(_NUM_DIRECTIONS, np.inf), np.full(_NUM_DIRECTIONS, -np.inf)
         self._body = np.full(_NUM_DIRECTIONS, np.inf)
         of_body = np.flatnonzero(~surface.usable)
         for of_cell in (of_body, *surface.neighbours[of_body].T):
             np.minimum.at(self._body, direction[of_cell], ranges[of_body])
+        self._body[direction[~still]] = 0.0
         np.minimum.at(self._near, direction, np.minimum(ranges, around.min(axis=1)))
         np.maximum.at(self._far, direction, np.maximum(ranges, around.max(axis=1)))
 

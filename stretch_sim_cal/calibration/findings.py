@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, credible
+from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
 from stretch_sim_cal.calibration.floor.cells import FloorMotion
@@ -231,18 +231,20 @@ COARSE_ONLY = Finding(
 )  # fmt: skip
 
 
-def wrong_minimum(views: Consistency) -> list[Finding]:
-    """Return why the transform is wrong altogether; views that hardly overlap are no reason."""
+def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
+    """Return why the transform is wrong altogether, `near` the description or not; views that hardly overlap are no
+    reason."""
     hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
-    if credible(views) or hardly_meet:
+    if credible(views, near) or hardly_meet:
         return []
+    contradict = SOMEBODY if near else CREDIBLE_CONTRADICT
     return [
         Finding(
             "contradicting_views",
             f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree "
             f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % lie where the other lidar "
-            f"looked through (at most {100.0 * CREDIBLE_CONTRADICT:.0f} %); a wrong first guess, or something moved "
-            "between the lidars' scans",
+            f"looked through (at most {100.0 * contradict:.0f} %); a wrong first guess, or something moved between the "
+            "lidars' scans",
             "check the description's poses and which lidar is left",
         )
     ]

@@ -15,7 +15,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.coarse import coarse_alignment, coarse_covariance, credible
+from stretch_sim_cal.calibration.coarse import Gaps, coarse_alignment, coarse_covariance, credible
 from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_both
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
@@ -148,7 +148,9 @@ class PlaneAlignment:
         solver = Solver(unknowns, Priors(coarse, FIXED, units_known=known is not None))
         found = estimate_jointly(places, coarse, solver)
         state, fallback, whole = found.state, None, Views(*views[0])
-        if whole.under(state.left_from_right).score < whole.under(guess).score - MUCH_WORSE:
+        gaps = Gaps(*views[0])
+        worse = gaps.under(state.left_from_right) > gaps.under(guess)
+        if worse and whole.under(state.left_from_right).score < whole.under(guess).score - MUCH_WORSE:
             # Too few small surfaces fit: they must not lead away from the views as a whole.
             state, fallback = coarse, coarse_covariance(*views[0], guess, self._settings)
         seen = [
@@ -314,7 +316,8 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     disturbed = max(place.disturbed for place in evidence.places)
     coarse = evidence.coarse_covariance is not None
     refusals = evidence.in_each(lambda place: movement(place.motion, place.disturbed, place.last.num_used))
-    refusals += evidence.in_each(lambda place: wrong_minimum(place.consistency))
+    near = evidence.initial is not None and not any(model_findings(evidence.initial, evidence.estimate, settings))
+    refusals += evidence.in_each(lambda place: wrong_minimum(place.consistency, near))
     refusals = refusals or evidence.in_each(lambda place: overlap_refusals(place.consistency, place.last.num_used))
     if not refusals and coarse:
         refusals = [COARSE_ONLY, *unobserved(found)]
