@@ -123,6 +123,16 @@ def test_joints_come_back_from_their_limits(simulator):
 
 
 def test_scans_are_cast_only_while_somebody_listens(simulator):
+    scans_follow_who_listens(simulator)
+
+
+def test_scans_come_from_when_somebody_listens_on_however_long_it_takes_to_subscribe(monkeypatch):
+    monkeypatch.setenv("GZ_STAND_IN_SUBSCRIBES_AFTER", "0.15")
+    with started(installed(monkeypatch, "casts_rays")) as simulator:
+        scans_follow_who_listens(simulator)
+
+
+def scans_follow_who_listens(simulator):
     def scan(begun):
         """Return the first scan that began at or after a time, when it has."""
         tick = math.ceil((begun - simulator.start_time("left", 0)) / simulator.period - 1e-6)

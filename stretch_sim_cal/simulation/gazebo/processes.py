@@ -176,7 +176,7 @@ class Subscriptions:
         self._start = lambda: _own_process("listen", bindings, python_path, environment, bufsize=-1)
         self._wanted: dict[str, dict[str, Any]] = {}
         self._callbacks: dict[int, Callable[[bytes], None]] = {}
-        self._numbers = itertools.count()
+        self._numbers, self._orders = itertools.count(), itertools.count(1)
         self._begin()
 
     @property
@@ -214,7 +214,7 @@ class Subscriptions:
     def _begin(self) -> None:
         self._heard = time.monotonic()
         self._process = self._start()
-        self._carried_out = threading.Semaphore(0)
+        self._carried_out, self._acknowledged = 0, threading.Condition()
         threading.Thread(target=self._deliver, args=(self._process,), daemon=True).start()
 
     def _end(self) -> None:
@@ -227,13 +227,15 @@ class Subscriptions:
             self._process.wait()
 
     def _order(self, order: dict[str, Any]) -> None:
+        """Give an order, and wait until it was carried out; the process may be replaced meanwhile, and does it then."""
+        sequence = next(self._orders)
         with contextlib.suppress(BrokenPipeError):  # of one that has crashed: all orders are given to the next one
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.write(json.dumps(order | {"sequence": sequence}).encode() + b"\n")
             self._process.stdin.flush()
             deadline = time.monotonic() + ACKNOWLEDGED_WITHIN
-            while self._process.poll() is None and time.monotonic() < deadline:
-                if self._carried_out.acquire(timeout=0.05):
-                    return
+            with self._acknowledged:
+                while self._carried_out < sequence and self._process.poll() is None and time.monotonic() < deadline:
+                    self._acknowledged.wait(0.05)
 
     def _deliver(self, process: subprocess.Popen) -> None:
         with process.stdout as messages:
@@ -243,7 +245,9 @@ class Subscriptions:
                 if process is not self._process or len(message) < length:
                     return
                 if number == ACKNOWLEDGED:
-                    self._carried_out.release()
+                    with self._acknowledged:
+                        (self._carried_out,) = SEQUENCE.unpack(message)
+                        self._acknowledged.notify_all()
                     continue
                 self._heard = time.monotonic()
                 if callback := self._callbacks.get(number):
@@ -252,7 +256,8 @@ class Subscriptions:
 
 FRAME = struct.Struct("<IQ")  # before a message: the subscription's number, and the message's length
 PIPE_SIZE = 1 << 20
-ACKNOWLEDGED = 0xFFFFFFFF  # number of the frame that says that an order was carried out
+ACKNOWLEDGED = 0xFFFFFFFF  # number of the frame that says which order was carried out
+SEQUENCE = struct.Struct("<Q")
 ACKNOWLEDGED_WITHIN = 20.0  # s: the process may only be starting
 # s. Gazebo repeats its clock a thousand times a second unless it is at work.
 NEXT_MESSAGE = 2.0
@@ -282,9 +287,9 @@ class Listener:
             time.sleep(0.001)
         self._carry_out()
 
-    def acknowledge(self) -> None:
+    def acknowledge(self, sequence: int) -> None:
         """Tell the owner that an order was carried out."""
-        self._write(ACKNOWLEDGED, b"")
+        self._write(ACKNOWLEDGED, SEQUENCE.pack(sequence))
 
     def _carry_out(self) -> None:
         with self._changing:
@@ -330,7 +335,7 @@ def listen(bindings: str, python_path: str = "") -> int:
         order = json.loads(line)
         (topics.add if "subscribe" in order else topics.discard)(order.get("subscribe", order.get("unsubscribe")))
         listener.take(order)
-        listener.acknowledge()
+        listener.acknowledge(order["sequence"])
     # A publisher never forgets a subscriber that has gone without a word: a lidar would render on for it.
     listener.take(*({"unsubscribe": topic} for topic in topics))
     os._exit(0)  # the transport outlives the interpreter, and crashes in callbacks that it still holds

@@ -28,6 +28,7 @@ class Node:
         return answer.get("answered", False), base64.b64decode(answer.get("message", ""))
 
     def subscribe_raw(self, topic, callback, _type, _options):
+        time.sleep(float(os.environ.get("GZ_STAND_IN_SUBSCRIBES_AFTER", "0")))
         connection, stream = _connect()
         connection.sendall(json.dumps({"do": "subscribe", "topic": topic}).encode() + b"\n")
         stream.readline()
