@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,17 @@ def test_importing_the_package_imports_no_numpy():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute calibrat$"):
         _ = cal.calibrat
+
+
+def test_a_user_says_how_exact_is_enough(scene, result):
+    deviations = np.sqrt(np.diag(result.covariance))
+    nearly = 0.5 * float(deviations[:3].max()), float(deviations[3:].max())
+    strict = cal.calibrate(scene.rig, scene.left, scene.right, floor=False, accept=nearly)
+    assert not strict.accepted and {found.code for found in strict.findings if found.severity == "error"} <= {
+        "unobserved", "little_support"
+    }  # fmt: skip
+    np.testing.assert_allclose(strict.left_from_right, result.left_from_right)
+    assert cal.calibrate(replace(scene.rig, accept=nearly), scene.left, scene.right, floor=False).accepted is False
 
 
 def test_clouds_give_alignment_floor_and_the_lidars_errors_as_exactly_as_is_said(scene, result):

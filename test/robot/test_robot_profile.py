@@ -139,6 +139,7 @@ BAD = {
     "a body without a height": (with_(body={"radius": 0.4}), "body: height: is None, a number was expected"),
     "a body of links": (with_(body=["base_link"]), "a mapping with height, radius was expected"),
     "a body of nothing": (with_(body={"radius": 0, "height": 1.8}), "body: radius: is 0, it has to"),
+    "bounds of nothing": (with_(accept={"translation_mm": 0, "rotation_deg": 1}), "accept: translation_mm: is 0"),
     "two sensors in one key": (with_(sensor="os0_32,xt32"), "sensor: is 'os0_32,xt32'; name the sensor of each"),
     "no such sensor of a third one": (
         with_(lidars=AMR["lidars"] | {"mast": {"frame": "base_footprint", "sensor": "no_mast"}}), "no_mast"
