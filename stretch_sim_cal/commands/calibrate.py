@@ -550,7 +550,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
         observations = load_beside(args.out, file.right_to_left)
         _write(
             args, "mounts",
-            lambda file: with_mounts(file, result, robot_id, robot.nominal["left"], observations=observations),
+            [lambda file: with_mounts(file, result, robot_id, robot.nominal["left"], observations=observations)],
             observations and observations.better(result.units),
         )  # fmt: skip
     if args.report:

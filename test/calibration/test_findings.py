@@ -264,10 +264,10 @@ def test_a_driver_is_said_to_leave_out_a_correction_if_three_standard_deviations
 def test_rays_of_an_unknown_lidar_beside_its_spin_axis_are_told_if_the_data_leaves_no_doubt(x, y, deviation, told):
     numbers = {f"optical_centre_{axis}_right": value for axis, value in (("x", x), ("y", y))}
     numbers |= {f"{name}_std": deviation for name in numbers}
-    assert [(found.code, "right" in found) for found in findings.unit_warnings(numbers, None)] == (
+    assert [(found.code, "right" in found) for found in findings.beside_axis(numbers, None)] == (
         [("driver_uncorrected", True)] * told
     )
-    assert not any("spin axis" in found for found in findings.unit_warnings(numbers, SENSOR))
+    assert not findings.beside_axis(numbers, SENSOR) and not findings.unit_warnings(numbers, None)
 
 
 @pytest.mark.parametrize(

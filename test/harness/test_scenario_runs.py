@@ -131,7 +131,7 @@ def test_a_bad_scenario_is_answered_with_one_line(tmp_path, monkeypatch, capsys,
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text(content)
     sparse = (files.share_directory() / "config" / "jt128_sparse.yaml").read_text()
-    Path("own.yaml").write_text(f"{sparse}unit: {{range_offset: -0.01}}\n")
+    Path("own.yaml").write_text(sparse.replace("unit: ideal", "unit: {range_offset: -0.01}"))
     assert main(["run", "bad.yaml"]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
     assert len(lines) == 1 and told in lines[0] and "bad.yaml" in lines[0]
