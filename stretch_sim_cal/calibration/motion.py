@@ -4,12 +4,12 @@ A push moves all surfaces together, along their normals by amounts that one twis
 few cells and is outvoted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.patches import Fits, Members, Patches
+from stretch_sim_cal.calibration.patches import Fits, Members, Patches, fit_planes, refined
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.surfaces import Surface
 
@@ -22,37 +22,29 @@ _LEAST_INFORMATION = 1.0  # 1/m2, 1/rad2: nothing
 
 @dataclass(frozen=True)
 class Motion:
-    """The largest displacement of the lidars between blocks of time that is beyond doubt: m and rad; and of one against
-    the other, `apart` and `apart_rotation`."""
+    """The largest displacement of the lidars between blocks of time that is beyond doubt: m and rad; of one against the
+    other, `apart` and `apart_rotation`; and the largest of all as a `twist` (6,)."""
 
     translation: float
     rotation: float
     apart: float = 0.0
     apart_rotation: float = 0.0
+    twist: np.ndarray = field(default_factory=lambda: np.zeros(6))
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """How uncertain (6, 6) a pose is that is estimated while a lidar moves by the twist: by half of it."""
+        return np.outer(self.twist, self.twist) / 4.0
 
 
 def motion_of(surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise) -> Motion:
     """Return how far the two lidars moved while the frames were taken, by the heights of cells above their patches
-    `flat`: each lidar by itself, since one that moves alone would be an outlier among the cells of both."""
-    patches, members, fits = flat
-    members = members.each_cell_once()
-    side, counts = surface.side[members.cell], surface.block_counts[members.cell]
-    normals, points = patches.normals[members.patch], surface.points[members.cell]
-    heights = np.einsum("kbi,ki->kb", surface.block_points[members.cell], normals)
-    single = (noise.sigma[side] * members.cosines) ** 2
-    jacobian = np.hstack([normals, np.cross(points, normals)])
-    by_chance = _by_chance(patches, members, fits, points)
-    largest = np.zeros(4)
-    for block in range(1, counts.shape[1]):
-        both = (counts[:, 0] > 0) & (counts[:, block] > 0)
-        found = []
-        for lidar in (0, 1):
-            own = np.flatnonzero(both & (side == lidar))
-            if len(own) < MIN_CELLS:
-                continue
-            variances = single[own] * (1.0 / counts[own, 0] + 1.0 / counts[own, block]) + noise.roughness**2
-            changes = heights[own, block] - heights[own, 0]
-            found.append(_twist(jacobian[own], by_chance[own], changes, variances))
+    `flat`: each lidar by itself, since one that moves alone would be an outlier among the cells of both, and above
+    planes of its own, since lidars that see nothing in common have no planes in common."""
+    parts = [_Part.of(surface, flat, noise, lidar) for lidar in (0, 1)]
+    largest, worst = np.zeros(4), np.zeros(6)
+    for block in range(1, surface.block_counts.shape[1]):
+        found = [twist for part in parts if (twist := part.twist(block, noise.roughness)) is not None]
         moved = [_beyond_doubt(*one) for one in found]
         if len(found) == 2:
             (left, by_left), (right, by_right) = found
@@ -62,7 +54,44 @@ def motion_of(surface: Surface, flat: tuple[Patches, Members, Fits], noise: Nois
             sizes = np.linalg.norm(twist.reshape(2, 3), axis=1)
             place = slice(2, 4) if number == 2 else slice(0, 2)
             largest[place] = np.maximum(largest[place], sizes)
-    return Motion(*largest.tolist())
+            worst = max(worst, twist, key=np.linalg.norm)
+    return Motion(*largest.tolist(), worst)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The cells (K,) of one lidar on its flat patches: `heights` and `counts` (K, blocks), `variances` (K,) of a single
+    return, the `jacobian` (K, 6) of the heights by a twist and its errors `by_chance` (K, 2, 6)."""
+
+    heights: np.ndarray
+    counts: np.ndarray
+    variances: np.ndarray
+    jacobian: np.ndarray
+    by_chance: np.ndarray
+
+    @classmethod
+    def of(cls, surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise, lidar: int) -> "_Part":
+        patches, members, _ = flat
+        members = members.only(surface.side[members.cell] == lidar)
+        fits = fit_planes(members, noise.variances(surface, members), len(patches.centres))
+        patches = refined(patches, fits)
+        members = members.only(fits.flat[members.patch]).each_cell_once()
+        normals, points = patches.normals[members.patch], surface.points[members.cell]
+        return cls(
+            np.einsum("kbi,ki->kb", surface.block_points[members.cell], normals), surface.block_counts[members.cell],
+            (noise.sigma[lidar] * members.cosines) ** 2, np.hstack([normals, np.cross(points, normals)]),
+            _by_chance(patches, members, fits, points),
+        )  # fmt: skip
+
+    def twist(self, block: int, roughness: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the twist from the first block of time to another with its information, None if little is seen."""
+        both = np.flatnonzero((self.counts[:, 0] > 0) & (self.counts[:, block] > 0))
+        if len(both) < MIN_CELLS:
+            return None
+        returns = 1.0 / self.counts[both, 0] + 1.0 / self.counts[both, block]
+        changes = self.heights[both, block] - self.heights[both, 0]
+        variances = self.variances[both] * returns + roughness**2
+        return _twist(self.jacobian[both], self.by_chance[both], changes, variances)
 
 
 def _twist(

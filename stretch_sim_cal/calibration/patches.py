@@ -17,6 +17,8 @@ from stretch_sim_cal.geometry.points import group_means, group_sums, voxel_keys
 PATCH_SIZE = 0.4
 FINE_RANGE = 4.0
 MAX_LEVEL = 3
+# Standard deviations by which the residuals of a flat patch may exceed their expectation.
+MAX_EXCESS = 4.0
 MIN_CELLS = 6
 CANDIDATES = 4
 MIN_NORMAL_COSINE = np.cos(np.deg2rad(35.0))
@@ -160,6 +162,12 @@ class Fits:
     residuals: np.ndarray
     counts: np.ndarray
     chi_squares: np.ndarray
+
+    @property
+    def flat(self) -> np.ndarray:
+        """Which patches (G,) have members enough and residuals no larger than their noise explains."""
+        freedom = np.maximum(self.counts - 3.0, 1.0)
+        return (self.counts >= MIN_CELLS) & (self.chi_squares / freedom < 1.0 + MAX_EXCESS * np.sqrt(2.0 / freedom))
 
 
 def fit_planes(members: Members, variances: np.ndarray, num_patches: int) -> Fits:

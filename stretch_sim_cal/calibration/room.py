@@ -52,8 +52,6 @@ from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
 from stretch_sim_cal.sensor.unit import LEAST_COSINE
 
-# Standard deviations by which the residuals of a flat patch may exceed their expectation.
-MAX_EXCESS = 4.0
 # Patches whose normal has a larger standard deviation (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
 # By this factor more information than expected may be chance.
@@ -155,7 +153,7 @@ class RoomBlock:
         side = self.surface.side[self.members.cell]
         by_lidar = [fit_planes(self.members.only(side == n), self.variances[side == n], number) for n in (0, 1)]
         verdicts = np.full(number, UNSURE, dtype=np.uint8)
-        verdicts[~(_flat(by_lidar[0]) & _flat(by_lidar[1]))] = NOT_FLAT
+        verdicts[~(by_lidar[0].flat & by_lidar[1].flat)] = NOT_FLAT
         verdicts[np.minimum(by_lidar[0].counts, by_lidar[1].counts) < MIN_CELLS] = FEW
         verdicts[self.gaps.patches] = np.where(self.weights > 0, COUNTS, DISAGREE)
         gaps = np.full(number, np.nan)
@@ -369,7 +367,7 @@ def _floor_patches(
     is_floor = (patches.normals @ state.floor.normal > np.cos(0.05)) & (trust > 0)
     seen_by_both = np.zeros(len(trust), bool)
     seen_by_both[gaps.patches] = True
-    alone = is_floor & ~seen_by_both & _flat(fits)
+    alone = is_floor & ~seen_by_both & fits.flat
     spots[alone] = group_means(members.patch, len(trust), members.coordinates)[alone]
     patch_weights[alone] = 1.0
     chosen = np.flatnonzero(is_floor & (patch_weights > 0))
@@ -465,7 +463,7 @@ def measure_gaps(patches: Patches, left: Fits, right: Fits) -> Gaps:
     design = np.hstack([np.ones((len(spot), 1)), spot])
     slope_deviations = 0.5 * np.sqrt(np.linalg.eigvalsh(difference[:, 1:, 1:])[:, -1])
     usable = (
-        _flat(left) & _flat(right) & (np.linalg.norm(spot, axis=1) < 0.75 * patches.sizes)
+        left.flat & right.flat & (np.linalg.norm(spot, axis=1) < 0.75 * patches.sizes)
         & (slope_deviations < MAX_SLOPE_DEVIATION)
     )  # fmt: skip
     spot, design, difference = spot[usable], design[usable], difference[usable]
@@ -482,9 +480,3 @@ def measure_gaps(patches: Patches, left: Fits, right: Fits) -> Gaps:
         + height[:, None] * patches.normals[usable],
         normals=normals, slope_axes=axes, slope_covariances=0.25 * difference[:, 1:, 1:],
     )  # fmt: skip
-
-
-def _flat(fits: Fits) -> np.ndarray:
-    """Return which patches (G,) have members enough and residuals no larger than their noise explains."""
-    freedom = np.maximum(fits.counts - 3.0, 1.0)
-    return (fits.counts >= MIN_CELLS) & (fits.chi_squares / freedom < 1.0 + MAX_EXCESS * np.sqrt(2.0 / freedom))

@@ -151,7 +151,9 @@ def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):
     assert "elbow_joint" in moved and not any("laser" in joint or "post" in joint for joint in moved)
     record = case.run_case(campaign, 3, tmp_path)
     assert record["alignment.accepted"] and record["floor.accepted"]
-    assert record["alignment.translation_mm"] < 2.0 and record["floor.height_mm"] < 1.0
+    assert record["alignment.translation_mm"] < 2.0 and record["alignment.nees"] < 4.0
+    # Ranges of an xt32 may be off by millimetres, so its floor may.
+    assert record["floor.height_mm"] < 5.0 and record["floor.nees"] < 5.4
 
 
 def test_a_campaigns_robot_is_checked_with_the_file(tmp_path, capsys):

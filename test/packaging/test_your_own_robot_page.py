@@ -111,4 +111,4 @@ def test_a_recording_is_calibrated_without_ros(followed):
     folder, done = followed
     calibration = yaml.safe_load((folder / "calibration.yaml").read_text())
     assert {"right_to_left_transform", "floor_to_base_link_transform"} <= set(calibration)
-    assert "accepted: floor" in done[-1].stdout
+    assert "accepted: alignment and floor" in done[-1].stdout

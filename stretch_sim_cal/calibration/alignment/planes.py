@@ -293,10 +293,12 @@ class Evidence:
 
     @property
     def covariance(self) -> np.ndarray:
-        """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are."""
+        """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are, and by what a
+        lidar moved."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
-        return self.solution.covariance[RIGHT, RIGHT] * self.scale**2
+        moved = sum(place.motion.covariance for place in self.places) / len(self.places)
+        return self.solution.covariance[RIGHT, RIGHT] * self.scale**2 + moved
 
     def in_each(self, check: Callable[[PlaceEvidence], list[Finding]]) -> list[Finding]:
         """Return the findings of a check of every place; with several places each names its place."""
