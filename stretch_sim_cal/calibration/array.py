@@ -337,7 +337,7 @@ class _Problem:
 
     def _solved(self) -> Solution:
         busy = np.bincount(np.array([self._numbers(pair) for pair in self._pairs], int).ravel(), minlength=1)
-        for _ in range(STEPS):
+        for step in range(STEPS):
             equations = NormalEquations.empty(self.unknowns.size)
             for pair in self._pairs:
                 numbers = self._numbers(pair)
@@ -348,7 +348,7 @@ class _Problem:
                 equations = equations.plus(own.weighing(1.0 / float(busy[list(numbers)].max())))
             for name, floor in self._floors.items():
                 self._add_floor(equations, self._order.index(name), floor)
-            solution = self._solver.solve(equations, self.state)
+            solution = self._solver.solve(equations, self.state, learn=step == 0)
             self.state = self._solver.decided(self.unknowns.moved(self.state, solution.change), solution)
             if np.abs(solution.change[np.concatenate(list(map(columns_of, self.unknowns.poses)))]).max() < SETTLED:
                 break

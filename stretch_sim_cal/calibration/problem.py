@@ -9,24 +9,25 @@ patch by patch before that, by the Schur complement) and the robot's own surface
 adds the priors and gives the changes with their marginal covariance; `Solver.without_units` eliminates the lidars'
 errors, for the mounts, which weigh the errors of the robot's links by themselves.
 
-The parameters of a unit are solved for in units of their prior (x = L z with z ~ N(0, 1)), so that a prior may be
-singular, and the variance of the channels' errors can be taken from the data (empirical Bayes; D. MacKay, "Bayesian
-interpolation", 1992): the sensor file says how far units of its kind differ, a good unit differs less.
+The parameters of a unit are solved for in units of their prior (x = L z), so that a prior may be singular. Over the
+lidars of one kind, the z of each kind of errors have a covariance that is taken from the data (empirical Bayes;
+D. MacKay, "Bayesian interpolation", 1992): the sensor file says how far units of its kind differ, a good unit differs
+less, and two units, or one lidar at two places, may differ from the file by nearly the same.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_solve, cholesky, lapack
+from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, height_slopes, incremented
 from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
-from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, SCALARS, ErrorModel
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, HARMONICS, SCALARS, ErrorModel
 
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
 POSES = (LEFT, RIGHT)
@@ -46,6 +47,11 @@ SURE_SHARE = 0.1
 # What is left of a direction's information at least: next to nothing, so that the pose's own prior constrains it.
 LEAST_KEPT = 1e-12
 LEAST_SPREAD = 0.02
+# Lidars of one kind differ from each other in their scalars by one of these shares of what units of the kind do, and
+# each in its harmonics by one of those, none of them likelier beforehand.
+SHARES = np.array([1.0, 0.5, 0.25, 0.1])
+HARMONICS_SHARES = np.array([2.0, 1.0, 0.5])
+SCALAR_KINDS = ("scalars", "harmonics", "shares")
 # An error of more standard deviations of its prior is none of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
@@ -283,25 +289,56 @@ class WithoutUnits:
 
 
 class Solver:
-    """Solves for `unknowns` under `priors`; it keeps the spreads of the channels' errors from one call to the next."""
+    """Solves for `unknowns` under `priors`; it keeps from one call to the next how the errors of lidars vary.
+
+    That is a covariance (L, L) over the L lidars of one kind for each kind of errors, in units of what the sensor file
+    says.
+    """
 
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
         self._roots = [model.prior_roots() for model in unknowns.models]
+        for roots in self._roots:
+            # What is common to two lidars does not turn with them; what a driver corrects is one or the other.
+            scalars = roots.pop("scalars")
+            turning, decided = scalars[HARMONICS].any(axis=0), scalars[[CENTRE_SHARE, FIRING_SHARE]].any(axis=0)
+            roots |= {"scalars": scalars[:, ~turning & ~decided], "harmonics": scalars[:, turning]}
+            roots |= {"shares": scalars[:, decided]}
         self._known: set[int] = set()  # columns of the shares that are decided
-        self.spreads = tuple(dict.fromkeys(set(roots) - {"scalars"}, 1.0) for roots in self._roots)
+        self._alike: list[list[int]] = []
+        for lidar, roots in enumerate(self._roots):
+            for group in self._alike:
+                if all(np.array_equal(roots[kind], root) for kind, root in self._roots[group[0]].items()):
+                    group.append(lidar)
+                    break
+            else:
+                self._alike.append([lidar])
+        self._varying = {
+            (tuple(group), kind): np.eye(len(group)) for group in self._alike for kind in self._roots[group[0]]
+        }
 
-    def solve(self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None) -> Solution:
+    @property
+    def spreads(self) -> tuple[dict[str, float], ...]:
+        """By lidar and kind of errors how far this unit differs, as a share of what the sensor file says."""
+        result = tuple({} for _ in self.unknowns.models)
+        for (group, kind), covariance in self._varying.items():
+            for lidar, variance in zip(group, np.diag(covariance), strict=True):
+                result[lidar][kind] = float(np.sqrt(variance))
+        return result
+
+    def solve(
+        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True
+    ) -> Solution:
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
         `by_chance` (6, 6) is information about the right lidar's pose that noise alone brings (see room.py): it
-        is taken from the covariance.
+        is taken from the covariance. How the lidars' errors vary stays as it is unless it is to `learn` it.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
-        basis, parts, prior, kinds, scalars = self._basis(fixed)
+        basis, parts, kinds = self._basis(fixed)
         in_basis = [(columns, rows) for rows, columns in parts]
         # How many times wider than the sensor file's the priors of the scalars are; 1 for most.
-        widths, honest = np.ones(len(prior)), None
+        scalars, widths, honest = _scalars(kinds), np.ones(basis.shape[1]), None
         if by_chance is not None:
             honest, _, _ = self._with_pose_priors(
                 _less_by_chance(equations.information, by_chance), equations.gradient, state
@@ -311,59 +348,52 @@ class Solver:
             information[RIGHT, RIGHT] += by_chance
         information, gradient = _congruent(basis.T, information, in_basis), basis.T @ gradient
         for _ in range(SPREAD_STEPS):
-            scale = widths * self._spreads_by_column(len(prior), kinds)
-            present = self._present(basis, scale, prior, state)
-            root = _root(_in_prior_units(information, scale, prior))
-            solution = cho_solve((root, True), gradient * scale - prior * present)
+            present = self._present(basis, kinds, state)
+            if learn:
+                self._grade(kinds, widths, information, gradient + information @ present)
+            prior = self._precision(kinds, widths)
+            root = _root(information + prior)
+            solution = cho_solve((root, True), gradient - prior @ present)
             # A prior that the data exceeds by far must neither pull the estimate nor pretend to know it.
-            times = np.abs(solution + present)[scalars]
+            times = np.abs(solution + present)[scalars] / widths[scalars]
             exceeded = times > BEYOND_PRIOR
             widths[scalars[exceeded]] *= times[exceeded]
             settled = not exceeded.any()
-            if kinds:
-                settled &= self._learn(kinds, solution + present, _inverse_diagonal(root))
+            if kinds and learn:
+                settled &= self._learn(kinds, solution + present, root)
             if settled:
                 break
         if honest is not None:
-            root = _root(_in_prior_units(honest, scale, prior))
-        covariance = _congruent(basis, _inverse(root) * scale[:, None] * scale, parts)
-        return Solution(basis @ (scale * solution), covariance, self.spreads)
+            root = _root(honest + prior)
+        return Solution(basis @ solution, _congruent(basis, _inverse(root), parts), self.spreads)
 
     def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
         """Return the normal equations with the lidars' errors eliminated under their priors, those of scalars that the
         state exceeds by far `widened` or not."""
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
-        basis, parts, prior, _, scalars = self._basis(fixed)
-        scale = np.ones(len(prior))
-        present = self._present(basis, scale, prior, state)
+        basis, parts, kinds = self._basis(fixed)
+        scalars, widths = _scalars(kinds), np.ones(basis.shape[1])
+        present = self._present(basis, kinds, state)
         times = np.abs(present[scalars])
-        if widened and np.any(times > BEYOND_PRIOR):
-            scale[scalars] = np.where(times > BEYOND_PRIOR, times, 1.0)
-            present = self._present(basis, scale, prior, state)
-        gradient = (basis.T @ gradient) * scale - prior * present
-        in_basis = [(columns, rows) for rows, columns in parts]
-        information = _in_prior_units(_congruent(basis.T, information, in_basis), scale, prior)
-        units = prior > 0
+        if widened:
+            widths[scalars] = np.where(times > BEYOND_PRIOR, times, 1.0)
+        prior = self._precision(kinds, widths)
+        gradient = basis.T @ gradient - prior @ present
+        information = _congruent(basis.T, information, [(columns, rows) for rows, columns in parts]) + prior
+        units = np.diag(prior) > 0
         factor = _root(information[np.ix_(units, units)]), True
         coupling = information[np.ix_(~units, units)]
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[units]]))
         return WithoutUnits(
             information[np.ix_(~units, ~units)] - coupling @ solved[:, :-1],
             gradient[~units] - coupling @ solved[:, -1],
-            np.argmax(basis[:, ~units], axis=0), basis[:, units] * scale[units], factor, coupling, gradient[units],
+            np.argmax(basis[:, ~units], axis=0), basis[:, units], factor, coupling, gradient[units],
         )  # fmt: skip
 
     def exceeded(self, state: State) -> bool:
         """Return whether a scalar of a lidar's errors is far beyond its prior."""
-        basis, _, prior, _, scalars = self._basis(np.zeros(self.unknowns.size, bool))
-        return bool(np.any(np.abs(self._present(basis, np.ones(len(prior)), prior, state)[scalars]) > BEYOND_PRIOR))
-
-    def _spreads_by_column(self, size: int, kinds: dict) -> np.ndarray:
-        """Return the spreads of the channels' errors by column of the basis (k,); 1 for all else."""
-        scale = np.ones(size)
-        for (side, kind), own in kinds.items():
-            scale[own] = self.spreads[side][kind]
-        return scale
+        basis, _, kinds = self._basis(np.zeros(self.unknowns.size, bool))
+        return bool(np.any(np.abs(self._present(basis, kinds, state)[_scalars(kinds)]) > BEYOND_PRIOR))
 
     def decided(self, state: State, solution: Solution) -> State:
         """Return a state in which the shares that say what a driver corrects are 0 or 1, if the data leaves no doubt;
@@ -404,46 +434,55 @@ class Solver:
                 fixed[CURVATURE] = True
         return information, gradient, fixed
 
-    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, list, np.ndarray, dict, np.ndarray]:
-        """Return the unknowns in units of their prior: the basis (n, k), its `Parts`, the priors' precisions (k,), by
-        (lidar, kind) which of the k (slice) are channels' errors, before their spreads, and which of the k (s,) are
-        scalars."""
+    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, Parts, dict[tuple[int, str], slice]]:
+        """Return the unknowns in units of the sensor files: the basis (n, k), its `Parts`, and by lidar and kind of
+        errors which of the k these are."""
         size, free = self.unknowns.size, ~fixed
         for unit in self.unknowns.units:
             free[unit] = False
         free = np.flatnonzero(free)
-        blocks, parts, prior, kinds, scalars = (
-            [np.eye(size)[:, free]],
-            [(free, slice(0, len(free)))],
-            [np.zeros(len(free))],
-            {},
-            [],
-        )
+        blocks, parts, kinds = [np.eye(size)[:, free]], [(free, slice(0, len(free)))], {}
         count = len(free)
-        for side, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
+        for lidar, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
             for kind, root in ({} if self.priors.units_known else roots).items():
                 block = np.zeros((size, root.shape[1]))
                 block[unit] = root
                 block = block[:, ~np.any(block[list(self._known)], axis=0)]
-                columns = slice(count, count + block.shape[1])
-                if kind == "scalars":
-                    scalars += range(columns.start, columns.stop)
-                if not block.shape[1]:
-                    continue
-                blocks.append(block)
-                rows = np.flatnonzero(block.any(axis=1))
-                parts.append((slice(rows[0], rows[-1] + 1), columns))
-                prior.append(np.ones(block.shape[1]))
-                if kind in self.spreads[side]:
-                    kinds[side, kind] = columns
-                count = columns.stop
-        return np.hstack(blocks), parts, np.concatenate(prior), kinds, np.array(scalars, dtype=int)
+                if block.shape[1]:
+                    kinds[lidar, kind] = slice(count, count + block.shape[1])
+                    rows = np.flatnonzero(block.any(axis=1))
+                    parts.append((slice(rows[0], rows[-1] + 1), kinds[lidar, kind]))
+                    blocks.append(block)
+                    count += block.shape[1]
+        return np.hstack(blocks), parts, kinds
 
-    def _present(self, basis: np.ndarray, scale: np.ndarray, prior: np.ndarray, state: State) -> np.ndarray:
-        """Return where the units' parameters of a state are in the scaled basis (k,): the most
-        likely way to make them up."""
-        present = np.zeros(len(prior))
-        for unit, model, values in zip(self.unknowns.units, self.unknowns.models, state.units, strict=True):
+    def _together(self, kinds: dict) -> Iterator[tuple[tuple, np.ndarray]]:
+        """Yield what lidars of one kind vary by, (lidars, kind of errors), and its columns (L, m) of the basis."""
+        for group, kind in self._varying:
+            if (group[0], kind) in kinds and kind != "shares":
+                own = [kinds[lidar, kind] for lidar in group]
+                yield (group, kind), np.array([np.arange(each.start, each.stop) for each in own])
+
+    def _precision(self, kinds: dict, widths: np.ndarray) -> np.ndarray:
+        """Return the precision (k, k) of the priors of the lidars' errors; those of scalars `widths` (k,) as wide."""
+        prior = np.zeros((len(widths), len(widths)))
+        for (_, kind), columns in kinds.items():
+            if kind == "shares":
+                prior[columns, columns] = np.eye(columns.stop - columns.start)
+        for varying, columns in self._together(kinds):
+            prior[columns[:, None], columns] = np.linalg.inv(self._varying[varying])[:, :, None]
+        return prior / widths / widths[:, None]
+
+    def _present(self, basis: np.ndarray, kinds: dict, state: State) -> np.ndarray:
+        """Return where the units' parameters of a state are in the basis (k,): the most likely way to make them up."""
+        present, spreads = np.zeros(basis.shape[1]), self.spreads
+        for lidar, (unit, model, values) in enumerate(
+            zip(self.unknowns.units, self.unknowns.models, state.units, strict=True)
+        ):
+            scale = np.ones(basis.shape[1])
+            for (number, kind), own in kinds.items():
+                if number == lidar:
+                    scale[own] = spreads[lidar][kind]
             # The scalars and each kind of the channels' errors have nothing in common.
             for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS)):
                 block = basis[unit][part]
@@ -455,21 +494,57 @@ class Solver:
                 gram = root @ root.T
                 size = np.sqrt(np.diag(gram))
                 gram = gram / size[:, None] / size + 1e-9 * np.eye(len(gram))
-                present[own] = root.T @ (cho_solve((_root(gram), True), values[part][rows] / size) / size)
+                present[own] = scale[own] * (
+                    root.T @ (cho_solve((_root(gram), True), values[part][rows] / size) / size)
+                )
         return present
 
-    def _learn(self, kinds: dict, z: np.ndarray, variances: np.ndarray) -> bool:
-        """Take the spreads of the channels' errors from the data (expectation maximisation); True once they settle."""
-        settled = True
-        for (side, kind), own in kinds.items():
-            squares = z[own] ** 2 + variances[own]
-            share = float(np.sqrt((squares.sum() + FIRM) / (len(squares) + FIRM)))
-            before = self.spreads[side][kind]
+    def _learn(self, kinds: dict, z: np.ndarray, root: np.ndarray) -> bool:
+        """Take how the channels' errors vary from the data (expectation maximisation); True once that settles."""
+        settled, inverse = True, None
+        for varying, columns in self._together(kinds):
+            if varying[1] in SCALAR_KINDS:
+                continue
+            inverse = lapack.dtrtri(root, lower=1)[0] if inverse is None else inverse
+            roots = inverse[:, columns]
+            squares = np.einsum("lm,km->lk", z[columns], z[columns]) + np.einsum("nlm,nkm->lk", roots, roots)
+            before, count = self._varying[varying], columns.shape[1]
             # A unit that differs more than the sensor file says counts as it is.
-            after = max(before * share, LEAST_SPREAD)
-            settled &= abs(after - before) < SETTLED * before
-            self.spreads[side][kind] = after
+            values, axes = np.linalg.eigh((squares + FIRM * before) / (count + FIRM))
+            after = (axes * np.maximum(values, LEAST_SPREAD**2)) @ axes.T
+            settled &= np.abs(after - before).max() < 2.0 * SETTLED * before.max()
+            self._varying[varying] = after
         return settled
+
+    def _grade(self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> None:
+        """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
+        the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors."""
+        for varying, columns in self._together(kinds):
+            group, kind = varying
+            if kind == "harmonics":
+                trials = [share**2 * np.eye(len(group)) for share in HARMONICS_SHARES]
+            elif kind == "scalars" and len(group) > 1:
+                # As far from the sensor file as units of its kind, but not from each other.
+                even = np.full((len(group),) * 2, 1.0)
+                trials = [share**2 * np.eye(len(group)) + (1.0 - share**2) * even for share in SHARES]
+            else:
+                continue
+            evidence = []
+            for trial in trials:
+                self._varying[varying] = trial
+                prior = self._precision(kinds, widths)
+                root = _root(information + prior)
+                solved = solve_triangular(root, gradient, lower=True, check_finite=False)
+                volume = np.sum(np.log(np.diag(root))) + 0.5 * columns.shape[1] * np.linalg.slogdet(trial)[1]
+                evidence.append(0.5 * solved @ solved - volume)
+            likely = np.exp(np.array(evidence) - max(evidence))
+            self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
+
+
+def _scalars(kinds: dict) -> np.ndarray:
+    """Return which columns (s,) of the basis are scalars of the lidars' errors."""
+    own = [np.arange(each.start, each.stop) for (_, kind), each in kinds.items() if kind in SCALAR_KINDS]
+    return np.concatenate([np.zeros(0, int), *own])
 
 
 def _congruent(matrix: np.ndarray, symmetric: np.ndarray, parts: Parts) -> np.ndarray:
@@ -480,13 +555,6 @@ def _congruent(matrix: np.ndarray, symmetric: np.ndarray, parts: Parts) -> np.nd
     for rows, columns in parts:
         result[:, rows] += half[:, columns] @ matrix[rows, columns].T
     return result
-
-
-def _in_prior_units(information: np.ndarray, scale: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Return information (k, k) about unknowns in units of `scale` (k,), with the priors' precisions (k,)."""
-    scaled = information * scale[:, None] * scale
-    scaled[np.diag_indices(len(prior))] += prior
-    return scaled
 
 
 def _root(matrix: np.ndarray) -> np.ndarray:
@@ -500,12 +568,6 @@ def _inverse(root: np.ndarray) -> np.ndarray:
     inverse = lower + lower.T
     inverse[np.diag_indices(len(inverse))] /= 2.0
     return inverse
-
-
-def _inverse_diagonal(root: np.ndarray) -> np.ndarray:
-    """Return the diagonal (k,) of the inverse of a matrix from its lower Cholesky factor, with half of the work."""
-    inverse, _ = lapack.dtrtri(root, lower=1)
-    return np.einsum("ij,ij->j", inverse, inverse)
 
 
 def _less_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from stretch_sim_cal.calibration import problem
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
     FLOOR,
@@ -186,8 +187,10 @@ def test_blocks_add_up_and_may_be_weighed():
 
 
 @pytest.mark.parametrize("curvature", [0.0, 0.01])
-def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, random):
-    """From a state away from the nominal one, with the left lidar fixed, no channel errors in the model."""
+def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, random, monkeypatch):
+    """From a state away from the nominal one, with the left lidar fixed, no channel errors in the model, and lidars
+    that differ as the sensor file says."""
+    monkeypatch.setattr(problem, "SHARES", np.ones(1))
     unknowns = Unknowns((MODEL, MODEL))
     nominal = replace(POSED, units=NOTHING.units, curvature=np.zeros(3))
     away = 1e-3 * random.normal(size=unknowns.size)
@@ -272,6 +275,28 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
     numbers = sensor_numbers(unknowns, nothing, solution)
     assert numbers["channel_range_spread_left"] == pytest.approx(0.01 * spreads[0])
     assert numbers["channel_range_spread_right"] == pytest.approx(0.01 * spreads[1])
+
+
+@pytest.mark.parametrize(("right", "apart"), [(1.0, (0.0, 0.3)), (-1.0, (0.8, 1.0))])
+def test_scalars_that_two_lidars_have_in_common_are_told_from_those_that_set_them_apart(right, apart, random):
+    """Two lidars of one kind whose scalars the data knows: the same for both, or opposite."""
+    spread = UnitSpread(range_offset=0.01, range_scale=5e-4, near_range=0.005, incidence=0.003, echo=0.003)
+    model = ErrorModel(spread, np.linspace(-0.2, 0.2, 4), np.zeros(4))
+    unknowns = Unknowns((model, model))
+    nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    seen = NormalEquations.empty(unknowns.size)
+    deviations = np.array([0.01, 5e-4, 0.005, 0.003, 0.003])
+    for unit, sign in zip(unknowns.units, (1.0, right), strict=True):
+        columns = unit.start + np.arange(5)
+        seen.information[columns, columns] = (0.1 * deviations) ** -2.0
+        seen.gradient[columns] = sign * (0.1 * deviations) ** -2.0 * deviations * (1.0, -0.8, 1.2, 0.7, -1.1)
+    # The right lidar's offset is not seen: what is known of it comes from the left one's.
+    column = unknowns.units[1].start
+    seen.information[column, column] = seen.gradient[column] = 0.0
+    solution = Solver(unknowns, Priors(nothing, left=np.zeros((6, 6)))).solve(seen, nothing)
+    deviation = np.sqrt(solution.covariance[column, column]) / 0.01
+    assert apart[0] < deviation < apart[1]
+    assert abs(solution.change[column] - 0.01) < 0.003 or right < 0
 
 
 def test_channels_errors_that_are_estimated_already_are_pulled_back_by_their_prior(random):
