@@ -34,8 +34,9 @@ class Stage:
     """One room and two poses of one lidar: `scans` by side, and `truth`, right_to_left (4, 4)."""
 
     def __init__(
-        self, sensor: Sensor, seed: int, apart: float = 0.06, two_units: bool = False, disturbed: bool = False
-    ):
+        self, sensor: Sensor, seed: int, apart: float = 0.06, two_units: bool = False, disturbed: bool = False,
+        scans: int = SCANS,
+    ):  # fmt: skip
         random = np.random.default_rng(seed)
         room = Room(
             length=random.uniform(5, 9), width=random.uniform(4, 6), height=random.uniform(2.4, 3.0),
@@ -55,7 +56,7 @@ class Stage:
         somebody = _person(left, random) if disturbed else None
         self.scans = {
             side: [self._scan(pose, side, tick, two_units, somebody if (side, tick) == ("right", 0) else None)
-                   for tick in range(SCANS)]
+                   for tick in range(scans)]
             for side, pose in zip(SIDES, (left, left @ self.truth), strict=True)
         }  # fmt: skip
 

@@ -57,7 +57,10 @@ def add_view_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')")
     group.add_argument("--view", action="store_true", help="open Rerun's viewer, and show the results as they come")
     group.add_argument("--view-file", type=Path, metavar="F.rrd", help="record it in a file (rerun F.rrd shows it)")
-    group.add_argument("--view-port", type=int, metavar="PORT", help="serve it to browsers on this port")
+    group.add_argument(
+        "--view-port", type=int, metavar="PORT", help="serve it to browsers of this machine on this port"
+    )
+    group.add_argument("--view-host", metavar="ADDRESS", help="serve it on this address, 0.0.0.0 for all")
 
 
 def run(action: Callable[[], int | None]) -> int:

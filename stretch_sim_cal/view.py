@@ -3,7 +3,11 @@
 Arrays in, nothing out. Lengths in m; `stage` and `pose` are the timelines.
 """
 
+import atexit
 import contextlib
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,13 +31,20 @@ DRAWN = 60_000  # points of a cloud; more is slow in a browser and shows nothing
 SHOWN = 0.01  # m, where the scale of residuals ends
 RADIUS = 0.006
 LIVE_EVERY = 0.5  # s
+LOOPBACK = "127.0.0.1"
+SERVER_START = 30.0  # s
 EYE, TARGET = (-3.2, -3.4, 2.6), (0.0, 0.0, 0.6)  # m: the viewer's first eye point and target
 STAGES = ("described", "alignment", "floor", "mounts", "body_shape")
 
 
-def opened(view: bool = False, file: str | Path | None = None, port: int | None = None) -> "View | None":
-    """Return the view that the options ask for, None if none does. Raises `InputError` if Rerun is not installed,
-    or the file cannot be written."""
+def opened(
+    view: bool = False, file: str | Path | None = None, port: int | None = None, host: str | None = None
+) -> "View | None":
+    """Return the view that the options ask for, None if none does. A `port` is served on the address `host`, without
+    one to this machine only. Raises `InputError` if Rerun is not installed, the file cannot be written, or the port is
+    taken."""
+    if host and not port:
+        raise InputError("--view-host goes with --view-port only")
     if not (view or file or port):
         return None
     try:
@@ -50,26 +61,22 @@ def opened(view: bool = False, file: str | Path | None = None, port: int | None 
             Path(file).touch()
         except OSError as error:
             raise InputError(f"--view-file {file}: cannot be written: {error.strerror}") from error
-    return View(rerun, view, file, port)
+    return View(rerun, view, file, None if port is None else (host or LOOPBACK, port))
 
 
 class View:
     """A recording in Rerun. All coordinates are in base_link, but for floor and body shape:
     those are in base_footprint."""
 
-    def __init__(self, rerun: Any, view: bool, file: str | Path | None, port: int | None):
-        self._rerun, self._serves = rerun, port is not None
+    def __init__(self, rerun: Any, view: bool, file: str | Path | None, served: tuple[str, int] | None):
+        self._rerun, self._server = rerun, None
         self._recording, self._live = rerun.RecordingStream(APPLICATION), 0
         sinks: list[Any] = []
         if file is not None:
             sinks.append(rerun.FileSink(str(file)))
-        if port is not None:
-            # The viewer's page on the port that was asked for, its data on one that is free.
-            url = rerun.serve_grpc(recording=self._recording) if not sinks and not view else None
-            if url is None:
-                raise InputError("--view-port: serves alone; leave --view and --view-file out")
-            rerun.serve_web_viewer(web_port=port, open_browser=False, connect_to=url)
-            print(f"view: http://localhost:{port}?url={url}", flush=True)
+        if served is not None:
+            self._server, url = _server(*served)
+            sinks.append(rerun.GrpcSink(url))
         if view:
             rerun.spawn(connect=False)
             sinks.append(rerun.GrpcSink())
@@ -167,7 +174,7 @@ class View:
     def close(self) -> None:
         """Write out all data; browsers are served until Ctrl-C."""
         self._recording.flush()
-        if self._serves:
+        if self._server is not None:
             print("view: served until Ctrl-C", flush=True)
             with contextlib.suppress(KeyboardInterrupt):
                 while True:
@@ -175,6 +182,47 @@ class View:
 
     def _log(self, path: str, *what: Any, static: bool = False) -> None:
         self._recording.log(path, *what, static=static)
+
+
+def _server(host: str, port: int) -> tuple[subprocess.Popen, str]:
+    """Start the server of the viewer's page on an address and port, which ends with this process, and return it with
+    the URL that data is sent to, on a free port of the same address. A server inside this process would listen on all
+    interfaces. Raises `InputError` if it does not come up."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as free, socket.socket(family) as wanted:
+            wanted.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            wanted.bind((host, port))
+            free.bind((host, 0))
+            data = free.getsockname()[1]
+    except OSError as error:
+        raise InputError(f"--view-port {port}: cannot be served on {host}: {error.strerror or error}") from error
+    command = [sys.executable, "-m", "rerun", "--serve-web", "--bind", host, "--port", str(data)]
+    server = subprocess.Popen(
+        [*command, "--web-viewer-port", str(port)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    atexit.register(server.terminate)
+    # One that listens on all addresses is reached at this machine's own.
+    reached = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
+    for own in (data, port):
+        _wait_for(server, reached, own)
+    shown = f"[{reached}]" if ":" in reached else reached
+    url = f"rerun+http://{shown}:{data}/proxy"
+    seen = " (from elsewhere: this machine's name in place of both)" if reached != host else ""
+    print(f"view: http://{shown}:{port}?url={url}{seen}", flush=True)
+    return server, url
+
+
+def _wait_for(server: subprocess.Popen, host: str, port: int) -> None:
+    """Wait until a server listens. Raises `InputError` if it ends before, or takes too long."""
+    deadline = time.monotonic() + SERVER_START
+    while server.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+            return
+        time.sleep(0.05)
+    server.terminate()
+    raise InputError(f"--view-port: Rerun's server does not listen on {host}:{port}; does 'python -m rerun' work?")
 
 
 def _blueprint(rerun: Any) -> Any:

@@ -26,7 +26,7 @@ from typing import Any
 import dask
 import pyarrow as pa
 import pyarrow.parquet as pq
-from dask.distributed import Client, Future, LocalCluster, as_completed
+from dask.distributed import Client, Future, LocalCluster, Security, as_completed
 
 from stretch_sim_cal.campaign.plan import INPUTS, QUANTITIES, STAGES, Campaign
 from stretch_sim_cal.command import one_line
@@ -38,6 +38,7 @@ from stretch_sim_cal.programs import THREADS
 FLUSH = 2.0
 # Parts are put together when there are more than this.
 MAX_PARTS = 64
+TLS_FILES = ("tls_ca_file", "tls_client_cert", "tls_client_key")
 # Cases a worker has waiting: enough to hide the way to the scheduler, few enough to bound the client's memory.
 WAITING_PER_WORKER = 3
 # So often (s) it is looked how many workers there are; they come and go.
@@ -311,8 +312,14 @@ def read_table(folder: Path) -> pa.Table:
 
 
 @contextmanager
-def cluster(address: str | None, workers: int, memory_limit: float) -> Iterator[Client]:
-    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each."""
+def cluster(
+    address: str | None, workers: int, memory_limit: float, tls: Sequence[Path] | None = None
+) -> Iterator[Client]:
+    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each.
+
+    `tls` are the files of the authority's certificate, and of the client's own and its key. Without them, a scheduler
+    at tls:// is asked as Dask's own configuration says. Raises `InputError` if there is no such scheduler.
+    """
     with dask.config.set(WITHOUT_MONITORS | {
         "distributed.scheduler.allowed-failures": ALLOWED_DEATHS,
         "distributed.comm.timeouts.connect": SCHEDULER_SILENT,
@@ -321,9 +328,10 @@ def cluster(address: str | None, workers: int, memory_limit: float) -> Iterator[
     }):  # fmt: skip
         if address is not None:
             try:
-                client = Client(address, timeout=SCHEDULER_SILENT)
-            except (OSError, ValueError) as error:
-                raise InputError(f"--cluster {address}: there is no Dask scheduler ({error})") from error
+                security = Security(**dict(zip(TLS_FILES, map(str, tls), strict=True))) if tls else None
+                client = Client(address, timeout=SCHEDULER_SILENT, security=security)
+            except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without certificates
+                raise InputError(f"--cluster {address}: there is no Dask scheduler to be used ({error})") from error
             with client:
                 yield client
             return

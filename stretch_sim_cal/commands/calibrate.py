@@ -262,10 +262,10 @@ def run(args: argparse.Namespace) -> int:
         }.items() if given)  # fmt: skip
         profile_called(args.robot).need_two(option)
     if args.mounts:
-        only_with(args, {"view": False, "view_file": None, "view_port": None}, "alignment and floor")
+        only_with(args, {"view": False, "view_file": None, "view_port": None, "view_host": None}, "alignment and floor")
         return calibrate_mounts(args)
     only_with(args, MOUNTS_DEFAULTS, "--mounts")
-    view = opened(args.view, args.view_file, args.view_port)
+    view = opened(args.view, args.view_file, args.view_port, args.view_host)
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
         only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")

@@ -123,7 +123,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     if args.places > 1:
         profile.need_two("--places")
     sensor = args.sensor or profile.sensor
-    view = opened(args.view, args.view_file, args.view_port)
+    view = opened(args.view, args.view_file, args.view_port, args.view_host)
     wanted = args.only or STAGES
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"

@@ -13,7 +13,8 @@ EXAMPLE = (
     "         stretch-sim-cal campaign compare out/campaigns/ours out/campaigns/published"
 )
 DEFAULTS = {
-    "robot": None, "case": None, "search": None, "cases": None, "workers": None, "cluster": None, "again": False,
+    "robot": None, "case": None, "search": None, "cases": None, "workers": None, "cluster": None, "cluster_tls": None,
+    "again": False,
 }  # fmt: skip
 
 
@@ -29,6 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
     parser.add_argument("--workers", type=int, help="local processes (default: one per core)")
     parser.add_argument("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
+    parser.add_argument(
+        "--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
+        help="certificates for a scheduler at tls://HOST:8786 (default: as Dask's configuration has them)",
+    )  # fmt: skip
     parser.add_argument(
         "--robot", metavar="FILE",
         help="another robot than the campaign's, with its lidars: a profile in config/robots/, or a path",
@@ -65,9 +70,14 @@ def run(args: argparse.Namespace) -> int:
         only_with(args, others | {"seed": 0}, "a whole campaign")
         return _one(args, campaign, folder)
     if args.search is not None:
-        only_with(args, {"cluster": None, "again": False}, "a campaign without --search")
+        only_with(args, {"cluster": None, "cluster_tls": None, "again": False}, "a campaign without --search")
         return _search(args, campaign, folder)
     only_with(args, {"seed": 0}, "--search")
+    if args.cluster_tls is not None and not (args.cluster or "").startswith("tls://"):
+        raise InputError("--cluster-tls goes with --cluster tls://HOST:PORT only")
+    for path in args.cluster_tls or ():
+        if not path.is_file():
+            raise InputError(f"--cluster-tls: {path}: there is no such file")
     if args.cluster is not None and args.workers is not None:
         raise InputError("--workers: the cluster has its own; give --workers or --cluster")
     return _whole(args, campaign, folder)
@@ -87,7 +97,7 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
         if missing:
             failed = refused = 0
             with engine.cluster(
-                args.cluster, min(engine.local_workers(args.workers), missing), campaign.memory_limit
+                args.cluster, min(engine.local_workers(args.workers), missing), campaign.memory_limit, args.cluster_tls
             ) as client:
                 print(
                     f"{missing} of {count} cases to compute; dashboard: {client.dashboard_link or 'none'}",

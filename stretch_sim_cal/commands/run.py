@@ -1,8 +1,10 @@
 """`stretch-sim-cal run`, `demo` and `sim`: scenarios to verdicts, one of them as the demo, and the simulator alone."""
 
 import argparse
+import contextlib
 import json
 import math
+import os
 import shutil
 import sys
 import time
@@ -85,7 +87,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     options = ("--lidar", args.lidar) if args.lidar else ()
     files = RunFiles(folder.resolve())
     echo = Progress(files, args.verbose, stream)
-    view = opened(args.view, args.view_file, args.view_port)
+    view = opened(args.view, args.view_file, args.view_port, args.view_host)
     if view is not None:
         from stretch_sim_cal.harness.run_view import RunView
 
@@ -190,10 +192,20 @@ def _add_simulator(parser: argparse.ArgumentParser) -> None:
 
 
 def _simulate(args: argparse.Namespace) -> int:
+    from stretch_sim_cal.harness.processes import DOMAIN_VARIABLE, own_domain
     from stretch_sim_cal.ros.simulator_node import simulate
 
     given = {option.name: getattr(args, option.name) for option in SIMULATOR.options}
-    return run_node(SIMULATOR, simulate, [f"--{name}={value}" for name, value in given.items() if value is not None])
+    with contextlib.ExitStack() as held:
+        if DOMAIN_VARIABLE not in os.environ:
+            # A robot may be in the domain that everybody is in by default.
+            domain = str(held.enter_context(own_domain()))
+            os.environ[DOMAIN_VARIABLE] = domain
+            held.callback(os.environ.pop, DOMAIN_VARIABLE)
+            print(f"in a ROS domain of its own; for other terminals: export {DOMAIN_VARIABLE}={domain}", flush=True)
+        return run_node(
+            SIMULATOR, simulate, [f"--{name}={value}" for name, value in given.items() if value is not None]
+        )
 
 
 COMMANDS = {

@@ -22,7 +22,9 @@ from typing import Any
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.files import PACKAGE
 from stretch_sim_cal.harness.scenario import Scenario
+from stretch_sim_cal.ros.node_main import DISCOVERY_VARIABLE
 
+DOMAIN_VARIABLE = "ROS_DOMAIN_ID"
 # Domains above 101 reach into the ports that Linux hands out to others.
 DOMAINS = range(101, 0, -1)
 
@@ -48,8 +50,8 @@ def own_domain() -> Iterator[int]:
 def isolated_environment(domain: int) -> dict[str, str]:
     """Return the environment variables that keep a run's ROS graph to itself on this machine."""
     return {
-        "ROS_DOMAIN_ID": str(domain),
-        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        DOMAIN_VARIABLE: str(domain),
+        DISCOVERY_VARIABLE: "LOCALHOST",
         "FASTDDS_BUILTIN_TRANSPORTS": "LARGE_DATA",
         "PYTHONUNBUFFERED": "1",
         "RCUTILS_CONSOLE_OUTPUT_FORMAT": "[{severity}] {message}",

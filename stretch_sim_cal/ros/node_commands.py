@@ -52,6 +52,7 @@ DISPLAY_OPTIONS = (
     ),
     Option("view_file", "", "record it for Rerun in this .rrd file"),
     Option("view_port", 0, "serve Rerun's viewer to browsers on this port", minimum=0, maximum=65535),
+    Option("view_host", "", "address to serve it on, 0.0.0.0 for all; without one this machine only sees it"),
     Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
     Option("floor_frame", "floor_plane", "frame of the calibrated floor, as ros_broadcast_calibration publishes it"),
 )
@@ -349,6 +350,7 @@ WATCH = NodeCommand(
 SIMULATOR = NodeCommand(
     executable="stretch_simulator",
     node_name="stretch_simulator",
+    simulated=True,
     description="Simulate a robot's drivers (the Stretch's by default): both lidars, joints, frames, motion and time.",
     example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
     options=(

@@ -29,6 +29,7 @@ from stretch_sim_cal.ros.watchdog import Watchdog
 SIGNALLED = 128
 """Beyond this an exit code names the signal that ended the process."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+DISCOVERY_VARIABLE = "ROS_AUTOMATIC_DISCOVERY_RANGE"
 LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
 """Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970."""
 STEP = 0.1
@@ -103,7 +104,8 @@ class Option:
 
 @dataclass(frozen=True)
 class NodeCommand:
-    """What a node's command says about itself. `arguments` are (name, help) of positional ones that it needs."""
+    """What a node's command says about itself. `arguments` are (name, help) of positional ones that it needs; a
+    `simulated` robot is seen on this machine only, unless ROS's own variable says otherwise."""
 
     executable: str
     node_name: str
@@ -112,6 +114,7 @@ class NodeCommand:
     options: Sequence[Option] = ()
     arguments: Sequence[tuple[str, str]] = ()
     endless: bool = False
+    simulated: bool = False
 
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command's own arguments."""
@@ -309,6 +312,8 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         raise InputError(f"{description.executable}: needs ROS 2 ({error}); run 'make env' or source ROS 2") from error
 
     os.environ.setdefault("RCUTILS_CONSOLE_OUTPUT_FORMAT", LOG_FORMAT)
+    if description.simulated:
+        os.environ.setdefault(DISCOVERY_VARIABLE, "LOCALHOST")
     try:
         rclpy.init(args=[description.executable, *for_ros], signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:  # the base of rcl's own classes, one for every way an argument can be malformed

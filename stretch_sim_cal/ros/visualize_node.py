@@ -35,7 +35,10 @@ class Visualizer:
 
     def __init__(self, context: NodeContext, options: Sequence[Option]):
         self._context, self._options = context, context.options
-        self._view = opened(self._options.view, self._options.view_file or None, self._options.view_port or None)
+        self._view = opened(
+            self._options.view, self._options.view_file or None, self._options.view_port or None,
+            self._options.view_host or None,
+        )  # fmt: skip
         follow_changes(context.node, options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
         self._watchdog = context.watchdog(math.inf)

@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dask.distributed import Client, LocalCluster
+from dask.distributed import Client, LocalCluster, Security
 
 from stretch_sim_cal.campaign import engine
 from stretch_sim_cal.campaign.plan import Campaign
@@ -327,6 +328,36 @@ def test_no_scheduler_at_an_address_is_told(tmp_path, methods, capfd):
     assert main(arguments(tmp_path, "--cluster", "tcp://127.0.0.1:9")) == 2
     said = capfd.readouterr().err
     assert "--cluster tcp://127.0.0.1:9: there is no Dask scheduler" in said and "Traceback" not in said
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority's certificate, one that it signs, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make certificates with")
+    folder = tmp_path_factory.mktemp("certificates")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2"]
+    subprocess.run([*made, "-subj", "/CN=127.0.0.1"], check=True, capture_output=True)
+    return cert, cert, key
+
+
+def test_a_cluster_behind_tls_is_used_with_its_certificates_only(certificates, tmp_path, methods, capfd):
+    names = ("tls_ca_file", "tls_scheduler_cert", "tls_scheduler_key", "tls_worker_cert", "tls_worker_key",
+             "tls_client_cert", "tls_client_key")  # fmt: skip
+    files = map(str, (certificates[0], *certificates[1:] * 3))
+    security = Security(require_encryption=True, **dict(zip(names, files, strict=True)))
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tls://", security=security
+    ) as local:
+        address = local.scheduler_address
+        with engine.cluster(address, 1, 1000.0, certificates) as client:
+            assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+        assert main(arguments(tmp_path, "--cluster", address)) == 2
+    assert "there is no Dask scheduler to be used" in capfd.readouterr().err
+    plain = arguments(tmp_path, "--cluster", "tcp://127.0.0.1:9", "--cluster-tls", *map(str, certificates))
+    assert main(plain) == 2
+    assert "--cluster-tls goes with --cluster tls://" in capfd.readouterr().err
 
 
 def test_the_smoke_campaign_comes_to_a_statement(tmp_path, capfd):

@@ -1,7 +1,10 @@
 """The view in 3D: what it shows of clouds, that it says what to install, and a recording of a run's files."""
 
 import dataclasses
+import socket
 import sys
+import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +56,41 @@ def test_without_rerun_it_says_what_to_install(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("HELLO_FLEET_ID", "stretch-1")
     assert calibrate_robot.main(["--yes", "--view-file", str(tmp_path / "some.rrd")]) == 2
     assert "pip install" in capsys.readouterr().err
+
+
+def test_a_view_is_served_to_this_machine_unless_an_address_is_given(capfd):
+    pytest.importorskip("rerun", reason="the extra 'view' is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    view = opened(port=port)
+    try:
+        page = capfd.readouterr().out.split()[1]
+        assert page.startswith(f"http://127.0.0.1:{port}?url=rerun+http://127.0.0.1:")
+        with urllib.request.urlopen(page.partition("?")[0], timeout=10.0) as answer:
+            assert b"<html" in answer.read().lower()
+        ports = {port, int(page.rpartition(":")[2].partition("/")[0])}
+        assert listening(ports) == {("0100007F", each) for each in ports}  # 127.0.0.1, bytes reversed
+        with pytest.raises(InputError, match=f"--view-port {port}: cannot be served on 127.0.0.1"):
+            opened(port=port)
+    finally:
+        view._server.terminate()
+
+
+def listening(ports: set[int]) -> set[tuple[str, int]]:
+    """Return on which addresses, as the kernel writes them, something listens on these ports."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            address, state = line.split()[1], line.split()[3]
+            if state == "0A" and int(address.split(":")[1], 16) in ports:
+                found.add((address.split(":")[0], int(address.split(":")[1], 16)))
+    return found
+
+
+def test_an_address_without_a_port_is_told():
+    with pytest.raises(InputError, match="--view-host goes with --view-port only"):
+        opened(file="some.rrd", host="0.0.0.0")
 
 
 def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):

@@ -3,7 +3,10 @@ keeps the truth to itself."""
 
 import functools
 import json
+import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -360,6 +363,28 @@ def test_a_stuck_joint_and_an_unhomed_robot_refuse(graph):
 def test_a_crash_is_a_crash(graph):
     ended = graph.run("stretch_simulator", *ARGUMENTS, "--fault", "crash:0.5")
     assert ended.code == 70
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_sim_is_in_a_domain_of_its_own_unless_one_is_asked_for(graph, asked):
+    """A robot may be in the domain that everybody is in by default."""
+    ours = {name: value for name, value in os.environ.items() if asked or not name.startswith("ROS_")}
+    command = [sys.executable, "-m", "stretch_sim_cal.cli", "sim", *ARGUMENTS[:4], "--duration", "600"]
+    with subprocess.Popen(command, env=ours | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            lines = [next(process.stdout) for _ in range(1 if asked else 2)]
+            assert lines[-1].startswith("simulator ready")
+            if asked:
+                domain = int(os.environ["ROS_DOMAIN_ID"])
+            else:
+                domain = int(lines[0].rpartition("export ROS_DOMAIN_ID=")[2])
+                with own_domain() as free:
+                    assert domain not in (free, 0)
+            with robot_client(domain) as client:
+                client.spin_until(lambda: client.node.count_publishers("/clock"), "publisher of the clock")
+        finally:
+            process.terminate()
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize(
