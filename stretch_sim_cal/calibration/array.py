@@ -25,8 +25,8 @@ from stretch_sim_cal.calibration.findings import (
     BEYOND_CHANCE,
     UNLIKELY,
     Findings,
-    beside_axis,
     check_support,
+    distorted,
     unit_warnings,
 )
 from stretch_sim_cal.calibration.floor.support import widest_gap
@@ -275,7 +275,7 @@ class LidarArray:
             refusals += [said.at(f"lidar {name} to {tied[0]}") for said in unobserved(own)]
         kinds = tuple(self._lidars[name].sensor for name in self._order)
         warnings += unit_warnings(numbers, kinds, self._order)
-        refusals += beside_axis(numbers, kinds, self._order)
+        refusals += distorted(numbers, kinds, self._order)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _untied(self, pairs: Sequence[AlignedPair]) -> list[str]:

@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.surfaces import Surface
 
 MIN_CELLS = 200
 # A component of the motion counts when it exceeds this many standard deviations.
-SIGNIFICANT = 4.0
+SIGNIFICANT = 5.0
 _CHANCE_MARGIN = 5.0
 _LEAST_INFORMATION = 1.0  # 1/m2, 1/rad2: nothing
 

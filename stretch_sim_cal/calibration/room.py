@@ -184,6 +184,18 @@ class RoomBlock:
         smallest = PATCH_SIZE * np.maximum(ranges / FINE_RANGE, 1.0)
         return np.maximum(self.flat[0].sizes[self.gaps.patches] / smallest, 1.0) ** 2
 
+    def dissent(self) -> tuple[np.ndarray, float]:
+        """Return which share (6,) of what the patches say about each component of the right lidar's twist, about the
+        lidar itself, is of patches that were left out since they disagree, and how many a grid has of these."""
+        gaps = self.gaps
+        normals = self.flat[0].normals[gaps.patches]
+        levers = gaps.points - self.state.base_from_lidar[1][:3, 3]
+        rows = np.hstack([normals, np.cross(levers, normals)])
+        information = rows**2 / (gaps.variances * self.extents())[:, None]
+        left_out = self.weights == 0
+        total = np.maximum(information.sum(axis=0), np.finfo(float).tiny)
+        return information[left_out].sum(axis=0) / total, np.count_nonzero(left_out) / self.grids
+
     def floor_gap(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the right lidar's floor minus the left one's, (height in m, tilt about x, tilt about y in rad), with
         its covariance (3, 3); None if they do not see enough of the same floor. The floor's shape drops out."""

@@ -15,6 +15,7 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import UnitSpread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import faults
 from stage import Stage, judged
 
 AXIS = np.array([0.5, 0.6, 0.62])
@@ -102,3 +103,29 @@ def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
     for column in (1, 2):
         assert medians["planes"][column] <= min(medians["gicp"][column], medians["published"][column])
     assert not any(row[0] for row in found["planes"])
+
+
+@pytest.mark.parametrize(
+    ("edit", "seed"),
+    [
+        ("nothing", 192), ("a sector 2 to 20 cm too far", 191), ("rotor angles wrong", 191), ("elevations wrong", 191),
+        ("three channels up to 8 cm wrong", 193), ("another room in one lidar for a while", 196), ("millimetres", 197),
+        ("returns that are none", 198), ("somebody in front of one lidar", 199), ("one frame repeated", 200),
+        ("a lidar turned about its axis for good", 201), ("rings shuffled", 202),
+    ],
+)  # fmt: skip
+def test_what_is_accepted_of_an_edited_recording_is_right(edit, seed):
+    """A few of `benchmarks/faults.py`, of two 16-channel lidars in generated rooms."""
+    found = faults.verdict("stage", seed, (edit,))
+    assert found.what in ("right", "refused"), found.detail
+
+
+def test_a_sector_that_one_lidar_sees_too_far_away_is_refused_as_such(scene):
+    """What is in the sector says one thing of the lidars' poses, the rest another."""
+
+    def edited(cloud):
+        sector = faults.sector(cloud, 1.0, np.radians(80.0))
+        return faults.scaled(cloud.copy(), np.where(sector, 1.0 + 0.06 / faults.ranges_of(cloud), 1.0))
+
+    found = scene.align(left=[edited(cloud) for cloud in scene.left])
+    assert {"dissenting_surfaces", "contradicting_views", "large_residuals"} & {each.code for each in found.refusals}

@@ -100,8 +100,8 @@ def model_warnings(*poses):
         ),
         (lambda: findings.mirrored(()), None, ()),
         (lambda: findings.mirrored(("right",)), "mirrored", ("the right lidar's clouds",)),
-        (lambda: findings.movement(Motion(0.0, 0.0, 0.0002, 0.0), 0.0, 20), None, ()),
-        (lambda: findings.movement(Motion(0.0, 0.0, 0.0004, 0.0), 0.0, 20), "lidar_moved", ("0.4 mm",)),
+        (lambda: findings.movement(Motion(0.0, 0.0, 0.0004, 0.0), 0.0, 20), None, ()),
+        (lambda: findings.movement(Motion(0.0, 0.0, 0.0006, 0.0), 0.0, 20), "lidar_moved", ("0.6 mm",)),
     ],
 )
 def test_a_check_of_the_alignment_speaks_beyond_its_limit(check, code, words):
@@ -264,10 +264,10 @@ def test_a_driver_is_said_to_leave_out_a_correction_if_three_standard_deviations
 def test_rays_of_an_unknown_lidar_beside_its_spin_axis_are_told_if_the_data_leaves_no_doubt(x, y, deviation, told):
     numbers = {f"optical_centre_{axis}_right": value for axis, value in (("x", x), ("y", y))}
     numbers |= {f"{name}_std": deviation for name in numbers}
-    assert [(found.code, "right" in found) for found in findings.beside_axis(numbers, None)] == (
+    assert [(found.code, "right" in found) for found in findings.distorted(numbers, None)] == (
         [("driver_uncorrected", True)] * told
     )
-    assert not findings.beside_axis(numbers, SENSOR) and not findings.unit_warnings(numbers, None)
+    assert not findings.distorted(numbers, SENSOR) and not findings.unit_warnings(numbers, None)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     COARSE_ONLY,
-    beside_axis,
+    dissenting,
+    distorted,
     disturbance,
     large_residuals,
     little_support,
@@ -327,9 +328,10 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
         refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + large_residuals(
             scale, evidence.rmse
         )
+        refusals += evidence.in_each(lambda place: dissenting(place.last))
     numbers = {} if coarse else sensor_numbers(evidence.unknowns, first.state, evidence.solution)
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
-    refusals = refusals or beside_axis(numbers, settings.sensor)
+    refusals = refusals or distorted(numbers, settings.sensor)
     other_robot, against_model = model_findings(evidence.initial, evidence.estimate, settings)
     against_model = [] if refusals else against_model
     refusals = refusals or other_robot
