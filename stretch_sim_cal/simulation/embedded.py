@@ -191,14 +191,17 @@ class EmbeddedSimulator:
     def listen(self, wanted: bool) -> None:
         """Do nothing: scans are cast when they are asked for. (Gazebo casts them while somebody listens.)"""
 
-    def scan(self, lidar: str, tick: int) -> np.ndarray:
+    def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray:
         """Return scan `tick` of lidar "left", "right" or a further one, points (M,) of `POINT_DTYPE` in its frame.
 
         They come in firing order, as from the vendor's driver: with misses and second returns if the sensor has them
         (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions and
-        surroundings give equal scans, whatever was scanned before.
+        surroundings give equal scans, whatever was scanned before. What is random, and where people walk, is that of
+        tick `drawn` (by default the same).
         """
-        scan = self._measured(lidar, tick)[0]
+        scan = self._measured(lidar, tick if drawn is None else drawn)[0]
+        if drawn not in (None, tick):
+            scan["timestamp"] += self.start_time(lidar, tick) - self.start_time(lidar, drawn)
         return scan if lidar in self.profile.every_lidar else scan[:0]
 
     def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:

@@ -65,15 +65,20 @@ def test_every_quantity_is_judged_and_within_its_tolerance(run_folder):
     assert result["versions"]["stretch_sim_cal"]
 
 
-def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_and_each_lidar_is_judged(tmp_path, capsys):
-    assert main(["run", "three_lidar_amr", "--out", str(tmp_path)]) == 0, capsys.readouterr()
-    result = json.loads((tmp_path / "three_lidar_amr" / "result.json").read_text())
+def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_again_the_same(tmp_path, capsys):
+    assert main(["run", "three_lidar_amr", "--repeat", "2", "--out", str(tmp_path)]) == 0, capsys.readouterr()
+    run, again = (tmp_path / f"three_lidar_amr_{number}" for number in (1, 2))
+    result, repeated = (json.loads((folder / "result.json").read_text()) for folder in (run, again))
+    assert all(result[stage] == repeated[stage] for stage in ("alignment", "floor", "body_shape"))
+    printed = capsys.readouterr().out
+    assert "three_lidar_amr: 2 of 2 runs pass" in printed
+    assert printed.count(", spread 0 ") + printed.count(", spread 0\n") == 8
     for lidar in (result["alignment"], result["alignment"]["mast"]):
         assert 0 < lidar["translation_error_mm"] < 1.0 and 0 < lidar["rotation_error_deg"] < 0.05
     assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
-    assert "left and 10 mast clouds" in (tmp_path / "three_lidar_amr" / "logs" / "floor.log").read_text()
+    assert "left and 10 mast clouds" in (run / "logs" / "floor.log").read_text()
     assert result["body_shape"]["max_protrusion_mm"] < 10.0
-    (sample,) = read_dataset(tmp_path / "three_lidar_amr" / "body_shape_data").samples
+    (sample,) = read_dataset(run / "body_shape_data").samples
     assert (np.bincount(sample.lidars) > 100).all() and len(np.bincount(sample.lidars)) == 3
 
 
@@ -106,6 +111,11 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path, capsys):
     assert main(["run", "furnished_room_sparse", "--out", str(tmp_path)]) == 2
     assert "not an earlier run's folder" in capsys.readouterr().err
     assert (folder / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_run_is_repeated_at_least_once(tmp_path, capsys):
+    assert main(["run", SPARSE, "--repeat", "0", "--out", str(tmp_path)]) == 2
+    assert "--repeat 0" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_a_lidar_that_only_gazebo_has_is_refused_before_anything_runs(tmp_path, capsys):
