@@ -24,7 +24,7 @@ from stretch_sim_cal.harness.processes import (
     simulator_process,
 )
 from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth
+from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth, skipped_poses
 
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy", "hello-robot-stretch4-urdf")
 PRODUCERS = {
@@ -85,6 +85,7 @@ def conclude(
         _note_failure(verdict, sequence.failure)
     _judge(verdict, files, load_truth(files.truth) if files.truth.is_file() else None)
     _check_reports(verdict, sequence)
+    verdict.notes += skipped_poses(files)
     return verdict
 
 
@@ -142,7 +143,12 @@ def _complaints(verdict: Verdict) -> list[str]:
         if judged.reason and not verdict.reasons:
             complaints.append(f"{stage}: {judged.reason}")
         for quantity in judged.quantities:
-            if quantity.error is not None and not quantity.passed:
+            if quantity.key == "skipped_share" and quantity.error is not None and not quantity.passed:
+                complaints.append(
+                    f"{stage}: {quantity.estimate} of its plan were skipped, above the share of {quantity.tolerance:g} "
+                    "that the scenario allows (tolerances: skipped_share); the rest says too little of the robot"
+                )
+            elif quantity.error is not None and not quantity.passed:
                 complaints.append(
                     f"{stage}: {quantity.key} is {quantity.error:.4g} {quantity.unit}".rstrip()
                     + f", above its tolerance of {quantity.tolerance:g}: the result of {PRODUCERS[stage]} is wrong"

@@ -24,8 +24,8 @@ STAGE_OPTIONS = {
 DEFAULT_TOLERANCES = {
     "alignment": {"translation_mm": 1.0, "rotation_deg": 0.02},
     "floor": {"height_mm": 0.5, "tilt_deg": 0.02},
-    "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1},
-    "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10},
+    "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1, "skipped_share": 0.2},
+    "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10, "skipped_share": 0.2},
 }
 FURTHER_TOLERANCES = {"mounts": {"nees"}}
 """What is judged only where a scenario has a bound for it."""

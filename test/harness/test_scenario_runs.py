@@ -6,6 +6,7 @@ has to fail and name the culprit: where only files are broken, the steps write t
 
 import dataclasses
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +20,14 @@ from stretch_sim_cal.calibration.body.model import load_body_shape_model, save_b
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_nodes, simulator_process
-from stretch_sim_cal.harness.run import run_scenario
+from stretch_sim_cal.harness.processes import (
+    Process,
+    ProcessSequence,
+    RunFiles,
+    calibration_nodes,
+    simulator_process,
+)
+from stretch_sim_cal.harness.run import conclude, run_scenario
 from stretch_sim_cal.harness.scenario import Scenario, load_scenario
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.recording.dataset import read_dataset
@@ -72,7 +79,7 @@ def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_ag
     assert all(result[stage] == repeated[stage] for stage in ("alignment", "floor", "body_shape"))
     printed = capsys.readouterr().out
     assert "three_lidar_amr: 2 of 2 runs pass" in printed
-    assert printed.count(", spread 0 ") + printed.count(", spread 0\n") == 8
+    assert printed.count(", spread 0 ") + printed.count(", spread 0\n") == 9
     for lidar in (result["alignment"], result["alignment"]["mast"]):
         assert 0 < lidar["translation_error_mm"] < 1.0 and 0 < lidar["rotation_error_deg"] < 0.05
     assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
@@ -311,3 +318,22 @@ def test_a_lidar_that_never_publishes_ends_in_a_broken_run_that_names_its_topic(
     assert verdict.exit_code == 3
     assert any("ros_align_dual_lidar" in reason and "/lidar_points_left" in reason for reason in verdict.reasons)
     assert verdict.as_json()["alignment"] == {"translation_error_mm": None, "rotation_error_deg": None, "passed": False}
+
+
+def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run_folder, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    scenario, run = load_scenario(SPARSE), RunFiles(folder)
+    assert conclude(scenario, "embedded", run, ProcessSequence([])).passed
+    metadata = run.dataset / "metadata.yaml"
+    data = yaml.safe_load(metadata.read_text())
+    pose = data["samples"][0]["commanded"]
+    data["skipped"] = [{"commanded": pose, "reason": "arm near mast"}] * (2 * len(data["samples"]))
+    metadata.write_text(yaml.safe_dump(data))
+    verdict = conclude(scenario, "embedded", run, ProcessSequence([]))
+    assert verdict.exit_code == 1 and not verdict.stages["body_shape"].passed
+    assert any("8 of 12 poses of its plan were skipped" in reason for reason in verdict.reasons)
+    assert any("arm near mast" in note for note in verdict.notes)
+    assert verdict.as_json()["body_shape"]["skipped_share"] == pytest.approx(2 / 3)
+    allowed = scenario.tolerances | {"body_shape": scenario.tolerances["body_shape"] | {"skipped_share": 0.7}}
+    assert conclude(dataclasses.replace(scenario, tolerances=allowed), "embedded", run, ProcessSequence([])).passed
