@@ -107,17 +107,21 @@ class Rig:
         lidars of different kinds, or as of a `Rig`. `left`, `right`, `base` and `footprint` are links; by default they
         are called as in the profile `robot` (a name in `config/robots/` or a path), of the Stretch if none is named:
         older names of its lidars are found as well.
-        `footprint` may be absent. The shapes of the profile's robot, stowed, are no part of room and floor. `lidars`
+        `footprint` may be absent. The shapes of the profile's robot, stowed, are no part of room and floor; its
+        packages are where meshes and `$(find ...)` are looked for, its arguments those of its own xacro. `lidars`
         are the links of any number of lidars, or a mapping of names to links, in place of `left` and `right`; the first
         one is the one that the others are given to. Raises `InputError` naming file and link.
         """
         if source is None:
             raise InputError("no URDF: the recording has no /robot_description; give the robot's URDF file")
-        model = load_model(source)
+        profile: RobotProfile = profile_called(robot)
+        own = profile.description
+        is_own = isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<")
+        is_own = is_own and own.file is not None and Path(source).expanduser().resolve() == Path(own.file).resolve()
+        model = load_model(source, own.arguments if is_own else None, own.packages)
         where = (
             source if isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<") else "URDF text"
         )
-        profile: RobotProfile = profile_called(robot)
         older = {lidar.frame: lidar.older_frame for lidar in profile.every_lidar.values()}
         links = []
         if lidars is not None and (left or right or not lidars or isinstance(lidars, str)):

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--right", metavar="LINK", help="frame of the right (or rear) lidar")
     init.add_argument(
         "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
-        help="folder of a package of package:// meshes",
+        help="folder of a package of package:// meshes, and of $(find NAME) in a xacro",
     )  # fmt: skip
     init.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of a xacro"
