@@ -155,6 +155,20 @@ def test_a_bad_scenario_is_answered_with_one_line(tmp_path, monkeypatch, capsys,
     assert not Path("hacked").exists()
 
 
+def test_a_plan_beyond_a_joints_limits_is_told_before_anything_runs(tmp_path, capsys):
+    own = (files.share_directory() / "config" / "robots" / "two_lidar_manipulator.yaml").read_text()
+    own = own.replace("../../models", str(files.share_directory() / "models")).replace("[-0.6, 0.0, 0.6]", "[0.0, 7.5]")
+    (tmp_path / "own.yaml").write_text(own)
+    scenario = tmp_path / "far.yaml"
+    scenario.write_text(
+        "simulation: {robot: ./own.yaml}\nstages: {alignment: {}, floor: {}, body_shape: {plan: quick}}\n"
+    )
+    assert main(["run", str(scenario), "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "pan: 7.5 is outside the joint's limits" in told and "far.yaml" in told
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_capsule_that_is_2_cm_too_small_is_caught(run_folder, tmp_path):
     files, tolerances = RunFiles(run_folder), load_scenario(SPARSE).tolerances["body_shape"]
     truth, smaller = load_truth(files.truth), tmp_path / "model.yaml"
