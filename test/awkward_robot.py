@@ -11,7 +11,7 @@ PARTS = """<robot xmlns:xacro="http://www.ros.org/wiki/xacro">
   <xacro:macro name="body" params="name mass:=1.0 *shape *where">
     <link name="${name}">
       <inertial><origin xyz="0 0 0"/><mass value="${mass}"/>
-        <inertia ixx="${0.01*mass}" ixy="0" ixz="0" iyy="${0.01*mass}" iyz="0" izz="${0.01*mass}"/></inertial>
+        <inertia ixx="${0.002*mass}" ixy="0" ixz="0" iyy="${0.002*mass}" iyz="0" izz="${0.002*mass}"/></inertial>
       <visual><xacro:insert_block name="where"/><geometry><xacro:insert_block name="shape"/></geometry></visual>
       <collision><xacro:insert_block name="where"/><geometry><xacro:insert_block name="shape"/></geometry></collision>
     </link>

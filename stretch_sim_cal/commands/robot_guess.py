@@ -15,7 +15,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.sdf_as_urdf import LIDAR_SENSORS
-from stretch_sim_cal.robot.surfaces import Surface, link_surfaces
+from stretch_sim_cal.robot.surfaces import Surface, link_surfaces, lowest_points, wheel_joints
 
 SURE_WORDS = ("lidar", "velodyne", "ouster", "hesai", "pandar")
 LIDAR_WORDS = (*SURE_WORDS, "laser", "scan")
@@ -30,8 +30,6 @@ QUARTER = 1.57  # rad
 WITH_ROOM = 60  # of them, from which that of the plans is taken
 FREE = 0.9  # share of a plan's poses that have to be free; a scenario asks for 0.8
 ENDLESS = 3.14  # rad to either side that a joint without limits is taken to turn
-ON_FLOOR = 0.02  # m above a robot's lowest point, where what turns is a wheel
-WHEEL_JOINTS = 2  # of a caster
 FLOOR_OFF = 0.002  # m from the floor frame to the wheels' lowest point that is worth a word
 TRIED = 300  # random poses, of which the one with the smallest outline is the stowed one
 SPEED = {True: 0.10, False: 0.5}  # m/s, rad/s: far below what joints can do
@@ -84,38 +82,15 @@ def guess_profile(given, left: str | None = None, right: str | None = None, sens
     except InputError as problem:
         guess.open.append(f"joints and plans: need the shapes: {problem}")
         return guess
-    wheels = _wheels(model, surfaces)
+    wheels = wheel_joints(model, surfaces)
     _floor(model, surfaces, wheels, guess)
     _joints(model, surfaces, wheels, guess)
     return guess
 
 
-def _wheels(model, surfaces: Mapping[str, Surface]) -> list:
-    """Return the joints of wheels and casters: what turns with them reaches the robot's lowest point, and carries no
-    arm."""
-    lowest = _lowest(model, surfaces)
-    if not lowest:
-        return []
-    floor = min(lowest.values()) + ON_FLOOR
-    found = []
-    for joint in model.moving_joints():
-        below = [link for link in model.order if joint in model.chain(link)]
-        moving = [each for each in model.moving_joints() if each.child in below]
-        rolls = joint.type != "prismatic" and any(lowest.get(link, np.inf) < floor for link in below)
-        if rolls and len(moving) <= WHEEL_JOINTS:
-            found.append(joint)
-    return found
-
-
-def _lowest(model, surfaces: Mapping[str, Surface]) -> dict[str, float]:
-    """Return the height (m) of each link's lowest point in the root's frame, all joints at zero."""
-    frames = link_transforms(model, {}, list(surfaces))
-    return {link: float(apply(frames[link], surface.vertices)[:, 2].min()) for link, surface in surfaces.items()}
-
-
 def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Guess) -> None:
     """Say how far the wheels' lowest point is from where the profile has the floor."""
-    lowest = _lowest(model, surfaces)
+    lowest = lowest_points(model, surfaces)
     footprint = guess.data["footprint_frame"]
     turning = {link for link in lowest for joint in wheels if joint in model.chain(link)}
     if not lowest:
