@@ -19,7 +19,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model, save_body_shape_model
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.processes import (
     Process,
     ProcessSequence,
@@ -27,10 +27,12 @@ from stretch_sim_cal.harness.processes import (
     calibration_nodes,
     simulator_process,
 )
+from stretch_sim_cal.harness.report import write_report
 from stretch_sim_cal.harness.run import conclude, run_scenario
 from stretch_sim_cal.harness.scenario import Scenario, load_scenario
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SPARSE = "furnished_room_sparse"
 SILENCE = 20.0
@@ -351,3 +353,27 @@ def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run_f
     assert verdict.as_json()["body_shape"]["skipped_share"] == pytest.approx(2 / 3)
     allowed = scenario.tolerances | {"body_shape": scenario.tolerances["body_shape"] | {"skipped_share": 0.7}}
     assert conclude(dataclasses.replace(scenario, tolerances=allowed), "embedded", run, ProcessSequence([])).passed
+
+
+def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_folder, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    run, scenario = RunFiles(folder), load_scenario(SPARSE)
+    shutil.rmtree(run.calibration.parent)
+    run.body_shape_model.unlink()
+    align = next(each for each in calibration_nodes(scenario.stages, run) if each.name == "align")
+    sequence = ProcessSequence([align])
+    sequence.next()
+    sequence.printed(align, "refused: only 4 small surfaces determine turning\n")
+    sequence.ended(align, 1)
+    verdict = conclude(scenario, "embedded", run, sequence)
+    assert verdict.exit_code == 1 and "4 small surfaces" in verdict.refused
+    simulator = EmbeddedSimulator(scenario.simulation)
+    (link, share), *_ = simulator.view("left").items()
+    assert any(f"{link} takes {100 * share:.0f} % of the left lidar's rays" in note for note in verdict.notes)
+    page = write_report(verdict, folder).read_text()
+    assert "in truth" in page and "0.00" in page and page.count("data:image/png;base64,") == 1
+    described = page.split("as described</td><td class=''>")[1].split("<")[0]
+    truth = load_truth(run.truth)
+    off = error(truth.right_to_left, truth.nominal_right_to_left)[0]
+    assert float(described) == pytest.approx(1e3 * off, abs=0.01)
