@@ -49,7 +49,7 @@ from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import near
-from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
 from stretch_sim_cal.sensor.recognition import sensor_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, sensors_called
@@ -107,17 +107,21 @@ class Rig:
         lidars of different kinds, or as of a `Rig`. `left`, `right`, `base` and `footprint` are links; by default they
         are called as in the profile `robot` (a name in `config/robots/` or a path), of the Stretch if none is named:
         older names of its lidars are found as well.
-        `footprint` may be absent. The shapes of the profile's robot, stowed, are no part of room and floor. `lidars`
+        `footprint` may be absent. The shapes of the profile's robot, stowed, are no part of room and floor; its
+        packages are where meshes and `$(find ...)` are looked for, its arguments those of its own xacro. `lidars`
         are the links of any number of lidars, or a mapping of names to links, in place of `left` and `right`; the first
         one is the one that the others are given to. Raises `InputError` naming file and link.
         """
         if source is None:
             raise InputError("no URDF: the recording has no /robot_description; give the robot's URDF file")
-        model = load_model(source)
+        profile: RobotProfile = profile_called(robot)
+        own = profile.description
+        is_own = isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<")
+        is_own = is_own and own.file is not None and Path(source).expanduser().resolve() == Path(own.file).resolve()
+        model = load_model(source, own.arguments if is_own else None, own.packages)
         where = (
             source if isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<") else "URDF text"
         )
-        profile: RobotProfile = profile_called(robot)
         older = {lidar.frame: lidar.older_frame for lidar in profile.every_lidar.values()}
         links = []
         if lidars is not None and (left or right or not lidars or isinstance(lidars, str)):
@@ -443,19 +447,28 @@ def _calibrated_array(
 
 
 def open_recording(
-    path: str | Path, left_topic: str = "/lidar_points_left", right_topic: str = "/lidar_points_right",
-    max_time_difference: float = 0.05, max_pairs: int = 50,
+    path: str | Path, left_topic: str | None = None, right_topic: str | None = None,
+    max_time_difference: float = 0.05, max_pairs: int = 50, robot: str | Path | None = None,
 ) -> RecordedClouds:  # fmt: skip
     """Return the first `max_pairs` pairs of clouds of a rosbag2 recording (a folder, or an .mcap or .db3 file).
 
-    `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the recording is
-    torn, lacks a topic, or has no pair.
+    Topics that are not given are those of the profile `robot` (a name in `config/robots/` or a path), of the Stretch if
+    none is named. `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the
+    recording is torn, lacks a topic, or has no pair, and for a robot with other than two lidars.
     """
     from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
 
+    profile: RobotProfile = profile_called(robot)
+    profile.need_two("open_recording")
+    if profile.one_lidar:
+        raise InputError(f"open_recording: gives pairs of two lidars, {profile.name} has one")
+    lidars = profile.every_lidar
+    frames = {side: lidars[side].frame for side in SIDES}
     with Recording(path) as recording:
-        frames = dict(zip(SIDES, stretch_profile().lidar_frames, strict=True))
-        topics = {"left": left_topic, "right": right_topic}
+        topics = {
+            side: given or lidars[side].topic
+            for side, given in (("left", left_topic), ("right", right_topic))
+        }  # fmt: skip
         # The frames' names are only checked for swapped topics: the rig says where the lidars are.
         pairs = RecordedPairs(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
         left, right = map(list, zip(*(map(_structured, pair) for pair in pairs), strict=True))

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int | None:
-    parsed = build_parser().parse_args(arguments)
+    parsed = build_parser().parse_args(command.joined(sys.argv[1:] if arguments is None else arguments))
     return parsed.run(parsed)
 
 

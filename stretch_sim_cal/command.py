@@ -4,6 +4,7 @@ traceback), and common options."""
 import argparse
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from stretch_sim_cal.errors import InputError, StretchSimCalError
 
 CRASHED = 3
 INTERRUPTED = 130
+LISTED = re.compile(r"-[\d.][-+\d.e]*(,[-+\d.e]+)+")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -50,6 +52,18 @@ def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
     for name, default in defaults.items():
         if getattr(args, name) != default:
             raise InputError(f"--{name.replace('_', '-')} goes with {reader} only")
+
+
+def joined(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with lists of numbers that begin with a minus sign joined to their option
+    (`--error -1,2` becomes `--error=-1,2`): argparse takes them for options."""
+    found: list[str] = []
+    for argument in arguments:
+        if found and LISTED.fullmatch(argument) and found[-1].startswith("--") and "=" not in found[-1]:
+            found[-1] += f"={argument}"
+        else:
+            found.append(argument)
+    return found
 
 
 def add_view_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,6 @@
 """The package from Python: clouds in, a calibration out, with reasons and remedies if it is refused."""
 
+import itertools
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -174,6 +176,19 @@ def test_a_recording_gives_clouds_with_rings_and_the_description(scene, tmp_path
     assert cal.calibrate(rig, recorded, floor=False).alignment.num_frames == 2
     with pytest.raises(InputError, match="swapped"):
         cal.open_recording(tmp_path / "room", left_topic="/lidar_points_right", right_topic="/lidar_points_left")
+
+
+def test_a_recording_of_another_robot_is_opened_by_its_profile(scene, tmp_path):
+    profile = load_profile("two_lidar_manipulator")
+    with RecordingWriter(tmp_path / "room") as writer:
+        for tick, side in itertools.product(range(2), ("left", "right")):
+            lidar = profile.lidars[side]
+            writer.write_cloud(lidar.topic, lidar.frame, 100_000_000 * (tick + 1), getattr(scene, side)[tick])
+    assert len(cal.open_recording(tmp_path / "room", robot="two_lidar_manipulator").left_clouds) == 2
+    with pytest.raises(InputError, match="lidar_points_left"):
+        cal.open_recording(tmp_path / "room")
+    with pytest.raises(InputError, match="two lidars at most"):
+        cal.open_recording(tmp_path / "room", robot="three_lidar_amr")
 
 
 def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_names(scene, tmp_path):

@@ -114,7 +114,8 @@ def body_settings(
     try:
         if description is None:
             raise InputError("no /robot_description")
-        model = load_model(description) if isinstance(description, str) else description
+        folders = profile.description.packages
+        model = load_model(description, mesh_folders=folders) if isinstance(description, str) else description
         stowed = profile.joint_positions(model, profile.stowed)
         frames = link_transforms(model, {name: value for name, value in stowed.items() if name in model.joints})
         base_from_root = inverse(frames[model.checked_link(profile.base_frame)])

@@ -12,12 +12,16 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.robot.collision import SelfCollision
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 Pose = tuple[float, ...]
@@ -25,6 +29,7 @@ IsFree = Callable[[Pose], bool]
 
 # Entries into the grid that are tried from the robot's pose, nearest first.
 ENTRIES = 24
+PAIRS_SHOWN = 3  # links that touch, in the reason for a pose that is left out
 LATENCY = 0.15
 """Seconds that a move takes beside moving: command, arrival noticed."""
 
@@ -136,6 +141,41 @@ def plan_collection(
         _merged([*(graph.pose(n) for n in back), *reversed(approach[:-1]), start])[1:] if back else ()
     )
     return plan
+
+
+def plan_of_robot(
+    model: RobotModel, settings: CollectionSettings, profile: RobotProfile, start: Pose,
+    others: Mapping[str, float] = {}, done: Callable[[Pose], bool] = lambda pose: False,
+) -> Plan:  # fmt: skip
+    """Return the tour over the grids of `settings` from the pose `start`; `others` are the positions (m, rad) of the
+    description's joints that no pose moves. Raises as `plan_collection`."""
+    floor = float(link_transform(model, {}, profile.footprint_frame)[2, 3])
+    still = profile.still_joints(model)
+    with_margin = SelfCollision(model, settings.margin, floor, still=still)
+    outright = functools.cache(lambda: SelfCollision(model, 0.0, floor, still=still))  # seldom asked for
+    resting = {name: value for name, value in others.items() if name in model.joints}
+
+    def positions(pose: Pose) -> dict[str, float]:
+        commanded = dict(zip(profile.commands.values(), pose, strict=False))
+        return resting | profile.joint_positions(model, commanded)
+
+    def explain(pose: Pose) -> str:
+        pairs = with_margin.colliding_pairs(positions(pose))
+        return ", ".join(f"{a} near {b}" for a, b in pairs[:PAIRS_SHOWN]) + (
+            ", ..." if len(pairs) > PAIRS_SHOWN else ""
+        )
+
+    return plan_collection(
+        start,
+        [settings.grids[joint] for joint in profile.planned_names],
+        [settings.speeds[joint] for joint in profile.planned_names],
+        is_free=lambda pose: with_margin.is_free(positions(pose)),
+        is_touching=lambda pose: not outright().is_free(positions(pose)),
+        explain=explain,
+        margin=settings.margin,
+        done=done,
+        profile=profile,
+    )
 
 
 def describe(pose: Pose, profile: RobotProfile | None = None) -> str:

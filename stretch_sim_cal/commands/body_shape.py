@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
             f"{dataset.directory}: was seen by lidars {', '.join(dataset.further_lidars)} beside left and right, which "
             f"{profile.name} does not have; name the robot's profile with --robot"
         )
-    model = load_model(nominal_description() if is_own(source) else source)
+    described = nominal_description() if is_own(source) else source
+    model = load_model(described, mesh_folders=profile.description.packages)
     fitted = fit_dataset(dataset, RobotBody(model, dataset.footprint_from_base_link, profile), settings)
     model, seen = fitted.model, fitted.seen
     out = args.out or Path(default_file_name(settings.shape.method))

@@ -213,7 +213,10 @@ def open_source(args: argparse.Namespace, recording: Recording) -> _Source:
     profile = with_defaults(args)
     description = None
     if args.model:
-        description = nominal_description() if is_own(args.model) else load_urdf_text(args.model)
+        description = (
+            nominal_description() if is_own(args.model)
+            else load_urdf_text(args.model, folders=profile.description.packages)
+        )  # fmt: skip
     frames = recorded_frames(
         recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description,
         {name: lidar.frame for name, lidar in profile.further.items()},
@@ -586,7 +589,7 @@ def _from_recording(
 
     with Recording(path) as recording:
         source = _described(recording, path, model)
-        robot = MountedRobot(load_model(source), profile)
+        robot = MountedRobot(load_model(source, mesh_folders=profile.description.packages), profile)
         period = max((each.period for each in by_side(settings.sensor) if each is not None), default=SCAN_PERIOD)
         poses = still_poses(recording, robot.model, profile)
         pairs = recorded_pairs(recording, args, sys.maxsize)

@@ -16,6 +16,8 @@ from stretch_sim_cal.commands.described import (
     numbers,
 )
 from stretch_sim_cal.conventions import PROFILES, profile_named
+from stretch_sim_cal.conventions.findings_text import FORMS
+from stretch_sim_cal.conventions.neutral import lint_neutral
 from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
 from stretch_sim_cal.conventions.normalized_files import (
     NO_TOOL,
@@ -25,19 +27,21 @@ from stretch_sim_cal.conventions.normalized_files import (
     write,
     write_tool,
 )
-from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, WARNING, has_errors
+from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, WARNING, Profile, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
 from stretch_sim_cal.conventions.rewrite import OTHER
+from stretch_sim_cal.conventions.stretch import STRETCH
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.stretch import nominal_description
 
+FORMATS = ("text", "json", *FORMS)
 POSES = ("base", "flange", "tool0")
 
 
-def _add_convention(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", default="stretch", metavar="NAME",
-                        help=f"the convention: {', '.join(PROFILES)} (default: stretch)")  # fmt: skip
+def _add_convention(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("--profile", metavar="NAME",
+                        help=f"the convention: {', '.join(PROFILES)} (default: {default})")  # fmt: skip
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
                         help="a robot, or a tool by itself, as it hangs on the "
                         "Stretch's wrist (default: robot)")  # fmt: skip
@@ -45,37 +49,64 @@ def _add_convention(parser: argparse.ArgumentParser) -> None:
 
 def _add_lint(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    _add_convention(parser)
+    _add_convention(parser, "what holds for any robot, and a convention that it keeps")
     parser.add_argument("--quiet", action="store_true", help="leave infos (listed exceptions, hints) out of the text")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="text",
+        help="github: annotations of a workflow; sarif: SARIF 2.1.0, for code scanning (default: text)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON, as --format json")
 
 
 def _lint(args: argparse.Namespace) -> int:
     """Print the findings. The exit code is 0 without errors, 1 with."""
-    profile = profile_named(args.profile)
-    findings = _of_tool(args) if args.kind == "tool" else findings_in(load(args), profile)
-    if args.json:
-        found = [finding.as_dict() for finding in findings]
-        print(json.dumps({"profile": profile.name, "model": args.model, "findings": found}, indent=1))
-        return 1 if has_errors(findings) else 0
-    for finding in findings:
-        if finding.level != INFO or not args.quiet:
+    form = "json" if args.json else args.format
+    if args.json and args.format not in ("text", "json"):
+        raise InputError(f"--json and --format {args.format}: give one of them")
+    if args.kind == "tool" or args.profile:
+        convention = profile_named(args.profile or STRETCH.name)
+        findings = _of_tool(args) if args.kind == "tool" else findings_in(load(args), convention)
+        name, said = convention.name, f"{'breaks' if has_errors(findings) else 'keeps'} the {convention.title}"
+    else:
+        model = load(args)
+        findings, kept = lint_neutral(model), _kept(model)
+        name = "neutral" if kept is None else f"neutral, {kept.name}"
+        said = "has errors" if has_errors(findings) else "has no errors"
+        if kept is not None:
+            findings = sorted([*findings, *findings_in(model, kept)], key=lambda each: LEVELS.index(each.level))
+            said = f"keeps the {kept.title}" + (" but has errors" if has_errors(findings) else "")
+    if args.quiet and form != "json":
+        shown = [finding for finding in findings if finding.level != INFO]
+    else:
+        shown = findings
+    if form == "json":
+        found = [finding.as_dict() for finding in shown]
+        print(json.dumps({"profile": name, "model": args.model, "findings": found}, indent=1))
+    elif form != "text":
+        print(FORMS[form](shown, args.model))
+    else:
+        for finding in shown:
             print(f"{finding.level:7s} {finding.rule:22s} {finding.name}: {finding.message}; {finding.fix}")
-    counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
-    counted = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
-    print(f"{args.model}: {'breaks' if counts['error'] else 'keeps'} the {profile.title} ({counted})")
+        counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
+        counted = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
+        print(f"{args.model}: {said} ({counted})")
     return 1 if has_errors(findings) else 0
 
 
+def _kept(model) -> Profile | None:
+    """Return the convention that a model keeps without an error, None if it keeps none."""
+    return next((each for each in PROFILES.values() if not has_errors(findings_in(model, each))), None)
+
+
 def _of_tool(args: argparse.Namespace) -> list:
-    if args.profile != "stretch" or is_own(args.model):
+    if args.profile not in (None, STRETCH.name) or is_own(args.model):
         raise InputError("--as tool: is for the URDF of a tool, and --profile stretch")
     return tool_findings(read_description(args.model, assignments(args.arg, "--arg"), mesh_folders(args)))
 
 
 def _add_normalize(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, "a URDF or xacro file")
-    _add_convention(parser)
+    _add_convention(parser, STRETCH.name)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR",
                         help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
     parser.add_argument("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
@@ -94,6 +125,7 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
 
 def _normalize(args: argparse.Namespace) -> int:
     """Write the files. The exit code is 1 if Rule 0 would break (nothing is written), or rules stay broken."""
+    args.profile = args.profile or STRETCH.name
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if args.kind == "tool":
         return _normalize_tool(args, arguments, packages)

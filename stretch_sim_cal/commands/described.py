@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from stretch_sim_cal.calibration.checks import Described
-from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import load_model, mesh_packages
+from stretch_sim_cal.robot.description import found_packages, load_model, mesh_packages
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -37,7 +36,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
         action="extend",
         default=[],
         metavar="NAME=DIR",
-        help="folder of a package of package:// meshes",
+        help="folder of a package of package:// meshes, and of $(find NAME) in a xacro",
     )
 
 
@@ -50,7 +49,8 @@ def load(args: argparse.Namespace):
         return load_model(nominal_description(**arguments))
     model = load_model(args.model, arguments, packages)
     shapes = (shape for link in model.links.values() for shape in (*link.visuals, *link.collisions))
-    check_packages(packages, mesh_packages(shape.filename for shape in shapes if shape.filename))
+    used = mesh_packages(shape.filename for shape in shapes if shape.filename) | found_packages(args.model)
+    check_packages(packages, used)
     return model
 
 
@@ -72,11 +72,12 @@ def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
 
 
 def check_packages(named: Iterable[str], used: Collection[str]) -> None:
-    """Raise `InputError` if `--package` names a package that none of the meshes lies in; `used`
-    are the meshes' packages."""
+    """Raise `InputError` if `--package` names a package that is not `used`: no mesh lies in it, no xacro finds it."""
     for name in named:
         if name not in used:
-            raise InputError(f"--package {name}: no mesh is in package://{name}{near(name, used)}")
+            raise InputError(
+                f"--package {name}: no mesh is in package://{name}, and no xacro finds it{near(name, used)}"
+            )
 
 
 def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
@@ -141,12 +142,3 @@ def described(model: RobotModel, profile: RobotProfile | None = None) -> Describ
         link_transform(model, {}, base, footprint) if has_footprint else None,
         {name: link_transform(model, {}, lidar.frame, lidars[0]) for name, lidar in profile.further.items()},
     )
-
-
-def base_origin(model: RobotModel, profile: RobotProfile | None = None) -> JointOrigin | None:
-    """Return the joint between base_footprint and base_link, None if the description has no such joint."""
-    profile = profile or stretch_profile()
-    joint = model.parent_joint(profile.base_frame) if profile.base_frame in model.links else None
-    if joint is None or joint.parent != profile.footprint_frame or joint.variables:
-        return None
-    return JointOrigin(joint.name, joint.parent, joint.child, joint.parent_from_joint)

@@ -23,7 +23,6 @@ from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import (
     MODEL_HELP,
     ROBOT_HELP,
-    base_origin,
     description_file,
     is_own,
     load_description,
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
     """Return the description's joints with their calibrated origins."""
-    from stretch_sim_cal.calibration.mounts.robot import described_lidars, in_own_parents, mount_joints
+    from stretch_sim_cal.calibration.mounts.robot import as_described, base_origin, described_lidars, mount_joints
 
     model, profile = load_description(args.model, args.robot), profile_called(args.robot)
     if calibration.right_to_left is not None:
@@ -95,12 +94,12 @@ def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[Join
     base = base_origin(model, profile)
     if base is None and calibration.footprint_from_base is not None:
         raise InputError(
-            f"robot '{model.name}' has no fixed joint from {profile.footprint_frame} to {profile.base_frame}; the "
+            f"robot '{model.name}' has no fixed joint between {profile.footprint_frame} and {profile.base_frame}; the "
             "floor has no place in it"
         )
     further = {name: lidars[name] for name in lidars if name in profile.further}
     joints = calibrated_joints(calibration, lidars.get("left"), lidars.get("right"), base, further)
-    return in_own_parents(model, joints, lidars) if lidars else joints
+    return as_described(model, joints, lidars)
 
 
 def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:

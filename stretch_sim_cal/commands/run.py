@@ -23,6 +23,10 @@ RESULTS = ("accepted", "wrote", "refused:", "error:")
 
 def _add_scenarios(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenarios", nargs="+", metavar="SCENARIO", help="a name in scenarios/, or a YAML file")
+    parser.add_argument(
+        "--repeat", type=int, default=1, metavar="N",
+        help="run each scenario so often, in DIR/NAME_1 to DIR/NAME_N, and print the spread of every quantity",
+    )  # fmt: skip
     _add_run_arguments(parser)
 
 
@@ -63,9 +67,19 @@ def _run(args: argparse.Namespace) -> int:
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor, args.robot)
         for name in args.scenarios
     ]
-    if len(scenarios) > 1 and (args.view_file or args.view_port):
-        raise InputError(f"--view-file and --view-port: take one scenario, {len(scenarios)} were given")
-    verdicts = [run_one(scenario, args.out / scenario.name, args) for scenario in scenarios]
+    repeat = getattr(args, "repeat", 1)
+    if repeat < 1:
+        raise InputError(f"--repeat {repeat}: a number of 1 or more was expected")
+    if len(scenarios) * repeat > 1 and (args.view_file or args.view_port):
+        raise InputError(f"--view-file and --view-port: take one run, {len(scenarios) * repeat} were asked for")
+    verdicts, spreads = [], []
+    for scenario in scenarios:
+        folders = [scenario.name] if repeat == 1 else [f"{scenario.name}_{n}" for n in range(1, repeat + 1)]
+        runs = [run_one(scenario, args.out / folder, args) for folder in folders]
+        verdicts += runs
+        spreads += spread_lines(runs) if repeat > 1 else []
+    for line in spreads:
+        print(line, file=sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps([verdict.as_json() for verdict in verdicts], indent=1))
     elif len(verdicts) > 1:
@@ -109,6 +123,22 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     if view is not None:
         view.close()
     return verdict
+
+
+def spread_lines(verdicts) -> list[str]:
+    """Return the spread of every quantity over several runs of one scenario, a line each."""
+    passed = sum(verdict.passed for verdict in verdicts)
+    lines = [f"{verdicts[0].scenario.name}: {passed} of {len(verdicts)} runs pass; from least to most:"]
+    for stage, judged in verdicts[0].stages.items():
+        for quantity in judged.quantities:
+            errors = [
+                each.error for verdict in verdicts for each in verdict.stages[stage].quantities
+                if each.key == quantity.key and each.error is not None
+            ]  # fmt: skip
+            lacking = f", {missing} without a result" if (missing := len(verdicts) - len(errors)) else ""
+            found = f"{min(errors):.6g} to {max(errors):.6g}, spread {max(errors) - min(errors):.3g}" if errors else "-"
+            lines.append(f"  {quantity.label:<24} {found} {quantity.unit}".rstrip() + lacking)
+    return lines
 
 
 def summary(verdict) -> str:

@@ -20,7 +20,15 @@ from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix,
 from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
 from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import MeshFolders, load_urdf_text, mesh_packages, mesh_path, model_of, parse_xml
+from stretch_sim_cal.robot.description import (
+    MeshFolders,
+    found_packages,
+    load_urdf_text,
+    mesh_packages,
+    mesh_path,
+    model_of,
+    parse_xml,
+)
 from stretch_sim_cal.robot.model import RobotModel
 
 TOOL_SITE = "tool_attachment_site_link"
@@ -34,7 +42,7 @@ TOOL_MESHES = "$(arg tool_mesh_dir)"
 @dataclass(frozen=True)
 class Description:
     """A URDF's elements, with meshes and textures as absolute `file://` names if they are known; `packages` are those
-    that their names began with."""
+    that their names began with, and those that a xacro found."""
 
     root: Element
     source: str
@@ -105,10 +113,11 @@ def read_description(
 ) -> Description:
     """Return the elements of a URDF or xacro file. Raises `InputError` for what is no valid URDF."""
     path = Path(path).expanduser()
-    text = load_urdf_text(path, arguments).replace(
+    text = load_urdf_text(path, arguments, mesh_folders).replace(
         TOOL_MESHES, f"file://{quote(str(path.resolve().parent / 'meshes'))}"
     )
-    return description(text, path.resolve().parent, str(path), mesh_folders)
+    given = description(text, path.resolve().parent, str(path), mesh_folders)
+    return replace(given, packages=given.packages | found_packages(path))
 
 
 def description(

@@ -99,7 +99,7 @@ def _script(name: str) -> str:
 class RunFiles:
     """Where the files of a run lie, below its folder `out/<name>/`."""
 
-    def __init__(self, folder: Path, fleet_id: str = "stretch-se4-simulated"):
+    def __init__(self, folder: Path, fleet_id: str = "simulated-robot"):
         self.folder = folder
         fleet = folder / "fleet"
         self.scenario = folder / "scenario.yaml"

@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import FRONT
@@ -27,6 +28,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.clouds_3d import CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
@@ -81,6 +83,7 @@ ZOOM = 0.5  # width of the enlarged windows, m
 SLICE_HEIGHTS = (0.5, 0.8, 1.1, 1.4, 1.8)
 ENOUGH_TO_DRAW = 100
 NOT_THE_ROBOT = 1.0  # m from base_link
+AGREE_WITHIN = 0.05  # m
 FLOOR_REACH, FLOOR_CELL = 4.0, 0.1  # m
 
 
@@ -108,19 +111,44 @@ def drawn(title: str, draw: Callable[[], bytes | str]) -> str:
 
 def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
     """Return both clouds before and after as a part of a page: to be turned, and as pictures."""
-    before, after, known = seen.poses_before(old), seen.poses(new), seen.usable(known_alignment(new))
-    points = seen.points(known)
-    now = placed(points, after)
-    # The picture has the left cloud as calibrated, so that only the right one moves.
-    then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
-    spot = _telling_spot(now["left"], then, now["right"])
-    picture = clouds_before_and_after(now["left"], then, now["right"], spot)
+    known = seen.usable(known_alignment(new))
     said = (
         "The lidars' own errors (range, angles), which the calibration has found along, are taken out in both."
         if known
         else "The points are as the lidars sent them: of each lidar's own errors (range, angles) nothing is known."
     )
-    return f"<p>{said}</p>{turnable(points, before, after, spot)}{image('The same as pictures', picture)}"
+    return f"<p>{said}</p>{_two_states(seen.points(known), seen.poses_before(old), seen.poses(new))}"
+
+
+def _two_states(points: Mapping[str, np.ndarray], before: Mapping, after: Mapping) -> str:
+    """Return clouds (N, 3) by side at two poses each (4, 4), to be turned, and as pictures."""
+    now = placed(points, after)
+    # The picture has the left cloud as calibrated, so that only the right one moves.
+    then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
+    spot = _telling_spot(now["left"], then, now["right"])
+    picture = clouds_before_and_after(now["left"], then, now["right"], spot)
+    return f"{turnable(points, before, after, spot)}{image('The same as pictures', picture)}"
+
+
+def true_clouds(files: RunFiles) -> str:
+    """Return the clouds of a simulated run without a result as a part of a page: as described, and as they truly stand,
+    with how many of the right one's points lie on the left one's surfaces in either."""
+    seen, truth = CapturedClouds.load(files), load_truth(files.truth)
+    after = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
+    points, before = seen.points(), seen.poses_before()
+    rows = []
+    for name, poses in (("as described", before), ("in truth", after)):
+        at = placed(points, poses)
+        near = cKDTree(_thinned(at["left"])).query(_thinned(at["right"]), distance_upper_bound=AGREE_WITHIN)[0]
+        moved = transform_error(inverse(after["left"]) @ after["right"], inverse(poses["left"]) @ poses["right"])
+        rows.append(
+            (name, f"{1e3 * moved[0]:.2f}", f"{np.degrees(moved[1]):.3f}", f"{100 * np.mean(np.isfinite(near)):.0f} %")
+        )
+    head = ("right lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
+    return (
+        "<p>There is no result. <i>Before</i> is as described, <i>after</i> as they truly stand; the "
+        f"points are as the lidars sent them.</p>{table(head, rows)}{_two_states(points, before, after)}"
+    )
 
 
 def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
@@ -331,7 +359,8 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
 
     for stage, title, draw in (
         ("alignment", "Both clouds before and after alignment",
-         lambda: clouds(CapturedClouds.load(files), calibration())),
+         lambda: clouds(CapturedClouds.load(files), calibration()) if calibration().right_to_left is not None
+         else true_clouds(files)),
         ("floor", "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
         (
             "mounts", "The robot's returns with the lidars as described, and as found",

@@ -24,9 +24,11 @@ from stretch_sim_cal.harness.processes import (
     simulator_process,
 )
 from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth
+from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth, skipped_poses
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy", "hello-robot-stretch4-urdf")
+BLOCKED_SHARE = 0.05  # of a lidar's rays that end on one link, from which a refused run names it
 PRODUCERS = {
     "alignment": "ros_align_dual_lidar",
     "floor": "ros_find_floor_calibration",
@@ -85,7 +87,20 @@ def conclude(
         _note_failure(verdict, sequence.failure)
     _judge(verdict, files, load_truth(files.truth) if files.truth.is_file() else None)
     _check_reports(verdict, sequence)
+    verdict.notes += skipped_poses(files)
+    if verdict.refused and scenario.expected != "refused":
+        verdict.notes += _blocked_views(scenario)
     return verdict
+
+
+def _blocked_views(scenario: Scenario) -> list[str]:
+    """Return what of the robot, stowed, stands in its lidars' way: an alignment lacks the surfaces behind it."""
+    simulator = EmbeddedSimulator(scenario.simulation)
+    views = {side: simulator.view(side) for side in simulator.profile.every_lidar}
+    return [
+        f"stowed, {link} takes {100 * share:.0f} % of the {side} lidar's rays"
+        for side, view in views.items() for link, share in view.items() if share >= BLOCKED_SHARE
+    ]  # fmt: skip
 
 
 def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
@@ -142,7 +157,12 @@ def _complaints(verdict: Verdict) -> list[str]:
         if judged.reason and not verdict.reasons:
             complaints.append(f"{stage}: {judged.reason}")
         for quantity in judged.quantities:
-            if quantity.error is not None and not quantity.passed:
+            if quantity.key == "skipped_share" and quantity.error is not None and not quantity.passed:
+                complaints.append(
+                    f"{stage}: {quantity.estimate} of its plan were skipped, above the share of {quantity.tolerance:g} "
+                    "that the scenario allows (tolerances: skipped_share); the rest says too little of the robot"
+                )
+            elif quantity.error is not None and not quantity.passed:
                 complaints.append(
                     f"{stage}: {quantity.key} is {quantity.error:.4g} {quantity.unit}".rstrip()
                     + f", above its tolerance of {quantity.tolerance:g}: the result of {PRODUCERS[stage]} is wrong"

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal import files, validate
+from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, pose_mapping
 
@@ -24,11 +26,13 @@ STAGE_OPTIONS = {
 DEFAULT_TOLERANCES = {
     "alignment": {"translation_mm": 1.0, "rotation_deg": 0.02},
     "floor": {"height_mm": 0.5, "tilt_deg": 0.02},
-    "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1},
-    "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10},
+    "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1, "skipped_share": 0.2},
+    "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10, "skipped_share": 0.2},
 }
 FURTHER_TOLERANCES = {"mounts": {"nees"}}
 """What is judged only where a scenario has a bound for it."""
+PLANNED_STAGES = ("mounts", "body_shape")
+"""Those with a plan of arm poses; the settings files in `config/` are called as they are."""
 REFUSAL_KEYS = ("stage", "mentions")
 KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
 
@@ -71,11 +75,13 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     if expected == "refused" and refusal.get("stage") not in stages:
         raise InputError(f"{path}: refusal: stage: has to name one of the stages that run ({', '.join(stages)})")
     reports = validate.mapping(data.get("reports"), set(stages), f"{path}: reports")
+    simulation = _simulation(data.get("simulation", {}), path)
+    _check_plans(simulation, stages, path)
     return Scenario(
         name=str(data.get("name", path.stem)),
         description=str(data.get("description", "")),
         expected=expected,
-        simulation=_simulation(data.get("simulation", {}), path),
+        simulation=simulation,
         stages=stages,
         tolerances=_tolerances(data.get("tolerances", {}), path),
         refusal=refusal,
@@ -93,6 +99,19 @@ def _simulation(data: Any, path: Path) -> SimulationSetup:
     except InputError as error:
         raise InputError(f"{path}: simulation: {error}") from error
     return setup
+
+
+def _check_plans(simulation: SimulationSetup, stages: dict[str, dict[str, Any]], path: Path) -> None:
+    """Raise `InputError` for a plan that the robot does not have, or with values beyond its joints' limits: a run would
+    come to it only when most of its time is spent."""
+    planned = [stage for stage in PLANNED_STAGES if stage in stages]
+    if planned and simulation.profile.planned:
+        limits = simulation.profile.commanded_limits(parse_urdf(simulation.nominal_description))
+        for stage in planned:
+            try:
+                load_settings(stage, str(stages[stage]["plan"]), {}, 1.0, limits, None, simulation.profile)
+            except InputError as error:
+                raise InputError(f"{path}: stages: {stage}: {error}") from error
 
 
 def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:

@@ -28,7 +28,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inver
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.recording.dataset import METADATA, read_dataset, read_metadata
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import GEOMETRIES, profile_called
@@ -40,6 +40,8 @@ TRANSFORMS = (
     "nominal_base_link_from_lidar_left",
     "nominal_base_link_from_lidar_right",
 )
+
+SKIPPED_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -233,10 +235,12 @@ QUANTITIES = {
             for quantity, unit in (("translation", "mm"), ("rotation", "deg"))
         ),
         ("nees", "mounts: NEES per freedom", "", "nees"),
+        ("skipped_share", "mounts: poses skipped", "", "skipped_share"),
     ),
     "body_shape": (
         ("max_protrusion_mm", "body: protrusion", "mm", "protrusion_mm"),
         ("excess_area_ratio", "body: area ratio", "", "excess_area_ratio"),
+        ("skipped_share", "body: poses skipped", "", "skipped_share"),
     ),
 }
 Compared = dict[str, tuple[float, str, str]]
@@ -254,6 +258,10 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
     else:
         try:
             compared = COMPARISONS[stage](files, truth)
+            if "skipped_share" in tolerances:
+                compared["skipped_share"] = _compared_poses_of_plan(
+                    files.mounts_dataset if stage == "mounts" else files.dataset
+                )
         except InputError as error:
             reason = f"what was written cannot be judged: {error}"
     quantities = [
@@ -271,7 +279,7 @@ def _quantities(stage: str, truth: Truth | None) -> list[tuple[str, str, str, st
         quantities += [
             (f"{name}.{key.removeprefix('left.')}", label.replace("left", name).replace("mounts", name), unit, bound)
             for name in truth.base_link_from_further
-            for key, label, unit, bound in QUANTITIES[stage] if not key.startswith("right.")
+            for key, label, unit, bound in QUANTITIES[stage] if key.startswith(("left.", "nees"))
         ]  # fmt: skip
     if stage == "alignment" and truth is not None:
         quantities += [
@@ -359,6 +367,23 @@ def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
         "max_protrusion_mm": (1e3 * worst, f"{len(poses)} poses", "nothing outside"),
         "excess_area_ratio": (max(ratios), f"{len(groups)} shapes", f"smallest {method}"),
     }
+
+
+def _compared_poses_of_plan(directory: Path) -> tuple[float, str, str]:
+    metadata = read_metadata(directory)
+    skipped, taken = len(metadata.get("skipped") or []), len(metadata["samples"])
+    return skipped / max(1, skipped + taken), f"{skipped} of {skipped + taken} poses", "none"
+
+
+def skipped_poses(files: RunFiles) -> list[str]:
+    """Return a sentence for each stage some of whose planned poses were left out, with the first of them and why."""
+    found = []
+    for stage, directory in (("mounts", files.mounts_dataset), ("body_shape", files.dataset)):
+        if (directory / METADATA).is_file() and (skipped := read_metadata(directory).get("skipped")):
+            shown = [f"{_pose_title(entry['commanded'])} ({entry['reason']})" for entry in skipped[:SKIPPED_SHOWN]]
+            more = ["..."] if len(skipped) > SKIPPED_SHOWN else []
+            found.append(f"{stage}: {len(skipped)} planned poses were skipped: {'; '.join(shown + more)}")
+    return found
 
 
 COMPARISONS = {

@@ -14,6 +14,7 @@ those is thin. Only ever expand files that the user has chosen; text from the ne
 import contextlib
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -25,6 +26,7 @@ import defusedxml.ElementTree
 import defusedxml.minidom
 import numpy as np
 import xacro
+import xacro.substitution_args
 from defusedxml.common import DefusedXmlException
 
 from stretch_sim_cal.errors import InputError
@@ -36,6 +38,8 @@ from stretch_sim_cal.robot.sdf_as_urdf import urdf_of_sdf
 
 URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
 PACKAGE_SCHEMES = ("package", "model")
+FIND = re.compile(r"\bfind[ (]+['\"]?([\w-]+)")
+"""A package that a xacro asks for: `$(find NAME)`, or `find('NAME')` in an expression."""
 MeshFolders = Mapping[str, str | os.PathLike]
 
 
@@ -46,9 +50,9 @@ def load_model(
 ) -> RobotModel:
     """Return the model of a URDF file, a xacro file, an SDF file, or a URDF text (anything that begins with `<`).
 
-    `arguments` are those of the xacro; `mesh_folders` maps package names of `package://` meshes to folders. Relative
-    meshes start at the file's folder. Xacro files are programs: load only your own. Of an SDF the
-    links and joints of its one model are read, not its shapes.
+    `arguments` are those of the xacro; `mesh_folders` maps package names of `package://` meshes, and of `$(find ...)`
+    in a xacro, to folders. Relative meshes start at the file's folder. Xacro files are programs: load only your own. Of
+    an SDF the links and joints of its one model are read, not its shapes.
     Raises `InputError` naming the file and the element.
     """
     if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
@@ -59,15 +63,18 @@ def load_model(
     if is_sdf(path, read_text(path)):
         _no_arguments(path, arguments)
         return read_sdf_model(path).robot_model()
-    return parse_urdf(load_urdf_text(path, arguments), path.resolve().parent, str(path), mesh_folders)
+    return parse_urdf(load_urdf_text(path, arguments, mesh_folders), path.resolve().parent, str(path), mesh_folders)
 
 
-def load_urdf_text(path: str | os.PathLike, arguments: Mapping[str, object] | None = None) -> str:
-    """Return the URDF text of a URDF, xacro or SDF file; a xacro is expanded with `arguments`. Raises `InputError`."""
+def load_urdf_text(
+    path: str | os.PathLike, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
+) -> str:
+    """Return the URDF text of a URDF, xacro or SDF file; a xacro is expanded with `arguments` and with the `folders` of
+    the packages that it finds. Raises `InputError`."""
     path = Path(path).expanduser()
     text = read_text(path)
     if is_xacro(path, text):
-        return expand_xacro(path, arguments)
+        return expand_xacro(path, arguments, folders)
     _no_arguments(path, arguments)
     return urdf_of_sdf(path) if is_sdf(path, text) else text
 
@@ -315,8 +322,21 @@ def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
     return None
 
 
-def expand_xacro(path: str | Path, arguments: Mapping[str, object] | None = None) -> str:
-    """Return the URDF text of a xacro file on the user's own disk. `arguments` are its `xacro:arg`s.
+def found_packages(path: str | os.PathLike) -> set[str]:
+    """Return the packages that the xacro file which was expanded last, if it is this one, and those that it includes
+    ask for by `$(find ...)`."""
+    path = Path(path).expanduser()
+    text = read_text(path)
+    if not is_xacro(path, text):
+        return set()
+    return set(FIND.findall("\n".join([text, *map(read_text, set(xacro.all_includes))])))
+
+
+def expand_xacro(
+    path: str | Path, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
+) -> str:
+    """Return the URDF text of a xacro file on the user's own disk. `arguments` are its `xacro:arg`s; `folders` those of
+    the packages that it finds by `$(find ...)`, as of meshes.
 
     DTDs and entities are refused, in included files too. Raises `InputError` with the file and the cause for all that
     the library cannot expand.
@@ -324,8 +344,10 @@ def expand_xacro(path: str | Path, arguments: Mapping[str, object] | None = None
     path = Path(path)
     mappings = {key: _argument_text(value) for key, value in (arguments or {}).items()}
     try:
-        with _refusing_entities():
+        with _refusing_entities(), _finding_packages(folders or {}):
             document = xacro.process_file(str(path), mappings=mappings)
+    except InputError as error:
+        raise InputError(f"{_current_file(path)}: {error}") from error
     except DefusedXmlException as error:
         place = _current_file(path)
         raise InputError(f"{place}: holds a DTD or entities, which are refused for safety; remove them") from error
@@ -356,6 +378,35 @@ def _argument_text(value: object) -> str:
 
 def _current_file(path: Path) -> str:
     return str((xacro.filestack or [path])[-1] or path)
+
+
+@contextlib.contextmanager
+def _finding_packages(folders: MeshFolders):
+    """Let the library's `$(find ...)` look where meshes are looked for. It offers no other way in."""
+
+    def find(package: str) -> str:
+        folder = package_folder(package, folders)
+        if folder is None:
+            missing.append(package)
+            raise xacro.XacroException(package)
+        return str(folder)
+
+    missing: list[str] = []
+
+    library, original = xacro.substitution_args, xacro.substitution_args._eval_find
+    xacro.all_includes.clear()
+    library._eval_find = library._eval_dict["find"] = find
+    try:
+        yield
+    except Exception as error:
+        if not missing:
+            raise
+        raise InputError(
+            f"package '{missing[0]}' of $(find {missing[0]}) is not found; name its folder: "
+            f"--package {missing[0]}=DIR, or packages: in a robot's profile"
+        ) from error
+    finally:
+        library._eval_find = library._eval_dict["find"] = original
 
 
 @contextlib.contextmanager

@@ -303,6 +303,8 @@ class RobotProfile:
             if joint.limits is not None and (joint.command in limits or joint.command in model.joints):
                 low, high = joint.limits
                 own = limits.get(joint.command, Limit(low, high, joint.speed or 1.0, 0.0))
+                if joint.command in model.joints and model.joints[joint.command].type == "continuous":
+                    own = replace(own, lower=low, upper=high)  # a URDF's limits of it are of speed and effort alone
                 limits[joint.command] = replace(own, lower=max(low, own.lower), upper=min(high, own.upper))
         return limits
 

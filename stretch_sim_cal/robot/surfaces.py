@@ -6,7 +6,7 @@ Curved primitives become polyhedra: a cylinder has `CYLINDER_SECTIONS` sides, a 
 when it is used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,11 +17,13 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.model import Geometry, Link, RobotModel
+from stretch_sim_cal.robot.model import Geometry, Joint, Link, RobotModel
 from stretch_sim_cal.robot.profile import Housing, RobotProfile, stretch_profile
 
 CYLINDER_SECTIONS = 64
 SPHERE_SUBDIVISIONS = 3
+ON_FLOOR = 0.02  # m above a robot's lowest point, where what turns is a wheel
+WHEEL_JOINTS = 2  # of a caster
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,32 @@ def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
         if near.any():
             inside[near] |= mesh.contains(points[near])
     return inside
+
+
+def lowest_points(model: RobotModel, surfaces: Mapping[str, Surface]) -> dict[str, float]:
+    """Return the height (m) of each link's lowest point in the root's frame, all joints at zero; `surfaces` by link in
+    the links' frames."""
+    frames = link_transforms(model, {}, list(surfaces))
+    return {
+        link: float(apply(frames[link], surface.vertices)[:, 2].min())
+        for link, surface in surfaces.items()
+        if len(surface.vertices)
+    }
+
+
+def wheel_joints(model: RobotModel, surfaces: Mapping[str, Surface]) -> list[Joint]:
+    """Return the joints of wheels and casters: what turns with them reaches the robot's lowest point, and carries no
+    arm."""
+    lowest = lowest_points(model, surfaces)
+    floor = min(lowest.values(), default=0.0) + ON_FLOOR
+    found = []
+    for joint in model.moving_joints():
+        below = [link for link in model.order if joint in model.chain(link)]
+        moving = [each for each in model.moving_joints() if each.child in below]
+        rolls = joint.type != "prismatic" and any(lowest.get(link, np.inf) < floor for link in below)
+        if rolls and len(moving) <= WHEEL_JOINTS:
+            found.append(joint)
+    return found
 
 
 def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:

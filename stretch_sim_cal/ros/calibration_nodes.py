@@ -204,7 +204,7 @@ def align(context: NodeContext) -> int:
         return _align_all(context, files)
     sensor = sensor_called(options.sensor)
     watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
-    clouds = CloudPairs(context, options, watchdog)
+    clouds = CloudPairs(context, options, watchdog, depth=options.num_samples)
     first_guess, base_from_left = frames.wait_for(
         (options.left_lidar_frame, options.right_lidar_frame),
         (options.base_link_frame, options.left_lidar_frame),
@@ -354,7 +354,7 @@ def find_floor(context: NodeContext) -> int:
             profile.need_two("another method than the default")
         return _floor_by_all(context, files)
     watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
-    clouds = CloudPairs(context, options, watchdog)
+    clouds = CloudPairs(context, options, watchdog, depth=options.num_samples)
     (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
     base_from_left = _left_by_file(context, files, described_left)
     nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)

@@ -87,7 +87,8 @@ class Captures:
         before: int | None = None
         for name, options in with_each(self._options, self._state.profile.further).items():
             pairs: list[CloudPair] = []
-            clouds = CloudPairs(self._context, options, self._watchdog, on_pair=pairs.append)
+            depth = max(5, self._settings.frames)
+            clouds = CloudPairs(self._context, options, self._watchdog, depth, on_pair=pairs.append)
             try:
                 settled, used, at = self._settled_pairs(pairs)
             finally:

@@ -57,7 +57,8 @@ class CloudPairs:
     """Subscribes to both lidars and pairs what they send. `options` are those of `CLOUD_OPTIONS`.
 
     Clouds without a single return are skipped and counted. While a pair is being worked on, up to `depth` clouds per
-    topic wait in the middleware; beyond that the oldest are lost, which costs pairs but never breaks one.
+    topic wait in the middleware; beyond that the oldest are lost, which costs pairs but never breaks one. Who takes a
+    number of pairs names it as depth, and gets the first ones, however busy the machine is.
     """
 
     def __init__(self, context, options, watchdog: Watchdog | None = None, depth: int = 5,
@@ -174,7 +175,7 @@ class CloudPairs:
 def capture(context: NodeContext) -> int:
     """Collect pairs of clouds and write them, complete or not at all."""
     options = context.options
-    clouds = CloudPairs(context, options, context.watchdog(options.timeout))
+    clouds = CloudPairs(context, options, context.watchdog(options.timeout), depth=options.num_samples)
     pairs = list(clouds.take(options.num_samples, "capturing"))
     left, right = (np.concatenate([getattr(pair, side) for pair in pairs]) for side in SIDES)
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, left=left, right=right))
@@ -202,7 +203,7 @@ def take_frames(
     frame. The left one is listened to with each of the others in turn, so the robot has to stand still."""
     clouds: list[list[np.ndarray]] = []
     for name, own in with_each(options, further).items():
-        pairs = CloudPairs(context, own, watchdog)
+        pairs = CloudPairs(context, own, watchdog, depth=count)
         taken = list(pairs.take(count, label if name == "right" else f"{label} (left and {name})"))
         context.log.info(pairs.summary().replace("right", name))
         clouds += [[pair.left for pair in taken]] * (not clouds) + [[pair.right for pair in taken]]

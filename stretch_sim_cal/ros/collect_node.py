@@ -19,14 +19,12 @@ import numpy as np
 from stretch_sim_cal.calibration.body.model import robot_identity
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.collection.newcomers import RoomWatch
-from stretch_sim_cal.collection.plan import Plan, Pose, Skipped, describe, plan_collection
+from stretch_sim_cal.collection.plan import Plan, Pose, Skipped, describe, plan_of_robot
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.dataset import METADATA, DatasetWriter
-from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
@@ -39,7 +37,6 @@ from stretch_sim_cal.ros.node_main import NodeContext
 FRAME_PERIOD = 0.1
 PER_SAMPLE = 0.5
 SKIPPED_SHOWN = 10
-PAIRS_SHOWN = 3
 SCAN_TAKES = 100_000_000  # ns
 STATES = 3  # of the arm during a scan
 LOOK_EVERY, BLIND_AFTER = 0.05, 5.0  # s between looks at what came in, and s of silence of the lidars
@@ -151,34 +148,11 @@ def _info(settings: CollectionSettings) -> dict:
 
 def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writer: DatasetWriter | None) -> Plan:
     """Return the tour from where the arm is; other joints stay as they are."""
-    profile = state.profile
-    floor = float(link_transform(model, {}, profile.footprint_frame)[2, 3])
-    still = profile.still_joints(model)
-    with_margin = SelfCollision(model, settings.margin, floor, still=still)
-    outright = functools.cache(lambda: SelfCollision(model, 0.0, floor, still=still))  # seldom asked for
-    others = {name: value for name, value in state.positions.items() if name in model.joints}
-
-    def positions(pose: Pose) -> dict[str, float]:
-        commanded = dict(zip(profile.commands.values(), pose, strict=False))
-        return others | profile.joint_positions(model, commanded)
-
-    def explain(pose: Pose) -> str:
-        pairs = with_margin.colliding_pairs(positions(pose))
-        return ", ".join(f"{a} near {b}" for a, b in pairs[:PAIRS_SHOWN]) + (
-            ", ..." if len(pairs) > PAIRS_SHOWN else ""
-        )
-
-    return plan_collection(
-        tuple(state.arm[joint] for joint in profile.planned_names),
-        [settings.grids[joint] for joint in profile.planned_names],
-        [settings.speeds[joint] for joint in profile.planned_names],
-        is_free=lambda pose: with_margin.is_free(positions(pose)),
-        is_touching=lambda pose: not outright().is_free(positions(pose)),
-        explain=explain,
-        margin=settings.margin,
-        done=lambda pose: writer is not None and writer.holds(dict(zip(profile.planned_names, pose, strict=False))),
-        profile=profile,
-    )
+    names = state.profile.planned_names
+    return plan_of_robot(
+        model, settings, state.profile, tuple(state.arm[joint] for joint in names), state.positions,
+        done=lambda pose: writer is not None and writer.holds(dict(zip(names, pose, strict=False))),
+    )  # fmt: skip
 
 
 def _print_plan(

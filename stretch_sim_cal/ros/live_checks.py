@@ -237,7 +237,9 @@ class _Looking:
             )  # fmt: skip
 
     def _described(self) -> str:
-        robot = MountedRobot(parse_urdf(self._found.description, "/robot_description"), self._profile)
+        robot = MountedRobot(
+            parse_urdf(self._found.description, mesh_folders=self._profile.description.packages), self._profile
+        )
         return f"'{robot.model.name}' has both lidars and {len(robot.surfaces)} links with surfaces"
 
     def _joints(self) -> str:

@@ -261,7 +261,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             own.append(name.replace("_", "-") + equals + value)
         else:
             own.append(argument)
-    return own, for_ros
+    return command.joined(own), for_ros
 
 
 def run_node(

@@ -4,10 +4,11 @@ a recording. A cloud is stamped with the simulated time at which its scan begins
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rclpy.duration import Duration
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
@@ -26,6 +27,7 @@ from stretch_sim_cal.simulation.setup import Faults
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
     from stretch_sim_cal.recording.rosbag import RecordingWriter
 
+ARRIVES_WITHIN = 2.0  # s of wall time; whoever does not take a cloud until then (killed, suspended) may lose it
 STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
 
 
@@ -45,6 +47,7 @@ class Publisher:
         self._publisher = node.create_publisher(
             kind, topic, profile, event_callbacks=PublisherEventCallbacks(use_default_callbacks=False)
         )  # without QoS events: each would be looked at whenever the node looks for callbacks
+        self._node, self._latched = node, latched
         self._topic = self._publisher.topic_name
         self._interval = 1.0 / rate
         self._sent = -math.inf
@@ -56,6 +59,25 @@ class Publisher:
     def is_heard(self) -> bool:
         """Whether anybody, a subscriber or the recording, takes what is published."""
         return self._recording is not None or self._publisher.get_subscription_count() > 0
+
+    def listeners(self) -> tuple[set[bytes], bool]:
+        """Return who subscribes, and whether all of them are reached by now."""
+        infos = self._node.get_subscriptions_info_by_topic(self._topic)  # with those that ask for what is not offered
+        found = {
+            bytes(info.endpoint_gid)
+            for info in infos
+            if self._latched or info.qos_profile.durability != DurabilityPolicy.TRANSIENT_LOCAL
+        }
+        return found, self._publisher.get_subscription_count() == len(found)
+
+    def wait_until_taken(self) -> None:
+        """Wait until what was sent has arrived everywhere, at most `ARRIVES_WITHIN` s of wall time."""
+        self._publisher.wait_for_all_acked(Duration(seconds=ARRIVES_WITHIN))
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether all that is published goes into a recording."""
+        return self._recording is not None
 
     @property
     def is_due(self) -> bool:
@@ -132,17 +154,23 @@ class _Driver:
     publisher: Publisher
     tick: int = 0
     published: int = 0
+    known: set[bytes] = field(default_factory=set)
+    """All that have ever subscribed."""
 
 
 class LidarDrivers:
     """Publishes the lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans
     that nobody takes are not cast.
 
-    Scan `tick` is the same whether earlier ones were cast or not, so a run's data does not depend on who listened.
+    When discovery ends, and so at which tick somebody begins to listen, depends on the machine's load; what he gets
+    does not. With every new subscription the lidars begin anew, together, as soon as all subscriptions are reached: a
+    driver's n-th subscription gets, from its first scan on, the noise (and walking people) of ticks n * PER_LISTENER
+    on, whatever tick it is by then. With a recording, which listens from the beginning, they are those of the ticks.
     """
 
     # Enough for a consumer that is busy for half a second; older clouds make place for newer ones.
     DEPTH = 5
+    PER_LISTENER = 200
 
     def __init__(self, publishers: Publishers, simulation: Any, profile: RobotProfile, faults: Faults):
         self._simulation = simulation
@@ -152,6 +180,7 @@ class LidarDrivers:
             _Driver(side, publishers.create(PointCloud2, lidar.topic, self.DEPTH))
             for side, lidar in profile.every_lidar.items()
         ]
+        self._begin = 0
 
     @property
     def are_heard(self) -> bool:
@@ -171,18 +200,43 @@ class LidarDrivers:
         """Publish every scan that has been completed by simulated time `now`, in s."""
         for driver in self._drivers:
             while self._simulation.start_time(driver.side, driver.tick) + self._simulation.period <= now:
-                if driver.publisher.is_heard and self._faults.publishes(driver.side, driver.tick):
-                    self._publish(driver)
+                if driver.publisher.is_heard:
+                    self._publish(driver, now)
                 driver.tick += 1
 
-    def _publish(self, driver: _Driver) -> None:
+    def _drawn(self, driver: _Driver, now: float) -> int | None:
+        """Return the tick whose noise a driver's present scan has, None if it is to wait for a common beginning."""
+        if driver.publisher.is_recorded:
+            return driver.tick
+        new, reached = False, True
+        for each in self._drivers:
+            found, all_reached = each.publisher.listeners()
+            new |= not found <= each.known
+            each.known |= found
+            reached &= all_reached
+        if new or not reached:
+            self._begin = max(each.tick for each in self._drivers) + 1
+            while any(self._simulation.start_time(each.side, self._begin) < now for each in self._drivers):
+                self._begin += 1
+        if driver.tick < self._begin:
+            return None
+        return len(driver.known) * self.PER_LISTENER + driver.tick - self._begin
+
+    def _publish(self, driver: _Driver, now: float) -> None:
+        drawn = self._drawn(driver, now)
+        if drawn is None or not self._faults.publishes(driver.side, drawn):
+            return
         start = self._simulation.start_time(driver.side, driver.tick)
         offset = self._faults.clock_offset(driver.side)
-        scan = self._simulation.scan(driver.side, driver.tick)
-        if scan is None:
+        scan = self._simulation.scan(driver.side, driver.tick, drawn)
+        if scan is None:  # nobody listened when it began: the others begin with the next one as well
+            self._begin = max(self._begin, driver.tick + 1)
+            return
+        if self._drawn(driver, now) != drawn:  # somebody came while it was cast
             return
         if offset:
             scan["timestamp"] += offset
         message = cloud_message(scan, self._frames[driver.side], round((start + offset) * 1e9))
+        driver.publisher.wait_until_taken()
         driver.publisher.publish(message, round((start + self._simulation.period) * 1e9))
         driver.published += 1

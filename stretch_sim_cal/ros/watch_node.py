@@ -170,7 +170,9 @@ class Watcher:
         if self._frames.description is None:
             raise InputError("no /robot_description")
         if self._robot is None:
-            self._robot = MountedRobot(parse_urdf(self._frames.description, "/robot_description"), self._profile)
+            self._robot = MountedRobot(
+                parse_urdf(self._frames.description, mesh_folders=self._profile.description.packages), self._profile
+            )
         joints = self._joints.commanded
         needed = self._profile.check_joints[:1]
         if missing := [joint for joint in needed if joint not in joints]:

@@ -58,6 +58,11 @@ class RobotGeometry:
         return {side: surface.moved(transforms[links[side]]) for side, surface in self._housings.items()}
 
     @property
+    def moved(self) -> list[str]:
+        """The links with a surface that joints move."""
+        return [link for link in self._surfaces if link in self._moving]
+
+    @property
     def surfaces(self) -> dict[str, Surface]:
         """The surfaces by link in the links' own frames, without `housings`; a true lidar's link
         holds the collar around it."""
@@ -191,14 +196,17 @@ class EmbeddedSimulator:
     def listen(self, wanted: bool) -> None:
         """Do nothing: scans are cast when they are asked for. (Gazebo casts them while somebody listens.)"""
 
-    def scan(self, lidar: str, tick: int) -> np.ndarray:
+    def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray:
         """Return scan `tick` of lidar "left", "right" or a further one, points (M,) of `POINT_DTYPE` in its frame.
 
         They come in firing order, as from the vendor's driver: with misses and second returns if the sensor has them
         (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions and
-        surroundings give equal scans, whatever was scanned before.
+        surroundings give equal scans, whatever was scanned before. What is random, and where people walk, is that of
+        tick `drawn` (by default the same).
         """
-        scan = self._measured(lidar, tick)[0]
+        scan = self._measured(lidar, tick if drawn is None else drawn)[0]
+        if drawn not in (None, tick):
+            scan["timestamp"] += self.start_time(lidar, tick) - self.start_time(lidar, drawn)
         return scan if lidar in self.profile.every_lidar else scan[:0]
 
     def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -237,6 +245,20 @@ class EmbeddedSimulator:
         hits = Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, None))
         normals = hits.normals(np.arange(len(directions))) @ root_from_lidar[:3, :3]
         return hits.distances, normals, self._optics[lidar].reflectivities(hits)
+
+    def view(self, lidar: str) -> dict[str, float]:
+        """Return the share, 0 to 1, of a lidar's rays that end on each link of the robot, most first, with the joints
+        where they are; "LIDAR lidar" is another lidar's housing."""
+        root_from_lidar = self._root_from_link[self._true_links[lidar]]
+        rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)
+        hits = Hits(root_from_lidar[:3, 3], rays, self._scenes(lidar, None))
+        reached, numbers = np.isfinite(hits.distances), hits.surfaces()
+        found = {
+            name: float(np.mean(reached & (numbers == number)))
+            for number, name in enumerate(hits.names)
+            if name not in self.world.surfaces
+        }
+        return {name: share for name, share in sorted(found.items(), key=lambda item: -item[1]) if share > 0}
 
     def ground_truth(self) -> dict[str, Any]:
         """Return the ground truth, ready for JSON; transforms are 4x4 nested lists.

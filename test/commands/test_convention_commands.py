@@ -34,7 +34,7 @@ def crooked(tmp_path):
 
 
 def test_a_model_that_keeps_the_profile_ends_with_0(capsys):
-    assert lint("stretch4", "--quiet") == 0
+    assert lint("stretch4", "--profile", "stretch", "--quiet") == 0
     assert capsys.readouterr().out.strip() == (
         "stretch4: keeps the Stretch URDF conventions (0 errors, 0 warnings, 22 infos)"
     )  # fmt: skip
@@ -47,7 +47,7 @@ def test_a_broken_rule_ends_with_1_and_says_what_would_be_right(crooked, capsys)
 
 
 def test_json_holds_the_profile_the_model_and_every_finding(crooked, capsys):
-    assert lint(crooked, "--json") == 1
+    assert lint(crooked, "--profile", "stretch", "--json") == 1
     answer = json.loads(capsys.readouterr().out)
     assert (answer["profile"], answer["model"]) == ("stretch", str(crooked))
     assert all(set(finding) == {"rule", "level", "name", "message", "fix"} for finding in answer["findings"])
@@ -181,7 +181,10 @@ def test_a_package_that_is_not_known_stays_and_one_that_is_not_used_is_an_error(
     assert normalize("robot.urdf", "--out", "out") == 0
     assert 'filename="package://shapes/a b.stl"' in (packaged / "out" / "stretch.urdf.xacro").read_text()
     assert normalize("robot.urdf", "--out", "other", "--package", "shape=my meshes") == 2
-    assert "--package shape: no mesh is in package://shape; did you mean shapes?" in capsys.readouterr().err
+    assert (
+        "--package shape: no mesh is in package://shape, and no xacro finds it; did you mean shapes?"
+        in capsys.readouterr().err
+    )
     assert not (packaged / "other").exists()
 
 

@@ -6,6 +6,7 @@ has to fail and name the culprit: where only files are broken, the steps write t
 
 import dataclasses
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +19,20 @@ from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model, save_body_shape_model
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.harness.processes import Process, RunFiles, calibration_nodes, simulator_process
-from stretch_sim_cal.harness.run import run_scenario
+from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.harness.processes import (
+    Process,
+    ProcessSequence,
+    RunFiles,
+    calibration_nodes,
+    simulator_process,
+)
+from stretch_sim_cal.harness.report import write_report
+from stretch_sim_cal.harness.run import conclude, run_scenario
 from stretch_sim_cal.harness.scenario import Scenario, load_scenario
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SPARSE = "furnished_room_sparse"
 SILENCE = 20.0
@@ -65,15 +74,20 @@ def test_every_quantity_is_judged_and_within_its_tolerance(run_folder):
     assert result["versions"]["stretch_sim_cal"]
 
 
-def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_and_each_lidar_is_judged(tmp_path, capsys):
-    assert main(["run", "three_lidar_amr", "--out", str(tmp_path)]) == 0, capsys.readouterr()
-    result = json.loads((tmp_path / "three_lidar_amr" / "result.json").read_text())
+def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_again_the_same(tmp_path, capsys):
+    assert main(["run", "three_lidar_amr", "--repeat", "2", "--out", str(tmp_path)]) == 0, capsys.readouterr()
+    run, again = (tmp_path / f"three_lidar_amr_{number}" for number in (1, 2))
+    result, repeated = (json.loads((folder / "result.json").read_text()) for folder in (run, again))
+    assert all(result[stage] == repeated[stage] for stage in ("alignment", "floor", "body_shape"))
+    printed = capsys.readouterr().out
+    assert "three_lidar_amr: 2 of 2 runs pass" in printed
+    assert printed.count(", spread 0 ") + printed.count(", spread 0\n") == 9
     for lidar in (result["alignment"], result["alignment"]["mast"]):
         assert 0 < lidar["translation_error_mm"] < 1.0 and 0 < lidar["rotation_error_deg"] < 0.05
     assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
-    assert "left and 10 mast clouds" in (tmp_path / "three_lidar_amr" / "logs" / "floor.log").read_text()
+    assert "left and 10 mast clouds" in (run / "logs" / "floor.log").read_text()
     assert result["body_shape"]["max_protrusion_mm"] < 10.0
-    (sample,) = read_dataset(tmp_path / "three_lidar_amr" / "body_shape_data").samples
+    (sample,) = read_dataset(run / "body_shape_data").samples
     assert (np.bincount(sample.lidars) > 100).all() and len(np.bincount(sample.lidars)) == 3
 
 
@@ -108,6 +122,11 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path, capsys):
     assert (folder / "thesis.tex").read_text() == "years of work"
 
 
+def test_a_run_is_repeated_at_least_once(tmp_path, capsys):
+    assert main(["run", SPARSE, "--repeat", "0", "--out", str(tmp_path)]) == 2
+    assert "--repeat 0" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def test_a_lidar_that_only_gazebo_has_is_refused_before_anything_runs(tmp_path, capsys):
     assert main(["run", "furnished_room_sparse", "--lidar", "gpu", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1 and not list(tmp_path.iterdir())
@@ -136,6 +155,20 @@ def test_a_bad_scenario_is_answered_with_one_line(tmp_path, monkeypatch, capsys,
     lines = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
     assert len(lines) == 1 and told in lines[0] and "bad.yaml" in lines[0]
     assert not Path("hacked").exists()
+
+
+def test_a_plan_beyond_a_joints_limits_is_told_before_anything_runs(tmp_path, capsys):
+    own = (files.share_directory() / "config" / "robots" / "two_lidar_manipulator.yaml").read_text()
+    own = own.replace("../../models", str(files.share_directory() / "models")).replace("[-0.6, 0.0, 0.6]", "[0.0, 7.5]")
+    (tmp_path / "own.yaml").write_text(own)
+    scenario = tmp_path / "far.yaml"
+    scenario.write_text(
+        "simulation: {robot: ./own.yaml}\nstages: {alignment: {}, floor: {}, body_shape: {plan: quick}}\n"
+    )
+    assert main(["run", str(scenario), "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "pan: 7.5 is outside the joint's limits" in told and "far.yaml" in told
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_capsule_that_is_2_cm_too_small_is_caught(run_folder, tmp_path):
@@ -301,3 +334,46 @@ def test_a_lidar_that_never_publishes_ends_in_a_broken_run_that_names_its_topic(
     assert verdict.exit_code == 3
     assert any("ros_align_dual_lidar" in reason and "/lidar_points_left" in reason for reason in verdict.reasons)
     assert verdict.as_json()["alignment"] == {"translation_error_mm": None, "rotation_error_deg": None, "passed": False}
+
+
+def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run_folder, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    scenario, run = load_scenario(SPARSE), RunFiles(folder)
+    assert conclude(scenario, "embedded", run, ProcessSequence([])).passed
+    metadata = run.dataset / "metadata.yaml"
+    data = yaml.safe_load(metadata.read_text())
+    pose = data["samples"][0]["commanded"]
+    data["skipped"] = [{"commanded": pose, "reason": "arm near mast"}] * (2 * len(data["samples"]))
+    metadata.write_text(yaml.safe_dump(data))
+    verdict = conclude(scenario, "embedded", run, ProcessSequence([]))
+    assert verdict.exit_code == 1 and not verdict.stages["body_shape"].passed
+    assert any("8 of 12 poses of its plan were skipped" in reason for reason in verdict.reasons)
+    assert any("arm near mast" in note for note in verdict.notes)
+    assert verdict.as_json()["body_shape"]["skipped_share"] == pytest.approx(2 / 3)
+    allowed = scenario.tolerances | {"body_shape": scenario.tolerances["body_shape"] | {"skipped_share": 0.7}}
+    assert conclude(dataclasses.replace(scenario, tolerances=allowed), "embedded", run, ProcessSequence([])).passed
+
+
+def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_folder, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    run, scenario = RunFiles(folder), load_scenario(SPARSE)
+    shutil.rmtree(run.calibration.parent)
+    run.body_shape_model.unlink()
+    align = next(each for each in calibration_nodes(scenario.stages, run) if each.name == "align")
+    sequence = ProcessSequence([align])
+    sequence.next()
+    sequence.printed(align, "refused: only 4 small surfaces determine turning\n")
+    sequence.ended(align, 1)
+    verdict = conclude(scenario, "embedded", run, sequence)
+    assert verdict.exit_code == 1 and "4 small surfaces" in verdict.refused
+    simulator = EmbeddedSimulator(scenario.simulation)
+    (link, share), *_ = simulator.view("left").items()
+    assert any(f"{link} takes {100 * share:.0f} % of the left lidar's rays" in note for note in verdict.notes)
+    page = write_report(verdict, folder).read_text()
+    assert "in truth" in page and "0.00" in page and page.count("data:image/png;base64,") == 1
+    described = page.split("as described</td><td class=''>")[1].split("<")[0]
+    truth = load_truth(run.truth)
+    off = error(truth.right_to_left, truth.nominal_right_to_left)[0]
+    assert float(described) == pytest.approx(1e3 * off, abs=0.01)

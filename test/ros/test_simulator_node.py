@@ -13,6 +13,7 @@ import pytest
 from control_msgs.action import FollowJointTrajectory
 from node_process import PATIENCE, Graph, slowly, stop, wait_for_line
 from rclpy.action import ActionClient, ActionServer
+from rclpy.qos import QoSProfile
 from robot_client import robot_client
 from rosbags.highlevel import AnyReader
 from rosgraph_msgs.msg import Clock
@@ -36,10 +37,11 @@ from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.simulated_drivers import LidarDrivers
 from stretch_sim_cal.ros.simulated_robot import TrajectoryServer
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.joints import Joints
-from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+from stretch_sim_cal.simulation.setup import SimulationSetup
 
 SENSOR = "jt128_sparse"
 LEFT_ERROR = "0.01,0.005,-0.01,1.0,-0.5,0.8"
@@ -145,17 +147,40 @@ def test_clouds_are_those_of_the_drivers(client):
         assert len(points_from_message(clouds[0])) > 1000
 
 
-def test_a_cloud_depends_only_on_seed_tick_and_joints(client):
-    client.result(client.send(list(stretch_profile().stowed), list(stretch_profile().stowed.values())))
-    client.spin_for(0.3)
-    setup = SimulationSetup(
-        sensor=SENSOR, seed=3, lidar_left_error=PoseError((0.01, 0.005, -0.01), tuple(np.radians((1.0, -0.5, 0.8))))
-    )
-    simulation = EmbeddedSimulator(setup)
-    simulation.joints.place(stretch_profile().stowed)
-    cloud = client.take(PointCloud2, "/lidar_points_left", 4)[-1]
-    tick = round((seconds(cloud.header.stamp) - simulation.start_time("left", 0)) / simulation.period)
-    assert bytes(cloud.data) == message_bytes(simulation.scan("left", tick)).tobytes()
+@pytest.mark.parametrize("wait", [0.0, 1.5])
+def test_whoever_listens_gets_the_same_clouds_however_late_he_comes(tmp_path, wait):
+    simulation = EmbeddedSimulator(SimulationSetup(sensor=SENSOR, seed=3))
+    with own_domain() as domain, robot_client(domain) as client:
+        graph = Graph(domain, tmp_path)
+        with graph.simulator("--world", "furnished_room", "--sensor", SENSOR, "--seed", "3"):
+            for listener in (1, 2):
+                client.spin_for(wait)
+                heard: dict[str, list] = {"left": [], "right": []}
+                subscriptions = []
+                for side, clouds in heard.items():
+                    profile = QoSProfile(depth=10)
+                    topic = f"/lidar_points_{side}"
+                    subscriptions.append(client.node.create_subscription(PointCloud2, topic, clouds.append, profile))
+                    client.spin_for(wait)
+                stamps = functools.partial(map, lambda cloud: seconds(cloud.header.stamp))
+                client.spin_until(
+                    lambda heard=heard, stamps=stamps: (
+                        heard["right"]
+                        and sum(stamp > seconds(heard["right"][0].header.stamp) for stamp in stamps(heard["left"])) > 2
+                    )
+                )
+                for subscription in subscriptions:
+                    client.node.destroy_subscription(subscription)
+                first = round((min(stamps(heard["right"])) - simulation.start_time("right", 0)) / simulation.period)
+                for side, clouds in heard.items():
+                    paired = [
+                        cloud for cloud in clouds
+                        if seconds(cloud.header.stamp) > simulation.start_time(side, first) - 1e-6
+                    ]  # fmt: skip
+                    for number, cloud in enumerate(paired[:2]):
+                        drawn = LidarDrivers.PER_LISTENER * listener + number
+                        expected = message_bytes(simulation.scan(side, first + number, drawn))
+                        assert bytes(cloud.data) == expected.tobytes(), (listener, side, number)
 
 
 def test_time_goes_on_and_goals_move_the_arm(client):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from stretch_sim_cal.cli import main
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.simulator_node import FactorMeter, Pace, simulation_setup
@@ -98,3 +99,20 @@ def test_units_and_driver_of_the_command_line_take_the_place_of_the_scenario_s_o
     assert setup.driver == {"firing_time_correction": True, "distance_correction": True}
     with pytest.raises(InputError, match="distance_correction: 'yes' is not one of true, false"):
         setup_of("--distance-correction", "yes")
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_numbers_that_begin_with_a_minus_sign_need_no_equals_sign(joined, monkeypatch):
+    asked = []
+    monkeypatch.setattr("stretch_sim_cal.commands.run.run_node", lambda node, act, given: asked.append(given) or 0)
+    error = "-0.003,.002,-1e-3,0,-0.5,1"
+    given = [f"--lidar-right-error={error}"] if joined else ["--lidar-right-error", error]
+    assert main(["sim", *given, "--seed", "3"]) == 0
+    for arguments in (asked[0], [*given, "--seed", "3"]):
+        parsed, _ = SIMULATOR.parse(arguments)
+        assert parsed.lidar_right_error == error and parsed.seed == "3"
+
+
+def test_a_pose_error_of_other_than_numbers_is_named(capsys):
+    assert main(["sim", "--lidar-right-error", "-0.003,0.1"]) == 2
+    assert "6 numbers" in capsys.readouterr().err

@@ -180,7 +180,8 @@ def solve_dataset(
     source = model_file or dataset.description_file
     if source is None:
         raise InputError(f"{dataset.directory}: holds no description.urdf; name the robot's description with --model")
-    robot = MountedRobot(load_model(source), profile)
+    folders = (profile or stretch_profile()).description.packages
+    robot = MountedRobot(load_model(source, mesh_folders=folders), profile)
     samples = samples_of(dataset, robot, settings.joint_offsets)
     return solve_samples(robot, samples, calibration, settings), robot
 
@@ -221,12 +222,22 @@ def mount_joints(
     """
     profile = profile or stretch_profile()
     joints = described_lidars(model, profile, calibration.further_to_left)
-    parent, base = joints["left"].parent, model.parent_joint(profile.base_frame)
+    parent = joints["left"].parent
     found = mounted_joints(
-        calibration, joints, link_transform(model, {}, parent, profile.base_frame),
-        None if base is None or base.variables else _origin(base),
-    )  # fmt: skip
-    return in_own_parents(model, found, joints)
+        calibration, joints, link_transform(model, {}, parent, profile.base_frame), base_origin(model, profile)
+    )
+    return as_described(model, found, joints)
+
+
+def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
+    """Return the fixed joint between base_footprint and base_link as one from the former to the latter, whichever is
+    the parent in the description; None if it has no such joint."""
+    base, footprint = profile.base_frame, profile.footprint_frame
+    for link, parent in ((base, footprint), (footprint, base)):
+        joint = model.parent_joint(link) if link in model.links else None
+        if joint is not None and joint.parent == parent and not joint.variables:
+            return JointOrigin(joint.name, footprint, base, link_transform(model, {}, base, footprint))
+    return None
 
 
 def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable[str] = ()) -> dict[str, JointOrigin]:
@@ -247,14 +258,18 @@ def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable
     return {name: _origin(joint) for name, joint in joints.items()}
 
 
-def in_own_parents(
+def as_described(
     model: RobotModel, joints: Sequence[JointOrigin], lidars: Mapping[str, JointOrigin]
 ) -> list[JointOrigin]:
-    """Return `joints` with those of `lidars`, whose origins are given in the left one's parent, in their own parents,
-    none of which moves (a profile's check says so)."""
-    first, found = lidars["left"].parent, []
+    """Return `joints` as the description has them: those of `lidars`, whose origins are given in the left one's parent,
+    in their own parents, none of which moves (a profile's check says so), and one whose child is its parent there the
+    other way round."""
+    found = []
+    first = lidars["left"].parent if lidars else None
     elsewhere = {joint.name for joint in lidars.values() if joint.parent != first}
     for joint in joints:
+        if model.joints[joint.name].child == joint.parent:
+            joint = JointOrigin(joint.name, joint.child, joint.parent, inverse(joint.parent_from_child))
         if joint.name in elsewhere:
             between = link_transform(model, {}, first, joint.parent)
             joint = replace(joint, parent_from_child=between @ joint.parent_from_child)

@@ -177,8 +177,9 @@ class GazeboSimulator:
             self._unsettled = not all(one.rendered(self.period) for one in clouds)
             self._world.settle(lambda: lately or any(one.rendered(self.period) for one in clouds))
 
-    def scan(self, lidar: str, tick: int) -> np.ndarray | None:
-        """Return scan `tick` of a lidar by name as points (M,) of `POINT_DTYPE` in the lidar's frame.
+    def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray | None:
+        """Return scan `tick` of a lidar by name as points (M,) of `POINT_DTYPE` in the lidar's frame, with the noise of
+        tick `drawn` (by default the same).
 
         None if nobody listened when it began, or only just. Its time has to have passed; only the latest scans are
         kept. Raises `RunFailure` if the lidar is silent.
@@ -197,7 +198,8 @@ class GazeboSimulator:
         with self._world.spending("points of scans"):
             cloud = messages.packed_cloud(raw)
             self._described.joints.place(self.joints.positions_at(cloud.stamp))
-            return measured(self._described, lidar, tick, self.start_time(lidar, tick), self._rays[lidar], cloud)
+            drawn, start = tick if drawn is None else drawn, self.start_time(lidar, tick)
+            return measured(self._described, lidar, drawn, start, self._rays[lidar], cloud)
 
     def ground_truth(self) -> dict[str, Any]:
         """Return what only a simulator knows, as `EmbeddedSimulator.ground_truth` does."""

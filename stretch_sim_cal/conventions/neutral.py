@@ -1,0 +1,270 @@
+"""What holds for any robot's description, whatever convention it keeps: shapes that are there, physical masses, limits
+that let joints move, wheels on the floor, the frames of REP 103 and REP 105, lidars that look out.
+
+Each rule yields one finding for each departure. Shapes are looked at with all joints at zero.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, UP, WARNING, Finding, shown, turn_deg
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.model import Joint, Link, RobotModel
+from stretch_sim_cal.robot.surfaces import Surface, geometry_surface, joined, lowest_points, wheel_joints
+
+BASES, FOOTPRINTS = ("base_link",), ("base_footprint",)
+LIDAR_NAMES, NO_LIDAR = ("lidar", "velodyne", "ouster", "hesai", "laser"), ("imu", "optical", "mount", "tower", "base")
+OPTICAL_FROM_CAMERA = from_xyz_rpy((0.0, 0.0, 0.0), (-np.pi / 2, 0.0, -np.pi / 2))[:3, :3]
+LARGEST, SMALLEST = 20.0, 5e-4  # m: extents of a link's shape beyond these are in other units
+STICKS_OUT = 0.05  # m that a visual shape may be beyond the collision shape
+FLOOR_OFF, DEEP = 0.005, 0.02  # m between wheels and base_footprint that is worth a warning, or an error
+GYRATION = 2.0  # times a shape's largest half extent, beyond which no such mass lies in it
+SOLID = 5.0  # times the inertia of a solid shape, or that part of it, from which it is told
+TURNS = 4 * np.pi  # rad: limits beyond it are in degrees
+UPRIGHT_DEG, OPTICAL_DEG = 20.0, 1.0
+RING = 360  # rays of a lidar, around its axis, and their elevations in deg
+ELEVATIONS = (-10.0, 0.0, 10.0)
+BLOCKED = 0.5  # share of them that may end on the robot within a metre
+NEAR = 1.0
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A model with the shapes that can be read, by kind and link in the links' own frames."""
+
+    model: RobotModel
+    surfaces: dict[str, dict[str, Surface]]
+
+    @property
+    def solid(self) -> dict[str, Surface]:
+        """The collision shapes, of links without any the visual ones."""
+        return self.surfaces["visual"] | self.surfaces["collision"]
+
+
+def lint_neutral(model: RobotModel) -> list[Finding]:
+    """Return what is wrong with a description whatever its convention, errors first."""
+    surfaces: dict[str, dict[str, Surface]] = {"visual": {}, "collision": {}}
+    findings = []
+    for link, kind in itertools.product(model.links.values(), surfaces):
+        found = []
+        for shape in link.collisions if kind == "collision" else link.visuals:
+            try:
+                found.append(geometry_surface(shape, kind))
+            except InputError as problem:
+                fix = "correct its name, or name the folder of its package (--package)"
+                findings.append(Finding("mesh", ERROR, link.name, str(problem), fix))
+        if found:
+            surfaces[kind][link.name] = joined(found)
+    shaped = Shaped(model, surfaces)
+    findings += [finding for rule in RULES for finding in rule(shaped)]
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+
+
+def masses(shaped: Shaped) -> Iterator[Finding]:
+    """A link that moves has a mass, and inertias are those of a body of its size."""
+    for link in shaped.model.links.values():
+        joint, inertial = shaped.model.parent_joint(link.name), link.inertial
+        shape = shaped.solid.get(link.name)
+        if inertial is None:
+            if joint is not None and joint.variables and shape is not None:
+                yield Finding(
+                    "mass-missing", WARNING, link.name, f"it moves ({joint.name}) and has no <inertial>; simulators "
+                    "drop it or refuse the robot", "give it mass and inertia",
+                )  # fmt: skip
+            continue
+        moments = np.linalg.eigvalsh(inertial.inertia)
+        if inertial.mass == 0 and not moments.any():
+            yield Finding("mass", WARNING, link.name, "its mass is 0", "leave <inertial> out, or give it a mass")
+            continue
+        if inertial.mass == 0 or moments[0] <= 0:
+            message = f"mass {inertial.mass:g} kg with principal moments {shown(moments)} kg m2 is no body"
+            yield Finding("inertia", ERROR, link.name, message, "all of them have to be above 0")
+        elif moments[2] > (moments[0] + moments[1]) * (1 + 1e-6):
+            message = f"of its principal moments {shown(moments)} kg m2 one is more than the two others together"
+            yield Finding("inertia", ERROR, link.name, message, "no body has that: compute them anew")
+        elif shape is not None:
+            centre = inertial.link_from_inertial[:3, 3]
+            reach = float(np.linalg.norm(shape.vertices - centre, axis=1).max())
+            gyration = float(np.sqrt(moments[2] / inertial.mass))
+            if gyration > GYRATION * reach:
+                message = (
+                    f"{inertial.mass:g} kg would lie {gyration:.3g} m from its centre, its shape ends at {reach:.3g} m"
+                )
+                yield Finding("inertia-size", WARNING, link.name, message, "compute it in kg m2 from shape and mass")
+            else:
+                yield from _of_shape(link, moments)
+            low, high = shape.vertices.min(axis=0), shape.vertices.max(axis=0)
+            outside = float(np.max(np.maximum(low - centre, centre - high)))
+            if outside > max(0.05, 0.2 * float(np.max(high - low))):
+                message = f"its centre of mass {shown(centre)} is {outside:.3g} m outside its shape"
+                yield Finding("centre-of-mass", WARNING, link.name, message, "give <inertial> its own origin")
+
+
+def _of_shape(link: Link, moments: np.ndarray) -> Iterator[Finding]:
+    """Inertias are near those of a link's one box, cylinder or sphere, were it solid: a hint, as few are."""
+    if len(link.collisions) != 1 or link.collisions[0].kind == "mesh":
+        return
+    shape = link.collisions[0]
+    if shape.kind == "box":
+        x, y, z = shape.size**2 / 12
+    else:
+        x = y = z = shape.radius**2 / 5
+        if shape.kind == "cylinder":
+            x, y, z = shape.radius**2 / 4, shape.radius**2 / 4, shape.length**2 / 12
+    solid = link.inertial.mass * np.sort([y + z, x + z, x + y])
+    factor = float(np.max(np.abs(np.log(moments / solid))))
+    if factor > np.log(SOLID):
+        message = f"its principal moments are {shown(1e3 * moments)} g m2, those of its {shape.kind} were it solid "
+        fix = "none needed if its mass lies so"
+        yield Finding("inertia-shape", INFO, link.name, message + shown(1e3 * solid), fix)
+
+
+def joints(shaped: Shaped) -> Iterator[Finding]:
+    """Joints can move: limits with a range, a velocity and an effort, in rad and m."""
+    for joint in shaped.model.joints.values():
+        limit = joint.limit
+        if limit is None or not joint.variables or joint.mimic is not None:
+            continue
+        if joint.type in ("revolute", "prismatic") and limit.lower == limit.upper:
+            message = f"its limits are both {limit.lower:g}: it cannot move"
+            yield Finding("limits", WARNING, joint.name, message, "give it a range, or make it fixed")
+        for name, value in (("velocity", limit.velocity), ("effort", limit.effort)):
+            if value == 0:
+                message = f"its {name} limit is 0: controllers and simulators never move it"
+                yield Finding("limits", WARNING, joint.name, message, f"give its {name}")
+        if joint.type == "revolute" and max(abs(limit.lower), abs(limit.upper)) > TURNS:
+            message = f"limits {limit.lower:g} to {limit.upper:g} are more than two turns"
+            yield Finding("units", WARNING, joint.name, message, "limits are in rad, not deg")
+        if joint.type == "prismatic" and limit.upper - limit.lower > LARGEST:
+            message = f"it moves by {limit.upper - limit.lower:g} m"
+            yield Finding("units", WARNING, joint.name, message, "limits are in m, not mm")
+
+
+def shapes(shaped: Shaped) -> Iterator[Finding]:
+    """Shapes are in m, each is there once, and collision shapes hold what is visible."""
+    visuals, collisions = shaped.surfaces["visual"], shaped.surfaces["collision"]
+    for link in shaped.model.links.values():
+        for kind in ("visual", "collision"):
+            if link.name not in shaped.surfaces[kind]:
+                continue
+            size = np.ptp(shaped.surfaces[kind][link.name].vertices, axis=0)
+            if size.max() > LARGEST or size.max() < SMALLEST:
+                message = f"its {kind} shape is {shown(size)} m large"
+                yield Finding("units", ERROR, link.name, message, 'scale the mesh (scale="0.001 0.001 0.001" for mm)')
+            given = link.visuals if kind == "visual" else link.collisions
+            same = [
+                (a.kind, a.filename) for a, b in itertools.combinations(given, 2)
+                if (a.kind, a.filename, a.radius, a.length) == (b.kind, b.filename, b.radius, b.length)
+                and np.array_equal(a.link_from_geometry, b.link_from_geometry)
+                and np.array_equal(a.size if a.size is not None else a.scale, b.size if b.size is not None else b.scale)
+            ]  # fmt: skip
+            if same:
+                message = f"its {kind} has the same {same[0][0]} twice"
+                yield Finding("duplicate", WARNING, link.name, message, "leave one of them out")
+        if link.name in visuals and link.name not in collisions and np.ptp(visuals[link.name].vertices) > STICKS_OUT:
+            message = "it has a visual shape and no collision shape: planners and lidars of simulators do not see it"
+            yield Finding("collision-missing", WARNING, link.name, message, "give it a collision shape")
+        elif link.name in visuals and link.name in collisions:
+            bounds = [
+                np.array([each.vertices.min(axis=0), each.vertices.max(axis=0)])
+                for each in (visuals[link.name], collisions[link.name])
+            ]
+            out = float(np.max([bounds[1][0] - bounds[0][0], bounds[0][1] - bounds[1][1]]))
+            if out > STICKS_OUT:
+                message = f"its visual shape is up to {1e3 * out:.0f} mm beyond the collision shape"
+                yield Finding("collision-visual", WARNING, link.name, message, "let the collision shape hold it")
+
+
+def floor(shaped: Shaped) -> Iterator[Finding]:
+    """Wheels reach the floor, which is where base_footprint is, and nothing is below it."""
+    model, footprint = shaped.model, next((link for link in FOOTPRINTS if link in shaped.model.links), None)
+    if footprint is None or not shaped.solid:
+        return
+    height = float(link_transforms(model, {}, [footprint])[footprint][2, 3])
+    lowest = {link: z - height for link, z in lowest_points(model, shaped.solid).items()}
+    rolling = {joint.child for joint in wheel_joints(model, shaped.solid)} & set(lowest)
+    if rolling and abs(gap := min(lowest[link] for link in rolling)) > FLOOR_OFF:
+        link = min(sorted(rolling), key=lambda name: lowest[name])
+        message = f"its lowest point is {1e3 * abs(gap):.0f} mm {'above' if gap > 0 else 'below'} {footprint}"
+        level = ERROR if abs(gap) > DEEP else WARNING
+        yield Finding("wheels-floor", level, link, message, f"put {footprint} where the wheels end: on the floor")
+    for link, z in lowest.items():
+        if link not in rolling and z < min([-DEEP, *(lowest[each] - FLOOR_OFF for each in rolling)]):
+            message = f"it reaches {-1e3 * z:.0f} mm below {footprint} with all joints at 0"
+            yield Finding("below-floor", WARNING, link, message, "correct its pose or its shape")
+
+
+def frames(shaped: Shaped) -> Iterator[Finding]:
+    """REP 105: there is a base_link; REP 103: its z is up, x forward, and optical frames look along z."""
+    model = shaped.model
+    base = next((link for link in BASES if link in model.links), None)
+    if base is None:
+        message = f"there is no {BASES[0]} (the root is {model.root})"
+        yield Finding("base-link", WARNING, model.root, message, f"call the base's link {BASES[0]} (REP 105)")
+    else:
+        at_zero = link_transforms(model)
+        base_from_root = inverse(at_zero[base])
+        for joint in wheel_joints(model, shaped.solid):
+            axis = (base_from_root @ at_zero[joint.child])[:3, :3] @ joint.unit_axis
+            below = [each for each in model.moving_joints() if joint in model.chain(each.child) and each != joint]
+            if not below and abs(axis @ UP) > np.sin(np.radians(UPRIGHT_DEG)) and not _swivels(joint, model):
+                message = f"the axis of this wheel, {shown(axis)} in {base}, is not level"
+                yield Finding("rep103-up", ERROR, joint.name, message, f"let z of {base} point up (REP 103)")
+    for joint in model.joints.values():
+        if "optical" in joint.child and joint.variables == 0 and "optical" not in joint.parent:
+            off = turn_deg(OPTICAL_FROM_CAMERA.T @ joint.parent_from_joint[:3, :3])
+            if off > OPTICAL_DEG:
+                message = f"it is {off:.3g} deg from z forward, x right, y down of {joint.parent}"
+                fix = "give its joint rpy -pi/2 0 -pi/2, unless the camera is mounted so (REP 103)"
+                yield Finding("rep103-optical", INFO, joint.child, message, fix)
+
+
+def _swivels(joint: Joint, model: RobotModel) -> bool:
+    """Return whether a caster's fork turns with the joint, which is upright, rather than a wheel."""
+    return any(each.parent == joint.child or each.variables for each in model.child_joints(joint.child))
+
+
+def lidars(shaped: Shaped) -> Iterator[Finding]:
+    """A lidar looks out: not into a shape that it stands in, nor mostly at the robot."""
+    import trimesh
+
+    model = shaped.model
+    named = [
+        link for link in model.order
+        if any(word in link.lower() for word in LIDAR_NAMES) and not any(word in link.lower() for word in NO_LIDAR)
+    ]  # fmt: skip
+    parents = {model.parent_joint(link).parent for link in named if model.parent_joint(link) is not None}
+    at_zero = link_transforms(model)
+    for link in (each for each in named if each not in parents):
+        own = {link, *(parent for parent in parents if parent in named), *_fixed_below(model, link)}
+        others = [shape.moved(at_zero[each]) for each, shape in shaped.solid.items() if each not in own]
+        if not others:
+            continue
+        body = joined(others)
+        angles = np.arange(RING) * 2 * np.pi / RING
+        rays = np.concatenate([
+            np.column_stack([np.cos(e) * np.cos(angles), np.cos(e) * np.sin(angles), np.full(RING, np.sin(e))])
+            for e in np.radians(ELEVATIONS)
+        ]) @ at_zero[link][:3, :3].T  # fmt: skip
+        origin = apply(at_zero[link], np.zeros((1, 3)))
+        mesh = trimesh.Trimesh(body.vertices, body.faces, process=False)
+        points, hit, _ = mesh.ray.intersects_location(np.repeat(origin, len(rays), axis=0), rays, multiple_hits=False)
+        near = hit[np.linalg.norm(points - origin, axis=1) < NEAR]
+        share = len(np.unique(near)) / len(rays)
+        if share > BLOCKED:
+            message = f"{100 * share:.0f} % of what is around it, within 10 deg of level in its frame, is the robot"
+            level = WARNING if own & set(shaped.solid) else INFO  # a frame alone may lie in its housing's shape
+            fix = "correct its pose (z is the spin axis, out of the dome), unless that shape is its own housing"
+            yield Finding("lidar-view", level, link, message, fix)
+
+
+def _fixed_below(model: RobotModel, link: str) -> set[str]:
+    return {joint.child for joint in model.child_joints(link) if not joint.variables}
+
+
+RULES: tuple[Callable[[Shaped], Iterator[Finding]], ...] = (masses, joints, shapes, floor, frames, lidars)
