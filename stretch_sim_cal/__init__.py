@@ -22,14 +22,23 @@ if TYPE_CHECKING:
         open_recording,
         sensor_of,
     )
+    from stretch_sim_cal.simulated import Errors, Simulated, Truth, simulate
 
 __version__ = "0.1.0"
-__all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording", "sensor_of"]
+_SIMULATED = ("Errors", "Simulated", "Truth", "simulate")
+__all__ = [
+    "Errors", "Finding", "RecordedClouds", "Result", "Rig", "SensorError", "Simulated", "Truth", "calibrate",
+    "open_recording", "sensor_of", "simulate",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
+    if name in _SIMULATED:
+        from stretch_sim_cal import simulated
+
+        return getattr(simulated, name)
     from stretch_sim_cal import api
 
     return getattr(api, name)

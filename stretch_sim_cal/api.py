@@ -13,6 +13,11 @@ Any number of lidars, one included, by their names:
     result = cal.calibrate(rig, {"front_link": clouds, "rear_link": clouds, "mast_link": clouds})
     result.transform("front_link", "mast_link"), result.covariance_of("front_link", "mast_link")
 
+Simulated clouds, and how far a result is from their truth, for tests:
+
+    sim = cal.simulate(world="furnished_room", sensor="jt128_sparse", seed=7)
+    cal.calibrate(sim.rig, sim.clouds).errors(sim.truth)
+
 Transforms are named target_from_source, lengths are in m, angles in rad (see `geometry/transforms.py`).
 """
 
@@ -21,7 +26,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +59,9 @@ from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
 from stretch_sim_cal.sensor.recognition import sensor_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, sensors_called
 from stretch_sim_cal.sensor.unit import SCALARS
+
+if TYPE_CHECKING:
+    from stretch_sim_cal.simulated import Errors, Truth
 
 __all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording", "sensor_of"]
 
@@ -278,6 +286,13 @@ class Result:
             }
             for lidar, side in lidars.items()
         }
+
+    def errors(self, truth: "Truth") -> "Errors":
+        """Return how far this is from the truth of a simulation (`cal.simulate(...).truth`): mm, deg and NEES of every
+        pair of lidars and of the floor."""
+        from stretch_sim_cal import simulated
+
+        return simulated.errors(self, truth)
 
     def save(self, path: str | Path, robot_id: str | None = None) -> None:
         """Write all stages to a calibration file (docs/calibration_file.md), and their observations beside it.

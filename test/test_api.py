@@ -253,3 +253,54 @@ def test_moving_the_right_lidar_in_the_description_does_not_move_the_result(scen
     other = cal.calibrate(rig, scene.left, scene.right, floor=False)
     distance, angle = error(result.left_from_right, other.left_from_right)
     assert distance < 1e-4 and np.degrees(angle) < 2e-3
+
+
+def test_simulated_clouds_come_with_their_truth_and_a_result_with_its_errors():
+    sim = cal.simulate(sensor="jt128_sparse", seed=7, frames=6)
+    again = cal.simulate(sensor="jt128_sparse", seed=7, frames=6)
+    assert all(
+        np.array_equal(*clouds)
+        for name in sim.clouds
+        for clouds in zip(sim.clouds[name], again.clouds[name], strict=True)
+    )
+    # The mounts are off by 5 mm and 0.5 deg, which the rig does not know.
+    for name in sim.rig.names:
+        off, angle = error(sim.truth.base_from_lidar[name], sim.rig.base_from_lidar[name])
+        assert off == pytest.approx(0.005) and np.degrees(angle) == pytest.approx(0.5)
+    result = cal.calibrate(sim.rig, sim.clouds)
+    errors = result.errors(sim.truth)
+    off, angle = error(sim.truth.transform("left", "right"), result.left_from_right)
+    assert result.accepted and errors.mm == pytest.approx(1e3 * off) and errors.deg == pytest.approx(np.degrees(angle))
+    assert errors.mm < 1.0 and errors.deg < 0.02 and errors.nees < 4.7 and errors.floor.height_mm < 1.0
+    assert "left from right: " in str(errors) and "floor: " in str(errors)
+
+
+def test_simulated_lidars_are_as_many_as_the_robot_has_and_off_as_they_are_said_to_be():
+    asked = {"lidar_right_error": {"xyz": [0.01, 0.0, 0.0], "rpy_deg": [0.0, 0.0, 1.0]}}
+    sim = cal.simulate("three_lidar_amr", frames=1, mount_errors=None, simulation=asked)
+    assert list(sim.clouds) == ["left", "right", "mast"] == list(sim.rig.names)
+    off = {name: error(sim.truth.base_from_lidar[name], sim.rig.base_from_lidar[name])[0] for name in sim.rig.names}
+    assert off == pytest.approx({"left": 0.0, "right": 0.01, "mast": 0.0}, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: cal.simulate(frames=0), "frames: is 0"),
+        (lambda: cal.simulate(world="atlantis", frames=1), "'atlantis' is not known in worlds/"),
+        (lambda: cal.simulate(simulation={"wrld": "tables"}, frames=1), "wrld"),
+        (lambda: cal.simulate("nobody", frames=1), "nobody"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told(call, says):
+    with pytest.raises(InputError, match=says):
+        call()
+
+
+def test_a_truth_of_other_lidars_is_told():
+    sim = cal.simulate(sensor="jt128_sparse", frames=2)
+    result = cal.calibrate(sim.rig, sim.clouds, floor=False)
+    with pytest.raises(InputError, match="the truth is of front, rear, not of left, right"):
+        result.errors(
+            cal.Truth(dict(zip(("front", "rear"), sim.truth.base_from_lidar.values(), strict=True)), sim.truth.floor)
+        )

@@ -1,0 +1,174 @@
+"""Simulated clouds with their truth, and how far a calibration is from it: for tests of one's own, without ROS.
+
+import stretch_sim_cal as cal
+
+sim = cal.simulate(world="furnished_room", sensor="jt128_sparse", seed=7)
+result = cal.calibrate(sim.rig, sim.clouds)
+print(result.errors(sim.truth))
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stretch_sim_cal.api import Result, Rig
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import Plane, floor_between
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
+from stretch_sim_cal.sensor.points import returns_of
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+
+FRAMES = 20
+MOUNT_ERRORS = (0.005, float(np.radians(0.5)))  # m, rad
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """Where the lidars of a simulated robot really are: `base_from_lidar`, their poses (4, 4) in base_link by name, and
+    the `floor` in base_link, as it is if the first lidar is where the description has it."""
+
+    base_from_lidar: Mapping[str, np.ndarray]
+    floor: Plane
+
+    def transform(self, target: str, source: str) -> np.ndarray:
+        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`, by name."""
+        pose: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
+        return pose
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """What a robot's lidars saw: `clouds` by lidar, one structured array (N,) with x, y, z, intensity and ring per
+    scan, the `rig` as the description has it, and the `truth`. `simulator` has all else; its joints move the robot."""
+
+    rig: Rig
+    clouds: dict[str, list[np.ndarray]]
+    truth: Truth
+    simulator: EmbeddedSimulator
+
+
+class PairError(NamedTuple):
+    """How far the pose of one lidar to another is from the truth: mm, deg, and NEES over its six degrees of freedom,
+    1 on average if the covariance is honest."""
+
+    mm: float
+    deg: float
+    nees: float
+
+
+class FloorError(NamedTuple):
+    """How far a floor is from the truth: height in mm, tilt in deg, and NEES over its three degrees of freedom."""
+
+    height_mm: float
+    tilt_deg: float
+    nees: float
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far a calibration is from the truth: by pair of lidars, (target, source), and the floor, None without one."""
+
+    pairs: dict[tuple[str, str], PairError] = field(default_factory=dict)
+    floor: FloorError | None = None
+
+    @property
+    def mm(self) -> float:
+        """The largest translation error of all pairs; 0 without any."""
+        return max((pair.mm for pair in self.pairs.values()), default=0.0)
+
+    @property
+    def deg(self) -> float:
+        """The largest rotation error of all pairs; 0 without any."""
+        return max((pair.deg for pair in self.pairs.values()), default=0.0)
+
+    @property
+    def nees(self) -> float:
+        """The largest NEES of all pairs and the floor."""
+        return max((each.nees for each in (*self.pairs.values(), *filter(None, [self.floor]))), default=0.0)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{target} from {source}: {off.mm:.3f} mm {off.deg:.4f} deg, NEES {off.nees:.2f}"
+            for (target, source), off in self.pairs.items()
+        ]
+        if self.floor is not None:
+            lines.append("floor: {:.3f} mm {:.4f} deg, NEES {:.2f}".format(*self.floor))
+        return "\n".join(lines)
+
+
+def simulate(
+    robot: str | Path | None = None, world: str | Path = "furnished_room", sensor: str | Path | None = None,
+    seed: int = 1, *, frames: int = FRAMES, mount_errors: tuple[float, float] | None = MOUNT_ERRORS,
+    simulation: Mapping[str, Any] | None = None,
+) -> Simulated:  # fmt: skip
+    """Return what the lidars of a simulated robot see.
+
+    `robot` is a profile in `config/robots/` or a path, the Stretch if there is none; `world` and `sensor` are names in
+    `worlds/` and `config/`, or paths ("LEFT,RIGHT" for lidars of different kinds). All that is random, noise, the
+    lidars' own errors and the directions of `mount_errors` (m, rad; None for none), is that of the `seed`. `simulation`
+    are further keys of a scenario's `simulation:` (docs/simulator.md); errors of lidars that it names are as it says.
+    Raises `InputError` for anything that cannot be simulated.
+    """
+    if frames < 1:
+        raise InputError(f"simulate: frames: is {frames}, at least 1 was expected")
+    given = {"world": str(world), "seed": seed}
+    if robot is not None:
+        given["robot"] = str(robot)
+    if sensor is not None:
+        given["sensor"] = str(sensor)
+    data = given | dict(simulation or {})
+    setup = SimulationSetup.from_mapping(data, source="simulate")
+    if mount_errors is not None:
+        setup = _with_mount_errors(setup, data, mount_errors)
+    simulator = EmbeddedSimulator(setup)
+    profile, kinds = simulator.profile, tuple(simulator.sensors.values())
+    names = list(profile.every_lidar)
+    rig = Rig.from_urdf(
+        simulator.nominal_description,
+        sensor=kinds[: len(names)] if len(set(map(id, kinds))) > 1 and len(names) > 1 else kinds[0],
+        robot=data.get("robot"),
+    )
+    clouds = {name: [returns_of(simulator.scan(name, tick)) for tick in range(frames)] for name in names}
+    true = {name: simulator.base_from_lidar(name) for name in names}
+    first = names[0]
+    floor = simulator.floor_in_base.moved(simulator.base_from_lidar(first, nominal=True) @ inverse(true[first]))
+    return Simulated(rig, clouds, Truth(true, floor.facing(np.array([0.0, 0.0, 1.0]))), simulator)
+
+
+def _with_mount_errors(setup: SimulationSetup, given: Mapping, size: tuple[float, float]) -> SimulationSetup:
+    """Return a setup whose mounts are off by so much (m, rad) in random directions of its seed, apart from those whose
+    errors are given."""
+    random = np.random.default_rng([setup.seed, 1])
+    drawn = {name: PoseError.drawn(random, *size) for name in setup.lidars}
+    if setup.profile.one_lidar:
+        drawn["right"] = drawn["left"]
+    own = {f"lidar_{side}_error": drawn[side] for side in SIDES if f"lidar_{side}_error" not in given}
+    further = {name: drawn[name] for name in setup.profile.further} | dict(setup.further_errors)
+    return replace(setup, **own, further_errors=further)
+
+
+def errors(result: Result, truth: Truth) -> Errors:
+    """Return how far a result is from the truth: every pair of lidars, and the floor if there is one. Raises
+    `InputError` for a truth of other lidars."""
+    names = result.rig.names
+    missing = [name for name in names if name not in truth.base_from_lidar]
+    if missing:
+        raise InputError(f"errors: the truth is of {', '.join(truth.base_from_lidar)}, not of {', '.join(missing)}")
+    pairs = {}
+    for number, target in enumerate(names):
+        for source in names[number + 1 :]:
+            true, found = truth.transform(target, source), result.transform(target, source)
+            distance, angle = error(true, found)
+            twist = log(true @ inverse(found))
+            nees = twist @ np.linalg.solve(result.covariance_of(target, source), twist) / len(twist)
+            pairs[target, source] = PairError(1e3 * distance, float(np.degrees(angle)), float(nees))
+    if result.floor is None:
+        return Errors(pairs)
+    off = floor_between(result.floor.plane, truth.floor)
+    nees = off @ np.linalg.solve(result.floor.covariance, off) / len(off)
+    tilt = float(np.degrees(np.linalg.norm(off[1:])))
+    return Errors(pairs, FloorError(1e3 * abs(float(off[0])), tilt, float(nees)))
