@@ -105,5 +105,6 @@ setup(
             f"stretch-sim-cal = {PACKAGE}.programs:stretch_sim_cal",
             *(f"{name} = {PACKAGE}.programs:{name}" for name in PROGRAMS),
         ],
+        "pytest11": [f"stretch_sim_cal = {PACKAGE}.pytest_plugin"],
     },
 )

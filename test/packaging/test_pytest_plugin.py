@@ -1,0 +1,80 @@
+"""The pytest plugin in a user's own tests: fixtures, marker, assertion and what is kept."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+USERS_TESTS = """
+import pytest
+
+@pytest.mark.simcal(sensor="jt128_sparse", seeds=(3, 4), frames=6)
+def test_it_is_calibrated(sim, rig, truth, calibration, assert_calibrated):
+    assert rig is sim.rig and truth is sim.truth
+    assert_calibrated(calibration, mm=1.0, deg=0.02, nees=4.7, floor_mm=1.0, floor_deg=0.05)
+
+@pytest.mark.simcal(sensor="jt128_sparse", frames=6)
+def test_it_is_too_exact(calibration, assert_calibrated):
+    assert_calibrated(calibration, mm=0.001)
+
+@pytest.mark.simcal(sensor="jt128_sparse", world="long_corridor", frames=6)
+def test_it_is_refused(calibration, assert_calibrated):
+    assert_calibrated(calibration, mm=1.0)
+
+@pytest.mark.simcal(wrld="tables")
+def test_a_slip(sim):
+    pass
+"""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Run pytest on a user's tests, which know of the package only by its plugin."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "stretch_sim_cal.pytest_plugin", "-p", "no:cacheprovider", *arguments],
+        cwd=folder, capture_output=True, text=True, env=environment,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "test_ours.py").write_text(USERS_TESTS)
+    return folder, run(folder, "--junit-xml=junit.xml", "--simcal-artifacts=kept")
+
+
+def test_what_is_within_its_bounds_passes_for_every_seed_and_says_what_was_found(done):
+    folder, ended = done
+    assert ended.returncode == 1 and "2 passed" in ended.stdout and "2 failed" in ended.stdout, ended.stdout
+    cases = {case.get("name"): case for case in ElementTree.parse(folder / "junit.xml").iter("testcase")}
+    for seed in (3, 4):
+        found = {each.get("name"): float(each.get("value"))
+                 for each in cases[f"test_it_is_calibrated[seed{seed}]"].iter("property")}  # fmt: skip
+        assert 0.0 < found["lidars: translation mm"] < 1.0 and 0.0 < found["floor: height mm"] < 1.0
+
+
+def test_what_is_not_is_told_in_a_table_and_kept(done):
+    folder, ended = done
+    assert "at most 0.001 mm  FAIL" in ended.stdout and "Traceback" not in ended.stdout
+    assert "refused" in ended.stdout and "unobserved" in ended.stdout
+    kept = sorted(path.name for path in (folder / "kept").iterdir())
+    assert kept == ["test_ours.py_test_it_is_refused", "test_ours.py_test_it_is_too_exact"]
+    assert (folder / "kept" / kept[0] / "clouds.npz").stat().st_size > 1000
+    assert "refused" in (folder / "kept" / kept[0] / "result.txt").read_text()
+
+
+def test_a_key_that_the_marker_does_not_have_is_told(done):
+    assert "marker simcal: 'wrld' is none of its keys: robot, world" in done[1].stdout
+
+
+def test_a_run_that_does_not_use_the_plugin_imports_nothing_for_it(tmp_path):
+    (tmp_path / "test_plain.py").write_text(
+        "import sys\n\ndef test_plain():\n"
+        "    assert not [name for name in sys.modules if name == 'numpy' or name.startswith('stretch_sim_cal.')\n"
+        "                and name != 'stretch_sim_cal.pytest_plugin']\n"
+    )
+    assert run(tmp_path).returncode == 0
