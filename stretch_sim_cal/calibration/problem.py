@@ -519,21 +519,31 @@ class Solver:
     def _grade(self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> None:
         """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
         the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors."""
-        for varying, columns in self._together(kinds):
+        graded = {key: own for key, own in kinds.items() if key[1] in ("scalars", "harmonics")}
+        own = _scalars(graded)
+        if not len(own):
+            return
+        # All other unknowns are eliminated once.
+        prior = self._precision(kinds, widths)
+        others = np.setdiff1d(np.arange(len(widths)), own)
+        factor = _root((information + prior)[np.ix_(others, others)]), True
+        coupling = information[np.ix_(own, others)]
+        solved = cho_solve(factor, np.column_stack([coupling.T, gradient[others]]))
+        information = information[np.ix_(own, own)] - coupling @ solved[:, :-1]
+        gradient = gradient[own] - coupling @ solved[:, -1]
+        for varying, columns in self._together(graded):
             group, kind = varying
             if kind == "harmonics":
                 trials = [share**2 * np.eye(len(group)) for share in HARMONICS_SHARES]
-            elif kind == "scalars" and len(group) > 1:
+            elif len(group) > 1:
                 # As far from the sensor file as units of its kind, but not from each other.
-                even = np.full((len(group),) * 2, 1.0)
-                trials = [share**2 * np.eye(len(group)) + (1.0 - share**2) * even for share in SHARES]
+                trials = [share**2 * np.eye(len(group)) + 1.0 - share**2 for share in SHARES]
             else:
                 continue
             evidence = []
             for trial in trials:
                 self._varying[varying] = trial
-                prior = self._precision(kinds, widths)
-                root = _root(information + prior)
+                root = _root(information + self._precision(graded, widths)[np.ix_(own, own)])
                 solved = solve_triangular(root, gradient, lower=True, check_finite=False)
                 volume = np.sum(np.log(np.diag(root))) + 0.5 * columns.shape[1] * np.linalg.slogdet(trial)[1]
                 evidence.append(0.5 * solved @ solved - volume)
