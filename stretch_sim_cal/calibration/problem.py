@@ -531,7 +531,9 @@ class Solver:
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[others]]))
         information = information[np.ix_(own, own)] - coupling @ solved[:, :-1]
         gradient = gradient[own] - coupling @ solved[:, -1]
-        for varying, columns in self._together(graded):
+        ends = np.cumsum([0, *(each.stop - each.start for each in graded.values())]).tolist()
+        within = {key: slice(*ends[number : number + 2]) for number, key in enumerate(graded)}
+        for varying, columns in self._together(within):
             group, kind = varying
             if kind == "harmonics":
                 trials = [share**2 * np.eye(len(group)) for share in HARMONICS_SHARES]
@@ -543,7 +545,7 @@ class Solver:
             evidence = []
             for trial in trials:
                 self._varying[varying] = trial
-                root = _root(information + self._precision(graded, widths)[np.ix_(own, own)])
+                root = _root(information + self._precision(within, widths[own]))
                 solved = solve_triangular(root, gradient, lower=True, check_finite=False)
                 volume = np.sum(np.log(np.diag(root))) + 0.5 * columns.shape[1] * np.linalg.slogdet(trial)[1]
                 evidence.append(0.5 * solved @ solved - volume)
