@@ -363,7 +363,9 @@ class Result:
                         (f"{side} lidar, {name}", html.escape(error_in_units(name, *one)).replace("+-", "&plusmn;"))
                     )
         rows += [(f"{found.severity}: {found.code}", html.escape(_sentence(found))) for found in self.findings]
-        body = "".join(f"<tr><th style='text-align:left'>{name}</th><td>{value}</td></tr>" for name, value in rows)
+        body = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{value}</td></tr>" for name, value in rows
+        )
         return f"<table>{body}</table>"
 
 

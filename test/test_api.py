@@ -304,3 +304,9 @@ def test_a_truth_of_other_lidars_is_told():
         result.errors(
             cal.Truth(dict(zip(("front", "rear"), sim.truth.base_from_lidar.values(), strict=True)), sim.truth.floor)
         )
+
+
+def test_a_notebooks_table_shows_names_as_they_are(scene, result):
+    named = replace(result, rig=replace(result.rig, names=("<script>alert(1)</script>", "right")))
+    page = named._repr_html_()
+    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; from right, x" in page
