@@ -111,7 +111,7 @@ def floor_of(
     convention = data[FLOOR].get("convention")
     readings = {PLANE_CONVENTION: Plane(normal, distance), OLD_PLANE_CONVENTION: Plane(normal, -distance)}
     if convention is not None:
-        _check_convention(convention, list(readings), f"{path}: {FLOOR}")
+        check_convention(convention, list(readings), f"{path}: {FLOOR}")
     if of_transform is None:
         if convention is None:
             raise InputError(
@@ -153,10 +153,10 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
             raise InputError(f"{path}: {key}: covariance: is not a {size}x{size} matrix of numbers")
         covariance = numbers_of(covariance, (size, size), f"{path}: {key}: covariance")
         if raw.get("fit_method") != ONE_LIDAR:  # which aligns nothing, exactly
-            _check_covariance(covariance, f"{path}: {key}: covariance")
+            check_covariance(covariance, f"{path}: {key}: covariance")
     if raw.get("convention") is not None and key != FLOOR:
         own = FOOTPRINT_CONVENTION if key in (FOOTPRINT, FOOTPRINT_ALIAS) else convention_of(key.removesuffix(TO_LEFT))
-        _check_convention(raw["convention"], [own, own.partition(";")[0]], f"{path}: {key}")
+        check_convention(raw["convention"], [own, own.partition(";")[0]], f"{path}: {key}")
     rmse, num_frames = (
         None if raw.get(name) is None else float(numbers_of(raw[name], (), f"{path}: {key}: {name}"))
         for name in ("rmse", "num_frames")
@@ -179,12 +179,13 @@ def convention_of(name: str) -> str:
     return RIGHT_TO_LEFT_CONVENTION.replace("p_right", f"p_{name}")
 
 
-def _check_convention(convention: Any, known: list[str], where: str) -> None:
+def check_convention(convention: Any, known: list[str], where: str) -> None:
+    """Raise `InputError`, beginning with `where`, for a convention that is none of those known."""
     if convention not in known:
         raise InputError(f"{where}: unknown convention '{convention}'; '{known[0]}' is known")
 
 
-def _check_covariance(covariance: np.ndarray, name: str) -> None:
+def check_covariance(covariance: np.ndarray, name: str) -> None:
     """Raise `InputError` if a matrix (n, n) is no covariance of numbers that are uncertain."""
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     if not deviations.all():

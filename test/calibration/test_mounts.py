@@ -219,6 +219,21 @@ def test_a_torn_entry_is_named():
         stored_mounts(CalibrationFile.from_mapping({"lidar_mounts": {"data": {}}}))
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"convention": "p_lidar = data.SIDE * p_base_link"}, "lidar_mounts: unknown convention"),
+        ({"covariance": np.zeros((12, 12)).tolist()}, "lidar_mounts: covariance: its diagonal is not positive"),
+        ({"covariance": np.diag([1e-6] * 11 + [-1e-6]).tolist()}, "lidar_mounts: covariance: its diagonal"),
+    ],
+)
+def test_mounts_that_mean_something_else_or_would_be_exact_are_refused(change, says):
+    entry = {"data": {side: np.eye(4).tolist() for side in SIDES}, "covariance": (1e-6 * np.eye(12)).tolist()}
+    assert stored_mounts(CalibrationFile.from_mapping({"lidar_mounts": entry})) is not None
+    with pytest.raises(InputError, match=says):
+        stored_mounts(CalibrationFile.from_mapping({"lidar_mounts": entry | change}))
+
+
 def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, capsys):
     simulator, samples = sweep
     writer = DatasetWriter(tmp_path / "poses", simulator.nominal_description)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.calibration_entries import check_convention, check_covariance
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
     FOOTPRINT,
@@ -211,6 +212,9 @@ def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
         raise InputError(f"{where}: needs data with left and right (4x4 each) and a covariance") from problem
     if covariance.shape != (12, 12) or not np.isfinite(covariance).all():
         raise InputError(f"{where}: covariance: is not a 12x12 matrix of finite numbers")
+    check_covariance(covariance, f"{where}: covariance")
+    if entry.get("convention") is not None:
+        check_convention(entry["convention"], [CONVENTION], where)
     return StoredMounts(poses, covariance)
 
 
