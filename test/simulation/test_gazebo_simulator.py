@@ -280,7 +280,7 @@ def test_a_rendering_lidar_needs_no_display(gazebo, monkeypatch):
 @pytest.mark.parametrize("gazebo", ["loses_step", "goes_deaf"], indirect=True)
 def test_a_step_that_was_lost_and_messages_that_do_not_come_any_more_are_asked_for_again(gazebo, monkeypatch):
     monkeypatch.setattr(running, "STEP_LOST", 0.1)
-    monkeypatch.setattr(running, "DEAF", 0.5)
+    monkeypatch.setattr(running, "DEAF", 3.0)  # longer than a process takes to start on a busy machine
     with started(gazebo) as simulator:
         before = simulator.time
         for _ in range(24):
@@ -291,15 +291,18 @@ def test_a_step_that_was_lost_and_messages_that_do_not_come_any_more_are_asked_f
 
 def steps_until_a_scan(simulator, tick: int) -> None:
     """Let time pass until a scan of this tick or a later one is there: a busy machine may lose some."""
-    for _ in range(400):
-        if any(simulator.scan("left", later) is not None for later in range(tick, int(simulator.time / 0.1))):
+    for _ in range(100):
+        # The latest one that is over: to ask for one that was lost takes long.
+        latest = math.floor((simulator.time - simulator.start_time("left", 0)) / simulator.period) - 1
+        if latest >= tick and simulator.scan("left", latest) is not None:
             return
-        simulator.joints.step(0.025)
+        for _ in range(4):
+            simulator.joints.step(0.025)
     raise AssertionError("no scans come any more")
 
 
 def test_messages_come_again_after_the_process_that_takes_them_has_died(gazebo, monkeypatch):
-    monkeypatch.setattr(running, "DEAF", 0.5)
+    monkeypatch.setattr(running, "DEAF", 3.0)  # longer than a process takes to start on a busy machine
     with started(gazebo) as simulator:
         [listener] = [
             number for number in processes_of(os.environ["GZ_PARTITION"])

@@ -200,11 +200,12 @@ class Subscriptions:
         self._order({"unsubscribe": topic})
 
     def renew(self) -> None:
-        """Subscribe to everything again, in a new process."""
+        """Subscribe to everything again, in a new process. It is not waited for: who calls may hold what callbacks
+        need."""
         self._end()
         self._begin()
         for order in self._wanted.values():
-            self._order(order)
+            self._order(order, wait=False)
 
     def close(self) -> None:
         """Let go of all callbacks."""
@@ -226,13 +227,13 @@ class Subscriptions:
             self._process.kill()
             self._process.wait()
 
-    def _order(self, order: dict[str, Any]) -> None:
+    def _order(self, order: dict[str, Any], wait: bool = True) -> None:
         """Give an order, and wait until it was carried out; the process may be replaced meanwhile, and does it then."""
         sequence = next(self._orders)
         with contextlib.suppress(BrokenPipeError):  # of one that has crashed: all orders are given to the next one
             self._process.stdin.write(json.dumps(order | {"sequence": sequence}).encode() + b"\n")
             self._process.stdin.flush()
-            deadline = time.monotonic() + ACKNOWLEDGED_WITHIN
+            deadline = time.monotonic() + ACKNOWLEDGED_WITHIN * wait
             with self._acknowledged:
                 while self._carried_out < sequence and self._process.poll() is None and time.monotonic() < deadline:
                     self._acknowledged.wait(0.05)
