@@ -167,9 +167,10 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
 
 
 def _is_planar(sensor) -> bool:
-    """Return whether a sensor's element has at most one sample upwards."""
+    """Return whether a sensor's element says how it scans, with at most one sample upwards."""
     samples = [element.findtext("samples") for element in sensor.iter("vertical")]
-    return all(text is None or text.strip() in ("0", "1") for text in samples)
+    says = next(sensor.iter("scan"), None) is not None
+    return says and all(text is None or text.strip() in ("0", "1") for text in samples)
 
 
 def _own_links(model, link: str) -> list[str]:

@@ -91,8 +91,9 @@ def test_the_profile_is_guessed_and_says_what_is_open(followed):
     profile = yaml.safe_load((folder / "my_robot.yaml").read_text())
     assert profile["joints"]["arm"]["parts"] == [f"joint_arm_l{number}" for number in (3, 2, 1, 0)]
     assert profile["shape_joints"] == ["arm", "wrist_yaw"]
-    for told in ("footprint_frame", "topic", "telescope", "stow", "plans"):
+    for told in ("footprint_frame", "topic", "telescope", "stow"):
         assert any(told in line for line in done[1].stdout.splitlines() if line.startswith("open: "))
+    assert "plan quick: 4 of 4 poses can be reached from the stowed one" in done[1].stdout
 
 
 def test_it_is_simulated_and_calibrated(followed):
