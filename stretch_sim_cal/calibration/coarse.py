@@ -11,7 +11,7 @@ optimization-based state estimation problems", ICRA 2016.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import small_gicp
@@ -23,7 +23,6 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import (
-    adjoint,
     apply,
     check_rigid,
     error,
@@ -47,8 +46,6 @@ WIDTHS = (2.5, 1.0, 0.5)
 # Scores (-1 .. 1) that differ by less do not tell two transforms apart; transforms that differ by less are the same.
 ALIKE = 0.05
 SAME_DISTANCE = 0.2  # m
-# How well the coarse transform is known is seen by leaving out one of so many sectors of the view.
-SECTORS = 12
 SAME_ANGLE = np.deg2rad(5.0)
 # Curvature of GICP's cost, against that of its best direction. For a direction that nothing but the
 # regularisation of its planes' covariances determines it is 0.001 to 0.005, in rooms 0.02 and more.
@@ -115,24 +112,6 @@ def coarse_alignment(
     return _meant(found, [views.under(estimate).score for estimate in found], guessed=initial is not None)
 
 
-def coarse_covariance(left: Surface, right: Surface, estimate: np.ndarray, settings: AlignmentSettings) -> np.ndarray:
-    """Return the covariance (6, 6) of a coarse `estimate` (4, 4) of right_to_left, over its twist in the left frame.
-
-    It is the delete-a-group jackknife's over sectors of the right lidar's view, by azimuth, which contains the effect
-    of surfaces that do not fit; enlarged by (K - 1) / (K - 8), since a covariance (6, 6) of K sectors scatters by
-    itself (Hotelling). Directions that the scene does not hold get 1 m and 1 rad.
-    """
-    x, y = (apply(estimate, right.points) - estimate[:3, 3])[:, :2].T
-    sector = np.floor((np.arctan2(y, x) / (2.0 * np.pi) + 0.5) * SECTORS).astype(int) % SECTORS
-    twists = []
-    for left_out in range(SECTORS):
-        registration = Registration(left, replace(right, points=right.points[sector != left_out]), settings)
-        twists.append(log(registration.from_guess(estimate) @ inverse(estimate)))
-    scatter = np.array(twists) - np.mean(twists, axis=0)
-    jackknife = (SECTORS - 1) / SECTORS * scatter.T @ scatter * (SECTORS - 1) / (SECTORS - 8)
-    return jackknife + Registration(left, right, settings).unheld(estimate)
-
-
 def _meant(found: list[np.ndarray], scores: list[float], guessed: bool) -> np.ndarray:
     """Return the transform that explains the views best; of several that do so alike, the one from the guess,
     `found[0]`."""
@@ -168,16 +147,6 @@ class Registration:
                 return estimate
             estimate = _where_held(estimate, found)
         return estimate
-
-    def unheld(self, estimate: np.ndarray) -> np.ndarray:
-        """Return a covariance (6, 6), in the target's frame, with 1 m or 1 rad along the directions that nothing
-        holds."""
-        scale, directions, are_held = _held(
-            self._registered(estimate, 0.5 * self._settings.max_correspondence_distance)
-        )
-        free = np.roll(scale[:, None] * directions[:, ~are_held], 3, axis=0)
-        free = adjoint(estimate) @ free / np.maximum(np.abs(free).max(axis=0), 1e-12)
-        return free @ free.T
 
     def _registered(self, start: np.ndarray, distance: float) -> small_gicp.RegistrationResult:
         return small_gicp.align(

@@ -73,17 +73,21 @@ class Elements:
         """Add the factors to the normal equations."""
         jacobian = sparse.csr_array((len(self.seen), unknowns.size))
         for cell, sign in ((self.seen, 1.0), (self.against, -1.0)):
-            jacobian = jacobian + sign * self._of_cells(cell, unknowns, lidars)
+            jacobian = jacobian + sign * self._of_cells(cell, sign * self.residuals / 2.0, unknowns, lidars)
         weights = self.weights / self.variance
         weighted = jacobian.multiply(weights[:, None]).tocsr()
         equations.information += (jacobian.T @ weighted).toarray()
         equations.gradient -= weighted.T @ self.residuals
 
-    def _of_cells(self, cell: np.ndarray, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]) -> sparse.csr_array:
-        """Return how the heights (K, n) of cells (K,) along the normals change with the unknowns."""
+    def _of_cells(
+        self, cell: np.ndarray, above: np.ndarray, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]
+    ) -> sparse.csr_array:
+        """Return how the heights (K, n) of cells (K,), so far `above` (K,) their common plane, change with the
+        unknowns: where their rays meet that plane, as of patches (room.py)."""
         side, first = self.surface.side[cell], 0
         values, columns = np.zeros((len(cell), 23)), np.zeros((len(cell), 23), dtype=np.int64)
-        values[:, :6] = np.hstack([self.normals, np.cross(self.surface.points[cell], self.normals)])
+        points = self.surface.points[cell] - above[:, None] * self.normals
+        values[:, :6] = np.hstack([self.normals, np.cross(points, self.normals)])
         for number, lidar in enumerate(lidars):
             own = np.flatnonzero(side == number)
             rows = cell[own] - first
@@ -95,7 +99,7 @@ class Elements:
             )
             values[own, 6:] = np.hstack(lidar.model.sensitivity(
                 lidar.returns.only(rows), cosines, self.normals[own] @ self.state.base_from_lidar[number][:3, :3],
-                self.state.units[number],
+                self.state.units[number], beyond=-above[own] / cosines,
             ))  # fmt: skip
             first += len(lidar.surface.points)
         return sparse.csr_array(

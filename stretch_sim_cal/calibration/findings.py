@@ -249,7 +249,8 @@ def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings
 COARSE_ONLY = Finding(
     "coarse_only",
     "the few small flat surfaces that both lidars see contradict the views as a whole, so the "
-    "coarse registration is the result", "turn the robot or move it to where more walls are near, and take more frames",
+    "registration of all that both see is the result",
+    "turn the robot or move it to where more walls are near, and take more frames",
 )  # fmt: skip
 
 
@@ -306,6 +307,23 @@ def dissenting(block: RoomBlock) -> list[Finding]:
             f"the rest: {100.0 * shares.max():.0f} % of what there is in one direction (at most "
             f"{100.0 * MAX_DISSENT:.0f} %)",
             "something moved between the lidars' scans, or one lidar sees part of the scene through glass or a cover",
+        )
+    ]
+
+
+def another_opinion(twist: np.ndarray, squared: float) -> list[Finding]:
+    """Return whether another method, by all cells, comes to another transform, a `twist` (6,) in m and rad away, than
+    its chi-square allows."""
+    if squared <= BEYOND_CHANCE:
+        return []
+    distance, angle = np.linalg.norm(twist[:3]), np.linalg.norm(twist[3:])
+    return [
+        Finding(
+            "second_opinion",
+            f"registration of all that both lidars see comes to a transform {1000.0 * distance:.1f} mm and "
+            f"{np.degrees(angle):.3f} deg from that of the flat surfaces, further than both are unsure",
+            "see what is wrong with one lidar's clouds (a share of its ranges, its angles, a cover), or move the robot "
+            "to where more surfaces face other ways",
         )
     ]
 

@@ -27,7 +27,15 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, height_slopes, incremented
 from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
-from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, FIRING_SHARE, HARMONICS, SCALARS, ErrorModel
+from stretch_sim_cal.sensor.unit import (
+    CENTRE_SHARE,
+    CHANNEL_KINDS,
+    FIRING_SHARE,
+    HARMONICS,
+    RANGE_SCALE,
+    SCALARS,
+    ErrorModel,
+)
 
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
 POSES = (LEFT, RIGHT)
@@ -51,7 +59,13 @@ LEAST_SPREAD = 0.02
 # each in its harmonics by one of those, none of them likelier beforehand.
 SHARES = np.array([1.0, 0.5, 0.25, 0.1])
 HARMONICS_SHARES = np.array([2.0, 1.0, 0.5])
-SCALAR_KINDS = ("scalars", "harmonics", "shares")
+# One lidar, or each, may be none of those that the sensor file describes: so many times further off in its range scale,
+# its harmonics, or in how its elevations are shifted and stretched as a whole, each with such odds.
+FAR = {"range_scale": (10.0, 40.0), "harmonics": (10.0, 30.0), "table": (1000.0, 4000.0)}
+ODDS_OF_FAR = 0.01
+# The share of what its channels differ by that a sound lidar's elevations are shifted or stretched as a whole.
+TABLE_SHARE = 0.01
+SCALAR_KINDS = ("scalars", "harmonics", "table", "shares")
 # An error of more standard deviations of its prior is none of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
@@ -298,12 +312,12 @@ class Solver:
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
         self._roots = [model.prior_roots() for model in unknowns.models]
-        for roots in self._roots:
+        for model, roots in zip(unknowns.models, self._roots, strict=True):
             # What is common to two lidars does not turn with them; what a driver corrects is one or the other.
             scalars = roots.pop("scalars")
             turning, decided = scalars[HARMONICS].any(axis=0), scalars[[CENTRE_SHARE, FIRING_SHARE]].any(axis=0)
             roots |= {"scalars": scalars[:, ~turning & ~decided], "harmonics": scalars[:, turning]}
-            roots |= {"shares": scalars[:, decided]}
+            roots |= {"shares": scalars[:, decided], "table": _table(model)}
         self._known: set[int] = set()  # columns of the shares that are decided
         self._alike: list[list[int]] = []
         for lidar, roots in enumerate(self._roots):
@@ -519,7 +533,7 @@ class Solver:
     def _grade(self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> None:
         """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
         the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors."""
-        graded = {key: own for key, own in kinds.items() if key[1] in ("scalars", "harmonics")}
+        graded = {key: own for key, own in kinds.items() if key[1] in SCALAR_KINDS and key[1] != "shares"}
         own = _scalars(graded)
         if not len(own):
             return
@@ -533,24 +547,59 @@ class Solver:
         gradient = gradient[own] - coupling @ solved[:, -1]
         ends = np.cumsum([0, *(each.stop - each.start for each in graded.values())]).tolist()
         within = {key: slice(*ends[number : number + 2]) for number, key in enumerate(graded)}
-        for varying, columns in self._together(within):
+
+        def evidence(wide: np.ndarray) -> float:
+            prior = self._precision(within, wide)
+            volume = np.sum(np.log(np.diag(_root(prior.copy()))))
+            root = _root(information + prior)
+            solved = solve_triangular(root, gradient, lower=True, check_finite=False)
+            return float(0.5 * solved @ solved - np.sum(np.log(np.diag(root))) + volume)
+
+        for varying, _ in self._together(within):
             group, kind = varying
             if kind == "harmonics":
                 trials = [share**2 * np.eye(len(group)) for share in HARMONICS_SHARES]
-            elif len(group) > 1:
+            elif kind == "scalars" and len(group) > 1:
                 # As far from the sensor file as units of its kind, but not from each other.
                 trials = [share**2 * np.eye(len(group)) + 1.0 - share**2 for share in SHARES]
             else:
                 continue
-            evidence = []
+            found = []
             for trial in trials:
                 self._varying[varying] = trial
-                root = _root(information + self._precision(within, widths[own]))
-                solved = solve_triangular(root, gradient, lower=True, check_finite=False)
-                volume = np.sum(np.log(np.diag(root))) + 0.5 * columns.shape[1] * np.linalg.slogdet(trial)[1]
-                evidence.append(0.5 * solved @ solved - volume)
-            likely = np.exp(np.array(evidence) - max(evidence))
+                found.append(evidence(widths[own]))
+            likely = np.exp(np.array(found) - max(found))
             self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
+        usual = evidence(widths[own])
+        for kind, wider in FAR.items():
+            columns = [self._far(kind, lidar, within) for lidar in range(len(self.unknowns.models))]
+            trials = [np.ones(len(own))]
+            # No room tells the scale that all have.
+            for each in columns if len(columns) == 1 or kind == "range_scale" else [*columns, np.concatenate(columns)]:
+                for times in wider if len(each) else ():
+                    trials.append(np.ones(len(own)))
+                    trials[-1][each] = times
+            found = [evidence(widths[own] * trial) + np.log(ODDS_OF_FAR) for trial in trials[1:]]
+            if found and max(found) > usual:
+                widths[own] *= trials[1 + int(np.argmax(found))]
+                usual = max(found) - np.log(ODDS_OF_FAR)
+
+    def _far(self, kind: str, lidar: int, within: dict) -> np.ndarray:
+        """Return which columns (m,) of those `within` are of a lidar's errors of a kind in `FAR`."""
+        own = within.get((lidar, "scalars" if kind == "range_scale" else kind))
+        if own is None:
+            return np.zeros(0, int)
+        columns = np.arange(own.start, own.stop)
+        return columns[self._roots[lidar]["scalars"][RANGE_SCALE] > 0] if kind == "range_scale" else columns
+
+
+def _table(model: ErrorModel) -> np.ndarray:
+    """Return the root (n, 2) of how a lidar's elevations are shifted and stretched as a whole."""
+    result = np.zeros((model.size, 2))
+    rise = model.elevations - model.elevations.mean()
+    shapes = np.column_stack([np.ones(len(rise)), rise / max(np.abs(rise).max(), 1e-9)])
+    result[model.of_kind("channel_elevation")] = TABLE_SHARE * model.spread.channel_elevation * shapes
+    return result[:, result.any(axis=0)]
 
 
 def _scalars(kinds: dict) -> np.ndarray:

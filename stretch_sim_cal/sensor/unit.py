@@ -31,7 +31,7 @@ SCALARS = (
 )  # fmt: skip
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
 OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
-HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = slice(5, 9), slice(9, 12), 12, 13
+RANGE_OFFSET, RANGE_SCALE, HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = 0, 1, slice(5, 9), slice(9, 12), 12, 13
 # Echoes weaker than this (share of full scale) come late.
 WEAK_ECHO = 0.08
 # Incidence is not believed beyond this cosine, where 1 / cos grows without bound.

@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
+from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.coarse import Gaps, coarse_alignment, coarse_covariance, credible
+from stretch_sim_cal.calibration.coarse import Gaps, coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_both
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     COARSE_ONLY,
+    another_opinion,
     dissenting,
     distorted,
     disturbance,
@@ -51,10 +53,10 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.calibration.surfaces import Lidar, Surface, mirrored_surface
+from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base, mirrored_surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, exp
 from stretch_sim_cal.sensor.sensor import by_side
 
 # How far (m) the two lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and
@@ -147,13 +149,17 @@ class PlaneAlignment:
         unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), self._settings.units
         coarse = State((np.eye(4), guess), first_units(unknowns.models, known))
         solver = Solver(unknowns, Priors(coarse, FIXED, units_known=known is not None))
-        found = estimate_jointly(places, coarse, solver)
+        first = second_opinion(in_base(places[0], coarse))
+        found = estimate_jointly(places, coarse if known is not None else first.start(coarse), solver)
         state, fallback, whole = found.state, None, Views(*views[0])
         gaps = Gaps(*views[0])
         worse = gaps.under(state.left_from_right) > gaps.under(guess)
         if worse and whole.under(state.left_from_right).score < whole.under(guess).score - MUCH_WORSE:
             # Too few small surfaces fit: they must not lead away from the views as a whole.
-            state, fallback = coarse, coarse_covariance(*views[0], guess, self._settings)
+            other = exp(first.twist) @ guess
+            state, fallback = coarse, first.covariance + np.outer(first.twist, first.twist)
+            if gaps.under(other) < gaps.under(guess):
+                state, fallback = replace(coarse, base_from_lidar=(np.eye(4), other)), first.covariance
         seen = [
             PlaceEvidence.of(view, remeasured_block(lidars, state, block, None))
             for view, lidars, block in zip(views, places, found.blocks, strict=True)
@@ -237,6 +243,11 @@ class PlaceEvidence:
     def consistency(self) -> Consistency:
         """How well both views agree under the estimate."""
         return Views(self.left, self.right).under(self.last.state.left_from_right)
+
+    def another_opinion(self, covariance: np.ndarray) -> list[Finding]:
+        """Return what another method says of the estimate with a covariance (6, 6)."""
+        opinion = second_opinion(self.last.surface)
+        return another_opinion(opinion.twist, opinion.chi_square(covariance))
 
     def mirrored(self, initial: np.ndarray | None) -> tuple[str, ...]:
         """Return which lidars' clouds agree with the other's under the description's transform (4, 4) once they are
@@ -334,7 +345,7 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     refusals = refusals or distorted(numbers, settings.sensor)
     other_robot, against_model = model_findings(evidence.initial, evidence.estimate, settings)
     against_model = [] if refusals else against_model
-    refusals = refusals or other_robot
+    refusals = refusals or other_robot or evidence.in_each(lambda place: place.another_opinion(covariance))
     if {"contradicting_views", "far_from_description", "swapped", "little_overlap"} & {
         found.code for found in refusals
     }:
