@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stretch_sim_cal.collection.plan import Pose, describe
-from stretch_sim_cal.errors import Refused, RunFailure
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.recording.joint_states import still_within
 from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.robot.model import RobotModel
@@ -24,6 +24,8 @@ PATIENCE = 5.0
 # Wall time in which the driver has to answer at all, and to confirm a stop.
 ANSWER = 30.0
 STOPPING = 3.0
+# Wall time until nodes on the network are known, and until one that was killed is forgotten.
+DISCOVERED, FORGOTTEN = 1.0, 15.0
 
 
 # Messages that are kept, for what was seen a little earlier: 10 s at the robot's 50 Hz.
@@ -102,9 +104,14 @@ class ArmMotion:
         self._sent: Any = None  # the answer, to come, to the goal that is under way
 
     def wait_for_driver(self) -> None:
-        """Wait for the action's server. Raises `RunFailure` if there is none."""
+        """Wait for the action's server. Raises `RunFailure` if there is none, `InputError` if the node runs twice, on
+        this machine or another: two plans for one arm."""
         if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
             raise RunFailure(f"nobody offers the action {self._profile.trajectory}; does the robot's driver run?")
+        node = self._context.node
+        self._context.spin_until(lambda: False, timeout=DISCOVERED)
+        if not self._context.spin_until(lambda: node.get_node_names().count(node.get_name()) < 2, timeout=FORGOTTEN):
+            raise InputError(f"another {node.get_name()} moves this arm already; let it finish, or end it")
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
