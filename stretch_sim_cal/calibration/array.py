@@ -20,6 +20,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     BEYOND_CHANCE,
@@ -242,9 +243,12 @@ class LidarArray:
         columns = np.concatenate([columns_of(found.unknowns.poses[self._order.index(name)]) for name in names])
         numbers = sensor_numbers(found.unknowns, found.state, found.solution, self._order)
         floor = found.floor(floors) if self._with_floor else None
+        poses = [found.state.base_from_lidar[self._order.index(name)] for name in names]
+        frames = covariance_of_frames(poses, numbers, [self._lidars[name].sensor for name in names], names)
         result = ArrayResult(
-            {name: found.state.base_from_lidar[self._order.index(name)] for name in names},
-            found.solution.covariance[np.ix_(columns, columns)], pairs, floor, floors, numbers, self._num_frames,
+            dict(zip(names, poses, strict=True)),
+            found.solution.covariance[np.ix_(columns, columns)] + frames, pairs, floor, floors, numbers,
+            self._num_frames,
         )  # fmt: skip
         refusals, warnings = [], []
         for pair in pairs:
@@ -275,7 +279,7 @@ class LidarArray:
             refusals += [said.at(f"lidar {name} to {tied[0]}") for said in unobserved(own)]
         kinds = tuple(self._lidars[name].sensor for name in self._order)
         warnings += unit_warnings(numbers, kinds, self._order)
-        refusals += distorted(numbers, kinds, self._order)
+        refusals += distorted(wrong_rotor_angles(found.state.base_from_lidar, numbers, self._order))
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _untied(self, pairs: Sequence[AlignedPair]) -> list[str]:

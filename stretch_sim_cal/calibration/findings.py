@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.cloud_frames import beside_axis
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
@@ -85,7 +86,6 @@ UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share"
 # Channels that differ by more times the sensor file's spread are of no unit that it describes.
 BEYOND_SPREAD = 2.0
 WRONG_ROTOR = float(np.deg2rad(0.15))
-BESIDE_AXIS = 0.003  # m: rays of a corrected cloud begin nearer to the spin axis than this
 
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
@@ -98,6 +98,7 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
     kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
     for side, sensor in zip(names, kinds, strict=True):
         if sensor is None:
+            found += _beside_axis(numbers, side)
             continue
         beyond, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
         for scalar, known in zip(SCALARS, deviations, strict=False):
@@ -143,49 +144,29 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
     ]
 
 
-def distorted(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
-    """Return which lidars' clouds are not what a spinning lidar measures, if the data leaves no doubt.
-
-    A result is refused if the rays of a lidar of an unknown kind begin beside the spin axis, since the data does not
-    say how far along that axis, and how far turned about it, the clouds' frame is from the lidar's own; and for rotor
-    angles that no encoder gives, since what gives them has more than the two harmonics of the error model.
-    """
-    kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
-    return [
-        found
-        for side, sensor in zip(names, kinds, strict=True)
-        for found in [*([] if sensor is not None else _beside_axis(numbers, side)), *_rotor_angles(numbers, side)]
-    ]
-
-
-def _rotor_angles(numbers: Mapping[str, float], side: str) -> list[Finding]:
-    names = [f"azimuth_{axis}_1_{side}" for axis in ("cos", "sin")]
-    if any(name not in numbers for name in names):
-        return []
-    angle, deviation = np.hypot(*(numbers[name] for name in names)), max(numbers[f"{name}_std"] for name in names)
-    if angle - 3.0 * deviation < WRONG_ROTOR:
-        return []
+def distorted(angles: Mapping[str, tuple[float, float]]) -> list[Finding]:
+    """Return which lidars' rotor angles, as of `wrong_rotor_angles`, are none that an encoder gives, if the data leaves
+    no doubt: what gives them has more than the two harmonics of the error model."""
     return [
         Finding(
             "distorted_clouds",
-            f"the {side} lidar's azimuths are wrong by up to {np.degrees(angle):.2f} deg round its axis, which no "
+            f"the {name} lidar's azimuths are wrong by up to {np.degrees(angle):.2f} deg round its axis, which no "
             "encoder is",
             "see what the driver does to its clouds (corrects them by a motion that there was not?)",
         )
+        for name, (angle, deviation) in angles.items()
+        if angle - 3.0 * deviation > WRONG_ROTOR
     ]
 
 
 def _beside_axis(numbers: Mapping[str, float], side: str) -> list[Finding]:
-    names = [f"optical_centre_{axis}_{side}" for axis in "xy"]
-    if any(name not in numbers for name in names):
-        return []
-    distance, deviation = np.hypot(*(numbers[name] for name in names)), max(numbers[f"{name}_std"] for name in names)
-    if distance - 3.0 * deviation < BESIDE_AXIS:
+    found = beside_axis(numbers, side)
+    if found is None:
         return []
     return [
         Finding(
             "driver_uncorrected",
-            f"the {side} lidar's rays begin {1e3 * distance:.1f} +- {1e3 * deviation:.1f} mm beside its spin axis: its "
+            f"the {side} lidar's rays begin {1e3 * found[0]:.1f} +- {1e3 * found[1]:.1f} mm beside its spin axis: its "
             "driver does not correct the optical centre",
             "name the sensor (its table says how far along the axis, too), or turn the correction on",
         )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration import findings
+from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.findings import Disagreement, Findings
 from stretch_sim_cal.calibration.floor.cells import FloorMotion
@@ -264,10 +265,40 @@ def test_a_driver_is_said_to_leave_out_a_correction_if_three_standard_deviations
 def test_rays_of_an_unknown_lidar_beside_its_spin_axis_are_told_if_the_data_leaves_no_doubt(x, y, deviation, told):
     numbers = {f"optical_centre_{axis}_right": value for axis, value in (("x", x), ("y", y))}
     numbers |= {f"{name}_std": deviation for name in numbers}
-    assert [(found.code, "right" in found) for found in findings.distorted(numbers, None)] == (
+    assert [(found.code, "right" in found) for found in findings.unit_warnings(numbers, None)] == (
         [("driver_uncorrected", True)] * told
     )
-    assert not findings.distorted(numbers, SENSOR) and not findings.unit_warnings(numbers, None)
+    assert "driver_uncorrected" not in [found.code for found in findings.unit_warnings(numbers, SENSOR)]
+    # Where the frame of its clouds is, along and about its axis, is as uncertain as what nobody corrects.
+    turned = from_xyz_rpy((0.1, 0.0, 0.0), (0.3, 0.0, 0.0))
+    covariance = covariance_of_frames((np.eye(4), turned), numbers, (None, None), ("left", "right"))
+    assert np.linalg.matrix_rank(covariance) == 2 * told and not np.any(covariance[:6])
+    if told:
+        assert np.allclose(covariance[6:9, 6:9], 0.03**2 * np.outer(turned[:3, 2], turned[:3, 2]) + np.radians(0.3) ** 2
+                           * np.outer(*[np.cross(turned[:3, 3], turned[:3, 2])] * 2))  # fmt: skip
+
+
+def test_what_the_frames_of_unknown_lidars_have_in_common_moves_none_that_stand_alike():
+    numbers = {f"optical_centre_{axis}_{name}{part}": value for axis in "xy" for name in ("left", "right")
+               for part, value in (("", 0.012), ("_std", 0.001))}  # fmt: skip
+    between = np.hstack([-np.eye(6), np.eye(6)])
+    moved = []
+    for angle in (0.0, 0.5):
+        poses = (np.eye(4), from_xyz_rpy((0.0, 0.0, 0.2), (angle, 0.0, 0.0)))
+        covariance = between @ covariance_of_frames(poses, numbers, (None, None), ("left", "right")) @ between.T
+        moved.append(float(np.sqrt(np.trace(covariance[:3, :3]))))
+    assert moved[0] < 1e-9 and moved[1] > 0.01
+
+
+@pytest.mark.parametrize("tilt, both, told", [(0.0, True, []), (0.5, True, ["left", "right"]), (0.0, False, ["left"])])
+def test_rotor_angles_that_no_encoder_gives_are_told_unless_all_lidars_that_stand_alike_have_them(tilt, both, told):
+    numbers = {f"azimuth_{axis}_1_{name}{part}": value * (name == "left" or both) * (axis == "sin" or part == "_std")
+               for axis in ("cos", "sin") for name in ("left", "right")
+               for part, value in (("", np.radians(1.0)), ("_std", np.radians(0.01)))}  # fmt: skip
+    poses = (np.eye(4), from_xyz_rpy((0.1, 0.0, 0.0), (tilt, 0.0, 0.0)))
+    found = findings.distorted(wrong_rotor_angles(poses, numbers, ("left", "right")))
+    assert [each.code for each in found] == ["distorted_clouds"] * len(told)
+    assert [name for name in ("left", "right") if any(name in each for each in found)] == told
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
+from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import Gaps, coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_both
@@ -57,7 +58,7 @@ from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base, mirror
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, exp
-from stretch_sim_cal.sensor.sensor import by_side
+from stretch_sim_cal.sensor.sensor import Sensors, by_side
 
 # How far (m) the two lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and
 # into how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
@@ -164,7 +165,7 @@ class PlaneAlignment:
             PlaceEvidence.of(view, remeasured_block(lidars, state, block, None))
             for view, lidars, block in zip(views, places, found.blocks, strict=True)
         ]
-        evidence = Evidence(seen, self._initial, found.solution, unknowns, fallback)
+        evidence = Evidence(seen, self._initial, found.solution, unknowns, self._settings.sensor, fallback)
         result = judged(self.name, evidence, self._intake, self._settings)
         if fallback is not None:
             return result
@@ -280,6 +281,7 @@ class Evidence:
     initial: np.ndarray | None
     solution: Solution
     unknowns: Unknowns
+    sensor: Sensors
     coarse_covariance: np.ndarray | None = None
 
     @property
@@ -306,11 +308,20 @@ class Evidence:
     @property
     def covariance(self) -> np.ndarray:
         """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are, and by what a
-        lidar moved."""
+        lidar moved, and by where the frames of clouds of unknown lidars are."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         moved = sum(place.motion.covariance for place in self.places) / len(self.places)
-        return self.solution.covariance[RIGHT, RIGHT] * self.scale**2 + moved
+        frames = covariance_of_frames((np.eye(4), self.estimate), self.numbers, by_side(self.sensor), SIDES)
+        between = np.hstack([-np.eye(6), np.eye(6)])
+        return self.solution.covariance[RIGHT, RIGHT] * self.scale**2 + moved + between @ frames @ between.T
+
+    @cached_property
+    def numbers(self) -> dict[str, float]:
+        """What was found of the lidars' own errors; nothing by the coarse estimate."""
+        if self.coarse_covariance is not None:
+            return {}
+        return sensor_numbers(self.unknowns, self.blocks[0].state, self.solution)
 
     def in_each(self, check: Callable[[PlaceEvidence], list[Finding]]) -> list[Finding]:
         """Return the findings of a check of every place; with several places each names its place."""
@@ -326,6 +337,7 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
     """
     views = [place.consistency for place in evidence.places]
     first, blocks, scale, covariance = evidence.blocks[0], evidence.blocks, evidence.scale, evidence.covariance
+    numbers = evidence.numbers
     found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
     disturbed = max(place.disturbed for place in evidence.places)
     coarse = evidence.coarse_covariance is not None
@@ -340,9 +352,8 @@ def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: Align
             scale, evidence.rmse
         )
         refusals += evidence.in_each(lambda place: dissenting(place.last))
-    numbers = {} if coarse else sensor_numbers(evidence.unknowns, first.state, evidence.solution)
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
-    refusals = refusals or distorted(numbers, settings.sensor)
+    refusals = refusals or distorted(wrong_rotor_angles((np.eye(4), evidence.estimate), numbers, SIDES))
     other_robot, against_model = model_findings(evidence.initial, evidence.estimate, settings)
     against_model = [] if refusals else against_model
     refusals = refusals or other_robot or evidence.in_each(lambda place: place.another_opinion(covariance))

@@ -1,0 +1,73 @@
+"""Where the frame of a lidar's clouds is in the lidar, if nobody says what lidar it is.
+
+Rays that begin beside the spin axis show a driver that does not correct the optical centre. Then nobody knows how far
+the clouds' frame is shifted along that axis, nor how far it is turned about it. All that is in one lidar's clouds is in
+those of another of its kind: between two that stand alike it cancels, between two that are turned it does not.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stretch_sim_cal.geometry.transforms import adjoint
+
+BESIDE_AXIS = 0.003  # m: rays of a corrected cloud begin nearer to the spin axis than this
+# Firing times turn a cloud by so much (rad) if nobody corrects them; rays begin at most so far (m) along the axis.
+FIRING = float(np.deg2rad(0.3))
+ALONG = 0.03
+ALONG_AND_ABOUT = [2, 5]
+UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
+
+
+def beside_axis(numbers: Mapping[str, float], name: str) -> tuple[float, float] | None:
+    """Return how far (m) beside its spin axis a lidar's rays begin, with its standard deviation, by `numbers` as in a
+    result's diagnostics; None if they may begin on it."""
+    names = [f"optical_centre_{axis}_{name}" for axis in "xy"]
+    if any(each not in numbers for each in names):
+        return None
+    distance = float(np.hypot(*(numbers[each] for each in names)))
+    deviation = max(numbers[f"{each}_std"] for each in names)
+    return None if distance - 3.0 * deviation < BESIDE_AXIS else (distance, deviation)
+
+
+def covariance_of_frames(
+    poses: Sequence[np.ndarray], numbers: Mapping[str, float], sensors: Sequence[object | None], names: Sequence[str]
+) -> np.ndarray:
+    """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by where the frames of their clouds are:
+    that of one unknown shift and turn for all unknown lidars, whose rays begin alike, or one for each."""
+    by_lidar = np.zeros((6 * len(poses), 2 * len(poses)))
+    found = [None if sensor is not None else beside_axis(numbers, name)
+             for name, sensor in zip(names, sensors, strict=True)]  # fmt: skip
+    own = 0
+    for lidar, (pose, beside) in enumerate(zip(poses, found, strict=True)):
+        if beside is None:
+            continue
+        for other, before in enumerate(found[:lidar]):
+            if before is not None and abs(before[0] - beside[0]) < 3.0 * np.hypot(before[1], beside[1]):
+                own = 2 * other
+                break
+        else:
+            own = 2 * lidar
+        size = np.array([ALONG, FIRING])
+        by_lidar[6 * lidar : 6 * lidar + 6, own : own + 2] = adjoint(pose)[:, ALONG_AND_ABOUT] * size
+    return by_lidar @ by_lidar.T
+
+
+def wrong_rotor_angles(
+    poses: Sequence[np.ndarray], numbers: Mapping[str, float], names: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """Return by lidar the amplitude (rad) of what its rotor's angles are off once a turn, with its standard deviation;
+    of lidars whose axes are parallel only what they do not have in common: that moves none against another."""
+    amplitudes, deviations = {}, {}
+    for pose, name in zip(poses, names, strict=True):
+        own = [f"azimuth_{axis}_1_{name}" for axis in ("cos", "sin")]
+        if all(each in numbers for each in own):
+            yaw = np.arctan2(pose[1, 0], pose[0, 0])
+            amplitudes[name] = np.exp(1j * yaw) * complex(*(numbers[each] for each in own))
+            deviations[name] = max(numbers[f"{each}_std"] for each in own)
+    axes = [pose[:3, 2] for pose, name in zip(poses, names, strict=True) if name in amplitudes]
+    sizes = {name: abs(value) for name, value in amplitudes.items()}
+    if len(axes) > 1 and min(axis @ axes[0] for axis in axes) > np.cos(UPRIGHT):
+        against = {name: max(abs(value - other) for other in amplitudes.values()) for name, value in amplitudes.items()}
+        sizes = {name: min(size, against[name]) for name, size in sizes.items()}
+    return {name: (size, deviations[name]) for name, size in sizes.items()}
