@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from stretch_sim_cal.command import add_view_arguments
@@ -35,6 +36,12 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)"
     )
     parser.add_argument("--simulator", choices=("embedded", "gazebo"), default="embedded")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--in-process", action="store_true",
+        help="run the nodes' own functions on arrays, in this process and without ROS (so it is where there is no ROS)",
+    )  # fmt: skip
+    where.add_argument("--nodes", action="store_true", help="run real nodes as processes, over ROS")
     parser.add_argument(
         "--lidar",
         choices=LIDARS,
@@ -106,7 +113,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
         from stretch_sim_cal.harness.run_view import RunView
 
         echo = RunView(view, files).after(echo)
-    verdict = run_scenario(scenario, folder, args.simulator, options, echo=echo)
+    verdict = run_scenario(scenario, folder, args.simulator, options, echo=echo, in_process=in_process(args))
     write_text(files.result, json.dumps(verdict.as_json(), indent=1) + "\n")
     report = write_report(verdict, folder, args.view_file)
     for stage in verdict.stages.values():
@@ -123,6 +130,12 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     if view is not None:
         view.close()
     return verdict
+
+
+def in_process(args: argparse.Namespace) -> bool:
+    """Return whether a run takes place in this process: if asked for, or if there is no ROS."""
+    without_ros = find_spec("rclpy") is None
+    return args.in_process or (without_ros and not args.nodes and args.simulator == "embedded")
 
 
 def spread_lines(verdicts) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from stretch_sim_cal import __version__
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.files import write_yaml
+from stretch_sim_cal.harness.in_process import InProcess
 from stretch_sim_cal.harness.processes import (
     Echo,
     Ended,
@@ -44,12 +45,13 @@ def run_scenario(
     simulator_options: tuple[str, ...] = (),
     processes: Callable[[Scenario, RunFiles], list[Process]] | None = None,
     echo: Echo = lambda process, line: None,
+    in_process: bool = False,
 ) -> Verdict:
     """Run `scenario` in the folder `out` (emptied first, made if missing) and return its verdict.
 
     `processes` gives the processes, the simulator first; tests put broken ones in the place of the simulator and the
-    calibration nodes. `echo` is as in `Runner`. Raises `InputError` if `out` holds something that is not an earlier
-    run.
+    calibration nodes. `echo` is as in `Runner`. With `in_process` all of it runs in this process, without ROS. Raises
+    `InputError` if `out` holds something that is not an earlier run.
     """
     files = _fresh_folder(out, scenario)
     if processes is None:
@@ -57,13 +59,21 @@ def run_scenario(
     else:
         steps = processes(scenario, files)
     sequence, broken, started = ProcessSequence(steps), "", time.monotonic()
-    with interruptible(), own_domain() as domain:
-        with Runner(isolated_environment(domain) | files.environment, files.logs, echo) as runner:
-            try:
-                runner.run(sequence)
-            except RunFailure as failure:
-                broken = str(failure)
+    runner: InProcess | Runner
+    if in_process:
+        if simulator != "embedded":
+            raise InputError(f"--in-process: runs the embedded simulator, not {simulator}")
+        runner = InProcess(scenario, files, echo)
+        runner.run(sequence)
+    else:
+        with interruptible(), own_domain() as domain:
+            with Runner(isolated_environment(domain) | files.environment, files.logs, echo) as runner:
+                try:
+                    runner.run(sequence)
+                except RunFailure as failure:
+                    broken = str(failure)
     verdict = conclude(scenario, simulator, files, sequence, broken)
+    verdict.backend = "in process" if in_process else "nodes"
     verdict.notes += runner.unclean
     verdict.seconds = runner.seconds | {"total": round(time.monotonic() - started, 2)}
     verdict.versions = _versions()

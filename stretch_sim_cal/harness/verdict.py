@@ -171,6 +171,7 @@ class Verdict:
 
     scenario: Scenario
     simulator: str
+    backend: str = "nodes"
     stages: dict[str, StageVerdict] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     refused: str = ""
@@ -193,6 +194,7 @@ class Verdict:
         result: dict[str, Any] = {
             "scenario": self.scenario.name,
             "simulator": self.simulator,
+            "backend": self.backend,
             "expected": self.scenario.expected,
             "passed": self.passed,
             "reasons": self.reasons,

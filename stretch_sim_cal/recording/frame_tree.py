@@ -133,10 +133,11 @@ def _shown(frame: str, names: set[str]) -> str:
     return ", ".join(near) + more
 
 
-def tree_of_description(text: str) -> FrameTree:
-    """Return the frames of a robot description (URDF text), joints at zero. Raises `InputError` for a broken one."""
+def tree_of_description(text: str, positions: Mapping[str, float] | None = None) -> FrameTree:
+    """Return the frames of a robot description (URDF text) at joints' positions (m, rad), by default zero. Raises
+    `InputError` for a broken one."""
     model = parse_urdf(text, source="/robot_description")
-    root_from_link = link_transforms(model, {})
+    root_from_link = link_transforms(model, positions or {})
     tree = FrameTree("/robot_description")
     for joint in model.joints.values():
         tree.connect(joint.parent, joint.child, inverse(root_from_link[joint.parent]) @ root_from_link[joint.child])

@@ -7,10 +7,11 @@ publishes that frame.
 """
 
 import time
+from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import calibrated_frame
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, calibrated_frame
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch
@@ -61,21 +62,12 @@ class Broadcaster:
 
     def _wanted(self) -> dict[tuple[str, str], np.ndarray]:
         options, file = self._options, self._calibration.file
-        frames = {}
-        if file.footprint_from_base is not None:
-            base_from_floor = inverse(file.footprint_from_base)
-            frames[options.base_link_frame, options.floor_frame] = base_from_floor
-            if self._footprint_is_free():
-                frames[options.base_link_frame, options.footprint_frame] = base_from_floor
-        if file.right_to_left is not None:
-            left = options.left_lidar_frame
-            # An older robot calls the frame otherwise.
-            left = self._frames.tree.resolve(left) if self._frames.tree.known(left) else left
-            frames[left, options.right_calibrated_frame] = file.right_to_left
-            frames |= {(left, calibrated_frame(name)): pose for name, pose in file.further_to_left.items()}
-        mounts = stored_mounts(file)
-        if mounts is not None:
-            frames[options.base_link_frame, options.left_calibrated_frame] = mounts.base_from_lidar["left"]
+        left = options.left_lidar_frame
+        # An older robot calls the frame otherwise.
+        left = self._frames.tree.resolve(left) if self._frames.tree.known(left) else left
+        frames = calibrated_frames(file, options, left)
+        if file.footprint_from_base is not None and self._footprint_is_free():
+            frames[options.base_link_frame, options.footprint_frame] = inverse(file.footprint_from_base)
         return frames
 
     def _footprint_is_free(self) -> bool:
@@ -91,6 +83,20 @@ class Broadcaster:
             (parent, child) == (own_parent, own_child) and np.allclose(own, parent_from_child, atol=1e-9)
             for own_parent, own_child, own in self._ever_published
         )
+
+
+def calibrated_frames(file: CalibrationFile, options: Any, left_frame: str) -> dict[tuple[str, str], np.ndarray]:
+    """Return the frames of a calibration by (parent, child): parent_from_child (4, 4)."""
+    frames = {}
+    if file.footprint_from_base is not None:
+        frames[options.base_link_frame, options.floor_frame] = inverse(file.footprint_from_base)
+    if file.right_to_left is not None:
+        frames[left_frame, options.right_calibrated_frame] = file.right_to_left
+        frames |= {(left_frame, calibrated_frame(name)): pose for name, pose in file.further_to_left.items()}
+    mounts = stored_mounts(file)
+    if mounts is not None:
+        frames[options.base_link_frame, options.left_calibrated_frame] = mounts.base_from_lidar["left"]
+    return frames
 
 
 def broadcast(context: NodeContext) -> None:

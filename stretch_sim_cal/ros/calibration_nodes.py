@@ -72,12 +72,11 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.cloud_pairs import CloudPairs, take_frames
+from stretch_sim_cal.ros.cloud_pairs import take_frames
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
-from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import for_each, sensor_called, sensors_called
 
 BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its file has changed, on a busy machine too
@@ -203,8 +202,8 @@ def align(context: NodeContext) -> int:
             profile.need_two("another method than the default")
         return _align_all(context, files)
     sensor = sensor_called(options.sensor)
-    watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
-    clouds = CloudPairs(context, options, watchdog, depth=options.num_samples)
+    watchdog, frames = context.watchdog(options.timeout), context.frames()
+    clouds = context.clouds(options, watchdog, depth=options.num_samples)
     first_guess, base_from_left = frames.wait_for(
         (options.left_lidar_frame, options.right_lidar_frame),
         (options.base_link_frame, options.left_lidar_frame),
@@ -220,7 +219,7 @@ def align(context: NodeContext) -> int:
     method = method_class(first_guess, AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given))
     if options.another_place:
         method.load_places(places_beside(files.path))
-    joints, check = JointListener(context).positions, LeftMountCheck(sensor, profile_called(options.robot))
+    joints, check = context.joint_positions(), LeftMountCheck(sensor, profile_called(options.robot))
     for pair in clouds.take(options.num_samples, "aligning"):
         method.add(*given_clouds(method, pair.left, pair.right))
         check.add(pair.left, pair.right)
@@ -249,7 +248,7 @@ def _body_settings(context: NodeContext, frames: FrameListener) -> dict[str, Any
 
 def _align_all(context: NodeContext, files: _Files) -> int:
     """Align more than two lidars in one estimate."""
-    watchdog, frames = context.watchdog(context.options.timeout), FrameListener(context)
+    watchdog, frames = context.watchdog(context.options.timeout), context.frames()
     nominal = _every_pose(context, frames, watchdog)
     array = LidarArray(
         _array_lidars(context, nominal), np.eye(4), floor=False, body=_body_settings(context, frames),
@@ -267,7 +266,7 @@ def _floor_by_all(context: NodeContext, files: _Files) -> int:
     """Find the floor by more than two lidars, from where the file has them, in one estimate of lidars and floor; of the
     file nothing but the floor is replaced."""
     options, file = context.options, files.file
-    watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
+    watchdog, frames = context.watchdog(options.timeout), context.frames()
     described = _every_pose(context, frames, watchdog)
     to_left = {"left": np.eye(4), "right": file.right_to_left} | file.further_to_left
     if lacking := ", ".join(name for name in described if name not in to_left):
@@ -353,8 +352,8 @@ def find_floor(context: NodeContext) -> int:
         if method_class is not floor_method(DEFAULT_FLOOR_METHOD):
             profile.need_two("another method than the default")
         return _floor_by_all(context, files)
-    watchdog, frames = context.watchdog(options.timeout), FrameListener(context)
-    clouds = CloudPairs(context, options, watchdog, depth=options.num_samples)
+    watchdog, frames = context.watchdog(options.timeout), context.frames()
+    clouds = context.clouds(options, watchdog, depth=options.num_samples)
     (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
     base_from_left = _left_by_file(context, files, described_left)
     nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
@@ -426,7 +425,7 @@ def calibrate_mounts(context: NodeContext) -> int:
 
 def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
     """Wait until TF has the mount: what is collected next is to be seen from there. Warns if it does not come."""
-    options, frames = context.options, FrameListener(context)
+    options, frames = context.options, context.frames()
 
     def taken_over() -> bool:
         known = frames.tree.known(options.left_calibrated_frame) and frames.tree.known(options.base_link_frame)

@@ -4,7 +4,7 @@ A capture is a few pairs of clouds of one arm pose, cropped around the robot and
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,18 @@ class Capture:
     joints: dict[str, float]
 
 
+def captured(
+    seen: Mapping[str, Sequence[np.ndarray]], poses: CalibratedPoses, settings: CollectionSettings,
+    arm: dict[str, float], joints: dict[str, float],
+) -> Capture:  # fmt: skip
+    """Return the capture of what lidars saw by name (returns (N, 3 or 5) of each scan in the lidar's frame)."""
+    kept = {
+        name: cropped(np.concatenate(own), poses.footprint_from_lidar[name], settings) for name, own in seen.items()
+    }
+    points = np.concatenate([poses.points(name, cloud) for name, cloud in kept.items()])
+    return Capture(points, kept, arm, joints)
+
+
 class Captures:
     """Takes captures; listens to the lidars only while it does, since clouds are expensive to send and to simulate."""
 
@@ -98,13 +110,8 @@ class Captures:
             before = settled
             seen |= {"left": seen.get("left") or [pair.left for pair in used], name: [pair.right for pair in used]}
             positions += at
-        kept = {
-            name: cropped(np.concatenate(own), poses.footprint_from_lidar[name], self._settings)
-            for name, own in seen.items()
-        }
-        points = np.concatenate([poses.points(name, cloud) for name, cloud in kept.items()])
         joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
-        return Capture(points, kept, self._state.arm, joints)
+        return captured(seen, poses, self._settings, self._state.arm, joints)
 
     def _settled_pairs(self, pairs: list[CloudPair]) -> tuple[int, list[CloudPair], list[dict[str, float]]]:
         """Return when (ns) the arm had settled, the first pairs that were scanned after that, and the joints' positions

@@ -17,7 +17,6 @@ from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.frame_tree import complaint_about_frame
 from stretch_sim_cal.recording.pairing import MILLISECOND, Pair, StampPairing, stamp_of
 from stretch_sim_cal.robot.profile import ProfiledLidar
-from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
 from stretch_sim_cal.ros.subscription import MatchedSubscription
@@ -175,7 +174,7 @@ class CloudPairs:
 def capture(context: NodeContext) -> int:
     """Collect pairs of clouds and write them, complete or not at all."""
     options = context.options
-    clouds = CloudPairs(context, options, context.watchdog(options.timeout), depth=options.num_samples)
+    clouds = context.clouds(options, context.watchdog(options.timeout), depth=options.num_samples)
     pairs = list(clouds.take(options.num_samples, "capturing"))
     left, right = (np.concatenate([getattr(pair, side) for pair in pairs]) for side in SIDES)
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, left=left, right=right))
@@ -203,7 +202,7 @@ def take_frames(
     frame. The left one is listened to with each of the others in turn, so the robot has to stand still."""
     clouds: list[list[np.ndarray]] = []
     for name, own in with_each(options, further).items():
-        pairs = CloudPairs(context, own, watchdog, depth=count)
+        pairs = context.clouds(own, watchdog, depth=count)
         taken = list(pairs.take(count, label if name == "right" else f"{label} (left and {name})"))
         context.log.info(pairs.summary().replace("right", name))
         clouds += [[pair.left for pair in taken]] * (not clouds) + [[pair.right for pair in taken]]
@@ -222,7 +221,7 @@ def live_clouds(
 
     def listen(context: NodeContext):
         watchdog = context.watchdog(context.options.timeout)
-        frames = FrameListener(context)
+        frames = context.frames()
         (base_from_left,) = frames.wait_for((base, context.options.left_lidar_frame), watchdog=watchdog)
         taken = take_frames(context, context.options, watchdog, count, "verifying", further)
         return taken, base_from_left, frames.footprint_from(base, footprint), frames.description

@@ -28,9 +28,8 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
-from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses, check_driver, robot_description
+from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses, robot_description
 from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
-from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_main import NodeContext
 
 # Seconds of the robot's time per pair of clouds, and per sample beside moving and settling.
@@ -55,7 +54,7 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
         raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     watchdog = context.watchdog(options.timeout)
-    frames = FrameListener(context)
+    frames = context.frames()
     poses = calibrated_poses(options, frames, watchdog, profile.further)
     if poses.observations is None and not only_raw:
         unknown = (
@@ -76,7 +75,7 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
         options.settings, options.plan, given_grids(options), options.speed_factor, profile.commanded_limits(model),
         options.frames, profile,
     )  # fmt: skip
-    state = ArmState(context, model, watchdog, profile)
+    state = context.arm(model, watchdog, profile)
     state.wait_until_known()
     directory = arguments.directory or Path(f"collected_body_shape_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     begun = (directory / METADATA).exists()
@@ -93,11 +92,8 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
         raise Refused(f"none of the {len(plan.skipped)} poses of the plan can be reached without a collision")
 
     if plan.visits and not arguments.dry_run:
-        motion = ArmMotion(context, state, watchdog, settings.speeds)
-        if profile.planned:
-            motion.wait_for_driver()
-            check_driver(context, profile)
-        captures = Captures(context, options, state, watchdog, settings)
+        motion = context.motion(state, watchdog, settings.speeds)
+        captures = context.captures(state, watchdog, settings)
         if profile.planned and not arguments.ignore_obstacles:
             _check_room(captures.take(poses).points, model, plan, state, settings)
         _ask(arguments.yes, len(plan.visits))

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -184,6 +184,49 @@ class NodeContext:
     @property
     def log(self):
         return self.node.get_logger()
+
+    # What a node hears of, and moves; of a run in one process it is the simulator itself (harness/in_process.py).
+
+    def frames(self) -> Any:
+        """Return the frames that the node hears of (`FrameListener`)."""
+        from stretch_sim_cal.ros.frame_listener import FrameListener
+
+        return FrameListener(self)
+
+    def clouds(self, options: Any, watchdog: Watchdog | None = None, depth: int = 5) -> Any:
+        """Return the stream of pairs of clouds (`CloudPairs`)."""
+        from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+
+        return CloudPairs(self, options, watchdog, depth)
+
+    def joint_positions(self) -> dict[str, float]:
+        """Return the joints' latest positions by name (m, rad), which fill up as they are heard."""
+        from stretch_sim_cal.ros.subscription import JointListener
+
+        return JointListener(self).positions
+
+    def arm(self, model: Any, watchdog: Watchdog, profile: Any) -> Any:
+        """Return where the arm is (`ArmState`)."""
+        from stretch_sim_cal.ros.arm_motion import ArmState
+
+        return ArmState(self, model, watchdog, profile)
+
+    def motion(self, state: Any, watchdog: Watchdog, speeds: Any) -> Any:
+        """Return what moves the arm (`ArmMotion`), once its driver is there and may move it."""
+        from stretch_sim_cal.ros.arm_motion import ArmMotion
+        from stretch_sim_cal.ros.captures import check_driver
+
+        motion = ArmMotion(self, state, watchdog, speeds)
+        if state.profile.planned:
+            motion.wait_for_driver()
+            check_driver(self, state.profile)
+        return motion
+
+    def captures(self, state: Any, watchdog: Watchdog, settings: Any) -> Any:
+        """Return what captures a pose of the arm (`Captures`)."""
+        from stretch_sim_cal.ros.captures import Captures
+
+        return Captures(self, self.options, state, watchdog, settings)
 
     def watchdog(self, timeout: float) -> Watchdog:
         """Return a watchdog that warns in this node's log, in simulated time if the node runs in it."""
@@ -374,22 +417,31 @@ def read_parameters(
     Raises `InputError` for a value that does not fit, and for a parameter among the arguments `for_ros` that nobody
     knows; in a file, which may be for several nodes, such a one is a warning.
     """
-    values = SimpleNamespace()
-    defaults: dict[str, Any] = {}
-    for option in sorted(options, key=lambda option: option.name != PROFILE):
-        given = getattr(parsed, option.name)
+    given = {}
+    for option in options:
+        given[option.name] = getattr(parsed, option.name)
         if node.has_parameter(option.name):
-            if given is None:
-                given = node.get_parameter(option.name).value
+            if given[option.name] is None:
+                given[option.name] = node.get_parameter(option.name).value
             node.undeclare_parameter(option.name)
-        default = None if option.default is None else defaults.get(option.name, option.default)
-        value = default if given is None else option.value(given)
-        if option.name == PROFILE and value:
-            defaults = _profile_defaults(value)
-        setattr(values, option.name, value)
-        if value is not None:
-            declare(node, option, value)
+    values = option_values(options, given)
+    for option in options:
+        if getattr(values, option.name) is not None:
+            declare(node, option, getattr(values, option.name))
     _check_names(node, [option.name for option in options], for_ros)
+    return values
+
+
+def option_values(options: Sequence[Option], given: Mapping[str, Any]) -> SimpleNamespace:
+    """Return the value of every option: as `given`, else its default, for which the robot's profile, if one is given,
+    goes before the option's own. Raises `InputError` for a value that does not fit."""
+    values, defaults = SimpleNamespace(), {}
+    for option in sorted(options, key=lambda option: option.name != PROFILE):
+        own = given.get(option.name)
+        default = None if option.default is None else defaults.get(option.name, option.default)
+        setattr(values, option.name, default if own is None else option.value(own))
+        if option.name == PROFILE and values.robot:
+            defaults = _profile_defaults(values.robot)
     return values
 
 

@@ -1,0 +1,323 @@
+"""A scenario in one process, without ROS: its simulator, and the calibration nodes' own functions, step by step.
+
+A node gets a `SimulatedContext` in place of its `NodeContext`: clouds, frames and joints come from the simulator
+itself, and the arm is where it is sent. What it computes and writes is the same code, and scans have the
+noise that they have over ROS.
+"""
+
+import argparse
+import contextlib
+import io
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal import command, programs
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.collection.settings import CollectionSettings
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_text
+from stretch_sim_cal.harness.processes import BROADCAST_READY, SIMULATOR_READY, Echo, Process, ProcessSequence, RunFiles
+from stretch_sim_cal.harness.scenario import Scenario
+from stretch_sim_cal.recording.frame_tree import FrameTree, tree_of_description
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.broadcast_node import calibrated_frames
+from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
+from stretch_sim_cal.ros.cloud_pairs import with_each
+from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+from stretch_sim_cal.ros.node_main import option_values
+from stretch_sim_cal.ros.simulator_node import write_truth
+from stretch_sim_cal.sensor.points import return_columns, returns_of
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+
+SCANS_PER_LISTENER = 200
+"""As of the simulated drivers: the n-th subscription of a lidar's clouds gets the noise of scans n * 200 on."""
+
+
+@dataclass
+class SimulatedRobot:
+    """What all steps of a run share: the simulator, and how often each lidar was listened to."""
+
+    simulator: EmbeddedSimulator
+    listened: dict[str, int] = field(default_factory=dict)
+
+    def begin_listening(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the first scan that a new subscription of lidars by name gets of each."""
+        for name in names:
+            self.listened[name] = self.listened.get(name, 0) + 1
+        return {name: SCANS_PER_LISTENER * self.listened[name] for name in names}
+
+    def columns(self, name: str, number: int) -> np.ndarray:
+        """Return the returns (N, 5) float32 of a lidar's scan as a node reads them: x, y, z, ring, intensity."""
+        return return_columns(returns_of(self.simulator.scan(name, number))).astype(np.float32)
+
+
+class InProcess:
+    """Runs the steps of a scenario in this process; `echo` hears of their output as of a `Runner`'s processes."""
+
+    def __init__(self, scenario: Scenario, files: RunFiles, echo: Echo):
+        self._scenario, self._files, self._echo = scenario, files, echo
+        self._robot: SimulatedRobot | None = None
+        self.seconds: dict[str, float] = {}
+        self.unclean: list[str] = []
+
+    def run(self, sequence: ProcessSequence) -> None:
+        """Run every step to its end, until one fails."""
+        before = {name: os.environ.get(name) for name in self._files.environment}
+        os.environ.update(self._files.environment)
+        try:
+            while (process := sequence.next()) is not None:
+                began = time.monotonic()
+                heard = _Heard(lambda line, process=process: self._echo(process, line))
+                with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+                    code = command.run(lambda process=process: self._step(process))
+                self.seconds[process.name] = round(time.monotonic() - began, 2)
+                write_text(self._files.logs / f"{process.name}.log", heard.getvalue())
+                sequence.printed(process, heard.getvalue())
+                if process.ready_line is None or code:
+                    sequence.ended(process, code)
+                self._echo(process, None)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name)
+                else:
+                    os.environ[name] = value
+
+    def _step(self, process: Process) -> int:
+        if process.executable == "stretch_simulator":
+            simulator = EmbeddedSimulator(self._scenario.simulation)
+            self._robot = SimulatedRobot(simulator)
+            write_truth(self._files.truth, simulator.ground_truth(), simulator.true_description)
+            print(SIMULATOR_READY)
+            return 0
+        if process.executable not in NODE_COMMANDS:
+            return programs.main(process.executable, process.arguments)
+        if process.ready_line == BROADCAST_READY:
+            print(BROADCAST_READY)  # whoever asks for frames gets those of the file
+            return 0
+        description = NODE_COMMANDS[process.executable]
+        arguments, for_ros = description.parse(process.arguments)
+        given = dict(each.split(":=", 1) for each in for_ros if ":=" in each)
+        given |= {name: value for name, value in vars(arguments).items() if value is not None}
+        context = SimulatedContext(self._robot, option_values(description.options, given), arguments)
+        module, _, action = programs.PROGRAMS[process.executable].partition(":")
+        return getattr(import_module(f"stretch_sim_cal.{module}"), action)(context) or 0
+
+
+class _Heard(io.StringIO):
+    """Keeps what is written, and hands it on line by line."""
+
+    def __init__(self, tell: Callable[[str], None]):
+        super().__init__()
+        self._tell, self._rest = tell, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        with contextlib.redirect_stdout(sys.__stdout__), contextlib.redirect_stderr(sys.__stderr__):
+            for line in lines:
+                self._tell(line)
+        return super().write(text)
+
+
+@dataclass(frozen=True)
+class SimulatedContext:
+    """What a calibration node needs of its `NodeContext`, from the simulator."""
+
+    robot: SimulatedRobot | None
+    options: SimpleNamespace
+    arguments: argparse.Namespace
+
+    @property
+    def simulator(self) -> EmbeddedSimulator:
+        """The simulated robot."""
+        if self.robot is None:
+            raise InputError("there is no simulator yet")
+        return self.robot.simulator
+
+    @property
+    def log(self) -> Any:
+        """The node's log: a line each on standard error, as ROS writes them here."""
+        return _Log()
+
+    def watchdog(self, timeout: float) -> Any:
+        """Return a watchdog of what never falls silent."""
+        return _Watchdog()
+
+    def spin_once(self, timeout: float = 0.0) -> None:
+        """Do nothing: what is there is heard at once."""
+
+    def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf) -> bool:
+        """Return whether a condition holds."""
+        return condition()
+
+    def frames(self) -> "SimulatedFrames":
+        """Return the frames of the described robot where it stands, and of the calibration file."""
+        return SimulatedFrames(self)
+
+    def clouds(self, options: Any, watchdog: Any = None, depth: int = 5) -> "SimulatedClouds":
+        """Return the pairs of clouds of the lidars whose topics the options name."""
+        return SimulatedClouds(self, options)
+
+    def joint_positions(self) -> dict[str, float]:
+        """Return the joints' positions by name (m, rad)."""
+        return {name: float(value) for name, value in self.simulator.joints.joint_positions.items()}
+
+    def arm(self, model: RobotModel, watchdog: Any, profile: RobotProfile) -> "SimulatedArm":
+        """Return where the arm is."""
+        return SimulatedArm(self, model, profile)
+
+    def motion(self, state: "SimulatedArm", watchdog: Any, speeds: Any) -> "SimulatedArm":
+        """Return what moves the arm."""
+        return state
+
+    def captures(self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings) -> "SimulatedCaptures":
+        """Return what captures a pose of the arm."""
+        return SimulatedCaptures(self, state, settings)
+
+
+class _Log:
+    def info(self, text: str, once: bool = False) -> None:
+        print(f"[INFO] {text}", file=sys.stderr)
+
+    def warning(self, text: str) -> None:
+        print(f"[WARN] {text}", file=sys.stderr)
+
+
+class _Watchdog:
+    def watch(self, name: str, diagnose: Any = None) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def forget(self, name: str) -> None: ...
+
+
+class SimulatedFrames:
+    """As `FrameListener`: `tree`, `description`, and transforms (4, 4) between frames."""
+
+    GRACE = 0.0  # s: nothing comes later
+
+    def __init__(self, context: SimulatedContext):
+        self._context = context
+        self.description = context.simulator.nominal_description
+        self.described = tree_of_description(self.description, context.joint_positions())
+
+    @property
+    def tree(self) -> FrameTree:
+        """The described frames, and those of the calibration file as it is now."""
+        options, tree = self._context.options, self.described
+        left = tree.resolve(options.left_lidar_frame)
+        names = ("floor_frame", "right_calibrated_frame", "left_calibrated_frame")
+        if all(hasattr(options, name) for name in names):
+            file = CalibrationFile.load_or_empty(getattr(options, "calibration_file", "") or default_path())
+            for (parent, child), pose in calibrated_frames(file, options, left).items():
+                tree.connect(parent, child, pose)
+        return tree
+
+    def lookup(self, target: str, source: str) -> np.ndarray:
+        """Return target_from_source. Raises `InputError` for a frame that there is not."""
+        return self.tree.lookup(target, source)
+
+    def wait_for(self, *pairs: tuple[str, str], watchdog: Any = None) -> list[np.ndarray]:
+        """Return target_from_source of each (target, source)."""
+        return [self.lookup(target, source) for target, source in pairs]
+
+    def footprint_from(self, base: str, footprint: str) -> np.ndarray:
+        """Return footprint_from_base as described; that of the base itself, with a warning, if it begins there."""
+        try:
+            return self.lookup(footprint, base)
+        except InputError as error:
+            self._context.log.warning(f"{error}; the floor is looked for around {base}'s own origin")
+            return np.eye(4)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class SimulatedClouds:
+    """As `CloudPairs`: pairs of clouds, taken from the next subscription's first scan on."""
+
+    def __init__(self, context: SimulatedContext, options: Any):
+        self._robot = context.robot
+        by_topic = {lidar.topic: name for name, lidar in context.simulator.profile.every_lidar.items()}
+        topics = (options.left_lidar_topic, options.right_lidar_topic)
+        if missing := [topic for topic in topics if topic not in by_topic]:
+            raise InputError(f"{missing[0]}: no lidar of the simulated robot; it has {', '.join(by_topic)}")
+        self._left, self._right = (by_topic[topic] for topic in topics)
+        self._first = context.robot.begin_listening(list(dict.fromkeys((self._left, self._right))))
+        self._count = 0
+        context.log.info(f"listening to {' and '.join(dict.fromkeys(topics))}")
+
+    def take(self, count: int, label: str) -> Iterator[Any]:
+        """Yield `count` pairs with `left` and `right` returns (N, 5); without right ones of a robot with one lidar."""
+        for _ in range(count):
+            number, self._count = self._count, self._count + 1
+            left = self._robot.columns(self._left, self._first[self._left] + number)
+            right = left[:0]
+            if self._right != self._left:
+                right = self._robot.columns(self._right, self._first[self._right] + number)
+            yield SimpleNamespace(left=left, right=right, stamp=number)
+
+    def summary(self) -> str:
+        """Return what arrived as one line."""
+        return f"{self._count} pairs"
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class SimulatedArm:
+    """As `ArmState` and `ArmMotion`: the arm is where it is sent."""
+
+    def __init__(self, context: SimulatedContext, model: RobotModel, profile: RobotProfile):
+        self._context, self._model, self.profile = context, model, profile
+
+    @property
+    def positions(self) -> dict[str, float]:
+        """All joints' positions by name (m, rad)."""
+        return self._context.joint_positions()
+
+    @property
+    def arm(self) -> dict[str, float]:
+        """The values (m, rad) of the joints of a dataset."""
+        commanded = self.profile.commanded_positions(self._model, self.positions)
+        return {joint: float(commanded[name]) for joint, name in self.profile.commands.items() if name in commanded}
+
+    def wait_until_known(self) -> None:
+        """Do nothing."""
+
+    @contextlib.contextmanager
+    def stopping(self) -> Iterator[None]:
+        """A context in which the arm is moved."""
+        yield
+
+    def move(self, target: Sequence[float]) -> None:
+        """Move the arm to a pose, values of the planned joints (m, rad)."""
+        commands = self.profile.commands
+        self._context.simulator.joints.place(
+            {commands[joint]: float(value) for joint, value in zip(self.profile.planned_names, target, strict=False)}
+        )
+
+
+class SimulatedCaptures:
+    """As `Captures`: what the lidars see of a pose."""
+
+    def __init__(self, context: SimulatedContext, state: SimulatedArm, settings: CollectionSettings):
+        self._context, self._state, self._settings = context, state, settings
+
+    def take(self, poses: CalibratedPoses) -> Capture:
+        """Return a capture of where the arm is."""
+        seen: dict[str, list[np.ndarray]] = {}
+        for name, options in with_each(self._context.options, self._state.profile.further).items():
+            pairs = list(self._context.clouds(options).take(self._settings.frames, ""))
+            seen |= {"left": seen.get("left") or [pair.left for pair in pairs], name: [pair.right for pair in pairs]}
+        return captured(seen, poses, self._settings, self._state.arm, self._state.positions)
