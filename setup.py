@@ -76,6 +76,7 @@ setup(
         "scipy>=1.16,<2",
         "shapely>=2.0.4,<3",
         "small_gicp>=1.0,<2",
+        "threadpoolctl>=3.5,<4",
         "tqdm>=4.66,<5",
         "trimesh>=4.5,<6",
         "xacro>=2,<3",

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, known_mount, with_lidars
@@ -369,6 +370,7 @@ class Result:
         return f"<table>{body}</table>"
 
 
+@threadpool_limits.wrap(limits=1)  # type: ignore[untyped-decorator]
 def calibrate(
     rig: Rig, left_clouds: Iterable[np.ndarray] | Mapping[str, Iterable[np.ndarray]] | RecordedClouds,
     right_clouds: Iterable[np.ndarray] | None = None,

@@ -4,25 +4,40 @@
     def test_my_lidars_are_calibrated(calibration, assert_calibrated):
         assert_calibrated(calibration, mm=1.0, deg=0.02, nees=3.0, floor_mm=2.0)
 
-Nothing of the package is imported before a test asks for a fixture.
+Scenario files (YAML with `simulation:` and `stages:`) are tests, too: `pytest scenarios/`.
+
+Nothing of the package is imported before a test asks for a fixture, or a scenario runs.
 """
 
+import contextlib
 import re
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 MARKER = "simcal"
+BACKENDS = ("embedded", "nodes", "gazebo")
+SCENARIO = re.compile(r"(?=.*^stages:)(?=.*^simulation:)", re.MULTILINE | re.DOTALL)
 KEYS = ("robot", "world", "sensor", "seed", "seeds", "frames", "mount_errors", "simulation")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the plugin's options."""
-    parser.getgroup("stretch_sim_cal").addoption(
+    group = parser.getgroup("stretch_sim_cal")
+    group.addoption(
         "--simcal-artifacts", type=Path, metavar="DIR",
-        help="keep the clouds and the result of calibrations that are not as asserted, in a folder per test",
+        help="keep the clouds and the result of calibrations that are not as asserted, and the runs of scenarios that "
+        "fail, in a folder per test",
+    )  # fmt: skip
+    group.addoption(
+        "--simcal-backend", choices=BACKENDS, default=BACKENDS[0],
+        help="run scenario files in pytest's process (embedded), or through real nodes over ROS, simulated by us or by "
+        "Gazebo; skipped where that is not installed",
     )  # fmt: skip
 
 
@@ -143,3 +158,70 @@ def _keep(request: pytest.FixtureRequest, sim: Any, text: str) -> str:
     np.savez_compressed(own / "clouds.npz", **clouds)
     (own / "result.txt").write_text(text)
     return f"\nclouds and result: {own}"
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect YAML files that are scenarios."""
+    if file_path.suffix not in (".yaml", ".yml"):
+        return None
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if SCENARIO.match(file_path.read_text(encoding="utf-8")):
+            return ScenarioFile.from_parent(parent, path=file_path)
+    return None
+
+
+class ScenarioFile(pytest.File):
+    """A file with one scenario."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the scenario as a test."""
+        yield ScenarioItem.from_parent(self, name=self.path.stem)
+
+
+class ScenarioItem(pytest.Item):
+    """A scenario as a test: it passes if its expectation is met. Errors and tolerances are properties (JUnit XML)."""
+
+    def runtest(self) -> None:
+        """Run the scenario and judge it."""
+        backend = self.config.getoption("--simcal-backend")
+        if backend != "embedded" and find_spec("rclpy") is None:
+            pytest.skip(f"--simcal-backend {backend}: there is no rclpy here")
+        if backend == "gazebo" and shutil.which("gz") is None:
+            pytest.skip("--simcal-backend gazebo: there is no gz here")
+        from stretch_sim_cal.errors import StretchSimCalError
+
+        artifacts = self.config.getoption("--simcal-artifacts")
+        with tempfile.TemporaryDirectory(prefix="simcal_") as scratch:
+            folder = (
+                Path(scratch) if artifacts is None else artifacts / re.sub(r"[^\w.-]+", "_", self.nodeid).strip("_")
+            )
+            try:
+                complaint = self._run(folder, backend)
+            except StretchSimCalError as error:
+                complaint = str(error)
+            if complaint is None and artifacts is not None:
+                shutil.rmtree(folder)
+            if complaint is not None:
+                pytest.fail(complaint + ("" if artifacts is None else f"\nthe run: {folder}"), pytrace=False)
+
+    def _run(self, folder: Path, backend: str) -> str | None:
+        """Run the scenario in a folder; return why it fails, None if it passes."""
+        from stretch_sim_cal.harness.report import write_report
+        from stretch_sim_cal.harness.run import run_scenario
+        from stretch_sim_cal.harness.scenario import load_scenario
+
+        simulator = "gazebo" if backend == "gazebo" else "embedded"
+        verdict = run_scenario(load_scenario(self.path), folder, simulator, in_process=backend == "embedded")
+        quantities = [quantity for stage in verdict.stages.values() for quantity in stage.quantities]
+        for quantity in quantities:
+            if quantity.error is not None:
+                self.user_properties.append((f"{quantity.label} {quantity.unit}".strip(), round(quantity.error, 5)))
+        if verdict.passed:
+            return None
+        if self.config.getoption("--simcal-artifacts") is not None:
+            write_report(verdict, folder)
+        return "\n".join([*(quantity.line() for quantity in quantities), *verdict.reasons])
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return where the test is."""
+        return self.path, None, f"scenario {self.name}"

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from stretch_sim_cal import command, programs
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
@@ -78,7 +79,9 @@ class InProcess:
             while (process := sequence.next()) is not None:
                 began = time.monotonic()
                 heard = _Heard(lambda line, process=process: self._echo(process, line))
-                with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+                # As in processes of their own: matrices are small, and threads that wait cost the others theirs.
+                one = threadpool_limits(limits=1)
+                with one, contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
                     code = command.run(lambda process=process: self._step(process))
                 self.seconds[process.name] = round(time.monotonic() - began, 2)
                 write_text(self._files.logs / f"{process.name}.log", heard.getvalue())

@@ -29,7 +29,7 @@ DEFAULT_TOLERANCES = {
     "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1, "skipped_share": 0.2},
     "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10, "skipped_share": 0.2},
 }
-FURTHER_TOLERANCES = {"mounts": {"nees"}}
+FURTHER_TOLERANCES = {"alignment": {"nees"}, "floor": {"nees"}, "mounts": {"nees"}}
 """What is judged only where a scenario has a bound for it."""
 PLANNED_STAGES = ("mounts", "body_shape")
 """Those with a plan of arm poses; the settings files in `config/` are called as they are."""

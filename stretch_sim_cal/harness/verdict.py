@@ -22,7 +22,7 @@ from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, floor_error, footprint_from_base
+from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse, log, to_xyz_rpy
 from stretch_sim_cal.geometry.transforms import error as transform_error
@@ -225,10 +225,12 @@ QUANTITIES = {
     "alignment": (
         ("translation_error_mm", "lidars: translation", "mm", "translation_mm"),
         ("rotation_error_deg", "lidars: rotation", "deg", "rotation_deg"),
+        ("nees", "lidars: NEES per freedom", "", "nees"),
     ),
     "floor": (
         ("height_error_mm", "floor: height", "mm", "height_mm"),
         ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
+        ("nees", "floor: NEES per freedom", "", "nees"),
     ),
     "mounts": (
         *(
@@ -297,12 +299,24 @@ def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:
     if file.right_to_left is None:
         raise InputError(f"{files.calibration} holds no right_to_left_transform")
     found = _compared_poses(truth.right_to_left, file.right_to_left)
+    found |= _compared_nees(log(truth.right_to_left @ inverse(file.right_to_left)), file, "right_to_left_transform")
     for name, pose in truth.base_link_from_further.items():
         if name not in file.further_to_left:
             raise InputError(f"{files.calibration} holds no {name}_to_left_transform")
         true = inverse(truth.base_link_from_lidar_left) @ pose
         found |= _compared_poses(true, file.further_to_left[name], f"{name}.")
+        off = log(true @ inverse(file.further_to_left[name]))
+        found |= _compared_nees(off, file, f"{name}_to_left_transform", f"{name}.")
     return found
+
+
+def _compared_nees(off: np.ndarray, file: CalibrationFile, key: str, part: str = "") -> Compared:
+    """Compare an error (n,) with the covariance of the file's entry; nothing if that has none, as a published one."""
+    entry = file.entries.get(key)
+    if entry is None or entry.covariance is None:
+        return {}
+    nees = float(off @ np.linalg.solve(entry.covariance, off)) / len(off)
+    return {f"{part}nees": (nees, f"covariance of {key}", "1 on average")}
 
 
 def _compared_poses(true: np.ndarray, estimate: np.ndarray, part: str = "") -> Compared:
@@ -320,7 +334,8 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
         raise InputError(f"{files.calibration} holds no floor")
     estimate, true = (plane.facing(UP) for plane in (file.floor_plane, truth.for_calibration(file).floor))
     height, tilt = floor_error(true, estimate)
-    return {
+    off = floor_between(estimate, true)
+    return _compared_nees(off, file, "floor_to_base_link_transform") | {
         "height_error_mm": (1e3 * height, f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}"),
         "tilt_error_deg": (math.degrees(tilt), _tilts(estimate.normal), _tilts(true.normal)),
     }

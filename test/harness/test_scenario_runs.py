@@ -6,6 +6,7 @@ has to fail and name the culprit: where only files are broken, the steps write t
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -74,11 +75,41 @@ def test_every_quantity_is_judged_and_within_its_tolerance(run_folder):
     assert result["versions"]["stretch_sim_cal"]
 
 
+def test_in_one_process_and_without_ros_it_comes_to_the_same(run_folder, tmp_path, monkeypatch):
+    """By the nodes' own functions, with the noise of the same scans."""
+    monkeypatch.setitem(sys.modules, "rclpy", None)
+    assert main(["run", SPARSE, "--in-process", "--out", str(tmp_path)]) == 0
+    assert "HELLO_FLEET_ID" not in os.environ
+    of_nodes, here = (json.loads((folder / "result.json").read_text()) for folder in (run_folder, tmp_path / SPARSE))
+    assert (of_nodes["backend"], here["backend"]) == ("nodes", "in process")
+    for stage in ("alignment", "floor", "body_shape"):
+        # Sums of another order differ by 1e-12 and less.
+        assert here[stage] == pytest.approx(of_nodes[stage], rel=1e-6)
+    assert {path.relative_to(tmp_path / SPARSE) for path in (tmp_path / SPARSE).rglob("*")} >= {
+        path.relative_to(run_folder) for path in run_folder.glob("*") if path.is_file()
+    }
+
+
+def test_a_refusal_in_one_process_is_judged_as_that_of_a_node(tmp_path):
+    assert main(["run", "long_corridor", "--in-process", "--out", str(tmp_path)]) == 0
+    assert "sliding along base x" in json.loads((tmp_path / "long_corridor" / "result.json").read_text())["refused"]
+
+
+def test_gazebo_does_not_run_in_this_process(tmp_path, capsys):
+    assert main(["run", SPARSE, "--in-process", "--simulator", "gazebo", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("error: --in-process: runs the embedded simulator")
+
+
 def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_again_the_same(tmp_path, capsys):
-    assert main(["run", "three_lidar_amr", "--repeat", "2", "--out", str(tmp_path)]) == 0, capsys.readouterr()
-    run, again = (tmp_path / f"three_lidar_amr_{number}" for number in (1, 2))
-    result, repeated = (json.loads((folder / "result.json").read_text()) for folder in (run, again))
-    assert all(result[stage] == repeated[stage] for stage in ("alignment", "floor", "body_shape"))
+    run, *again = (tmp_path / name for name in ("three_lidar_amr", "three_lidar_amr_1", "three_lidar_amr_2"))
+    assert main(["run", run.name, "--out", str(tmp_path)]) == 0, capsys.readouterr()
+    here = ["--repeat", "2", "--in-process", "--out", str(tmp_path)]
+    assert main(["run", run.name, *here]) == 0, capsys.readouterr()
+    result, *repeated = (json.loads((folder / "result.json").read_text()) for folder in (run, *again))
+    for stage in ("alignment", "floor", "body_shape"):
+        assert repeated[0][stage] == repeated[1][stage]
+        for part, found in result[stage].items():
+            assert repeated[0][stage][part] == pytest.approx(found, rel=1e-6)
     printed = capsys.readouterr().out
     assert "three_lidar_amr: 2 of 2 runs pass" in printed
     assert printed.count(", spread 0 ") + printed.count(", spread 0\n") == 9

@@ -30,10 +30,18 @@ def test_a_slip(sim):
     pass
 """
 
+SCENARIO = """
+simulation: {world: furnished_room, sensor: jt128_sparse, seed: 3}
+stages: {alignment: {num_samples: 4}, floor: {num_samples: 3}}
+tolerances:
+  alignment: {translation_mm: %g, rotation_deg: 0.05, nees: 4}
+  floor: {height_mm: 1, tilt_deg: 0.05, nees: 6}
+"""
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+
+def run(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
     """Run pytest on a user's tests, which know of the package only by its plugin."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | (environment or {})
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "stretch_sim_cal.pytest_plugin", "-p", "no:cacheprovider", *arguments],
         cwd=folder, capture_output=True, text=True, env=environment,
@@ -78,3 +86,27 @@ def test_a_run_that_does_not_use_the_plugin_imports_nothing_for_it(tmp_path):
         "                and name != 'stretch_sim_cal.pytest_plugin']\n"
     )
     assert run(tmp_path).returncode == 0
+
+
+def test_scenario_files_are_tests(tmp_path):
+    (tmp_path / "scenarios").mkdir()
+    for name, text in (("fine", SCENARIO % 2.0), ("strict", SCENARIO % 0.001), ("settings", "a: 1\n"),
+                       ("slip", SCENARIO.replace("num_samples", "samples") % 2.0)):  # fmt: skip
+        (tmp_path / "scenarios" / f"{name}.yaml").write_text(text)
+    ended = run(tmp_path, "scenarios", "--junit-xml=junit.xml", "--simcal-artifacts=kept")
+    assert ended.returncode == 1 and "2 failed, 1 passed" in ended.stdout, ended.stdout
+    assert "lidars: translation      FAIL" in ended.stdout and "above its tolerance of 0.001" in ended.stdout
+    assert "unknown key 'samples'" in ended.stdout
+    cases = {case.get("name"): case for case in ElementTree.parse(tmp_path / "junit.xml").iter("testcase")}
+    found = {each.get("name"): float(each.get("value")) for each in cases["fine"].iter("property")}
+    assert 0.0 < found["lidars: translation mm"] < 2.0 and 0.0 < found["lidars: NEES per freedom"] < 4.0
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert (kept / "report.html").is_file() and "strict" in kept.name
+
+
+def test_a_backend_that_is_not_installed_is_a_reason_to_skip(tmp_path):
+    (tmp_path / "fine.yaml").write_text(SCENARIO % 2.0)
+    environment = {"PATH": str(tmp_path)}
+    ended = run(tmp_path, "fine.yaml", "--simcal-backend=gazebo", "-rs", environment=environment)
+    assert ended.returncode == 0 and "1 skipped" in ended.stdout
+    assert "--simcal-backend gazebo: there is no" in ended.stdout
