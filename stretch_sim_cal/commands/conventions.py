@@ -148,7 +148,7 @@ def _normalize(args: argparse.Namespace) -> int:
     if args.number_links and args.profile != "rep199":
         raise InputError("--number-links is for --profile rep199")
     attached = read_description(args.tool, mesh_folders=packages) if args.tool is not None else None
-    check_packages(packages, given.packages | (attached.packages if attached is not None else frozenset()))
+    check_packages(args.package, given.packages | (attached.packages if attached is not None else frozenset()))
     options = Options(
         args.profile, assignments(args.rename, "--rename"), _zeros(args.zero), attached, poses, args.number_links
     )
@@ -168,7 +168,7 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
             "--as tool: is for the URDF of a tool, --profile stretch, and without --tool or --number-links"
         )
     given = read_description(args.model, arguments, packages)
-    check_packages(packages, given.packages)
+    check_packages(args.package, given.packages)
     tool = normal_tool(given, Options("stretch", assignments(args.rename, "--rename"), _zeros(args.zero)))
     file = args.out / f"{Path(args.model).name.split('.')[0]}.urdf"
     departure = write_tool(tool, file)
