@@ -99,10 +99,10 @@ def turnable(
     clouds: Mapping[str, np.ndarray],
     before: Mapping[str, np.ndarray],
     after: Mapping[str, np.ndarray],
-    spot: np.ndarray,
+    spot: np.ndarray | None,
 ) -> str:
     """Return a part of a page: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4)
-    before and after, and the place `spot` (3,) in base_link at which the difference shows."""
+    before and after, and the place `spot` (3,) in base_link at which the difference shows, if there is one."""
     placed = {side: apply(after[side], clouds[side]) for side in SIDES}
     both = np.concatenate(list(placed.values()))
     low, high = (round(float(np.quantile(both[:, 2], share)), 2) for share in (1.0 - BOUND, BOUND))
@@ -111,7 +111,7 @@ def turnable(
             _cloud(side, clouds[side][_chosen(placed[side], spot)], before[side], after[side]) for side in SIDES
         ],
         "reach": round(float(np.quantile(np.linalg.norm(both[:, :2], axis=1), BOUND)), 2),
-        "spot": [round(float(value), 3) for value in spot],
+        "spot": [round(float(value), 3) for value in (np.zeros(3) if spot is None else spot)],
     }
     shown = "".join(
         f"<label style='color:rgb{COLOURS[side]}'><input type='checkbox' value='{side}' checked> {side} lidar</label>"
@@ -130,7 +130,7 @@ The pictures show the same.</p>
 <label>nothing above
 <input type='range' min='{low}' max='{high + 0.3}' step='0.02' value='{min(OPEN, high + 0.3)}'></label>
 <span><button type='button' value='room'>whole room</button>
-<button type='button' value='spot'>a wall, close</button></span>
+{"" if spot is None else "<button type='button' value='spot'>a wall, close</button>"}</span>
 </div>
 <p class='hint'>Drag to turn, with Shift (or two fingers) to move, wheel (after a click), pinch or + and - to zoom.</p>
 </div><script type='application/json'>{json.dumps(data)}</script></div>
@@ -148,15 +148,16 @@ def _cloud(side: str, points: np.ndarray, before: np.ndarray, after: np.ndarray)
     return {"name": side, "points": base64.b64encode(scaled.tobytes()).decode(), "colour": colour, **poses}
 
 
-def _chosen(points: np.ndarray, spot: np.ndarray) -> np.ndarray:
-    """Return the indices of the points (N, 3) to show: those at the spot, then as evenly over the surfaces as they are
-    there, in every cell the first, then in every cell the second, and so on."""
+def _chosen(points: np.ndarray, spot: np.ndarray | None) -> np.ndarray:
+    """Return the indices of the points (N, 3) to show: those at the spot, if there is one, then as evenly over the
+    surfaces as they are there, in every cell the first, then in every cell the second, and so on."""
     count = MOST_POINTS // len(SIDES)
     _, cell, counts = np.unique(voxel_keys(points, CELL), return_inverse=True, return_counts=True)
     by_cell = np.argsort(cell, kind="stable")
     number = np.empty(len(points), dtype=int)
     number[by_cell] = np.arange(len(points)) - np.repeat(np.cumsum(counts) - counts, counts)
-    away = np.abs(points - spot)
-    near = np.flatnonzero((away[:, :2].max(axis=1) < SPOT[0]) & (away[:, 2] < SPOT[1]))
-    number[near[: count // 10]] = -1
+    if spot is not None:
+        away = np.abs(points - spot)
+        near = np.flatnonzero((away[:, :2].max(axis=1) < SPOT[0]) & (away[:, 2] < SPOT[1]))
+        number[near[: count // 10]] = -1
     return np.sort(np.argsort(number, kind="stable")[:count])

@@ -5,6 +5,7 @@ import contextlib
 import io
 import itertools
 import json
+import re
 import shutil
 import warnings
 
@@ -215,3 +216,8 @@ tolerances:
   mounts: {{translation_mm: 5.0, rotation_deg: 0.5}}
 """)
     assert main(["run", str(scenario), "--out", str(tmp_path / "out")]) == 0, capsys.readouterr()
+    folder = tmp_path / "out" / "awkward"
+    page = (folder / "report.html").read_text()
+    assert "standard deviation" in page
+    for text in (page, (folder / "body_shape_model.yaml").read_text(), (folder / "result.json").read_text()):
+        assert not re.search("stretch(?!_sim_cal)", text.replace(str(folder), ""), re.IGNORECASE)
