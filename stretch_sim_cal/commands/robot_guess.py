@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
-from stretch_sim_cal.conventions import PROFILES
-from stretch_sim_cal.conventions.profile import ERROR, lint
+from stretch_sim_cal.conventions import kept
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.robot.collision import SelfCollision
@@ -118,11 +117,11 @@ def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gues
 
 
 def _convention(model, guess: Guess) -> str:
-    for name, convention in PROFILES.items():
-        if not any(finding.level == ERROR for finding in lint(model, convention)):
-            guess.found.append(f"convention: {name} is kept")
-            return name
-    guess.open.append("convention: it keeps none (stretch-sim-cal lint says where); it is spawned as it is")
+    convention = kept(model)
+    if convention is not None:
+        guess.found.append(f"convention: {convention.name} is kept")
+        return convention.name
+    guess.open.append("convention: it keeps none (stretch-sim-cal lint --profile says where); it is spawned as it is")
     return "none"
 
 
