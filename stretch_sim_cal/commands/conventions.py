@@ -27,7 +27,7 @@ from stretch_sim_cal.conventions.normalized_files import (
     write,
     write_tool,
 )
-from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, WARNING, has_errors
+from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
 from stretch_sim_cal.conventions.rewrite import OTHER
 from stretch_sim_cal.conventions.stretch import STRETCH
@@ -67,6 +67,8 @@ def _lint(args: argparse.Namespace) -> int:
         convention = profile_named(args.profile or STRETCH.name)
         findings = _of_tool(args) if args.kind == "tool" else findings_in(load(args), convention)
         name, said = convention.name, f"{'breaks' if has_errors(findings) else 'keeps'} the {convention.title}"
+        if any(finding.rule == SILENT for finding in findings):
+            said = f"is no robot of the {convention.title}"
     else:
         model = load(args)
         findings, convention = lint_neutral(model), kept(model)

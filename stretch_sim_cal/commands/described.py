@@ -65,9 +65,10 @@ def is_own(model: str | Path | None) -> bool:
 def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
     """Return the folders of packages by name. Raises `InputError` if the model brings its own meshes, and as
     `package_folders`."""
-    if args.package and is_own(args.model):
+    folders = package_folders(args.package)
+    if folders and is_own(args.model):
         raise InputError(f"--package: {OWN_MODEL} brings its own meshes")
-    return package_folders(args.package)
+    return folders
 
 
 def package_folders(words: list[str]) -> dict[str, str]:

@@ -13,6 +13,8 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 ERROR, WARNING, INFO = "error", "warning", "info"
+SILENT = "silent"
+"""The rule of the one finding of a convention that says nothing of a model."""
 LEVELS = (ERROR, WARNING, INFO)
 FORWARD, LEFT, UP = np.eye(3)
 """REP 103: x forward, y left, z up."""
@@ -94,7 +96,7 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     prefix = common_prefix(model, profile.anchor)
     plain = without_prefix(model, prefix)
     if why := profile.silent(plain):
-        return [Finding("silent", INFO, model.root, f"the {profile.title} say nothing of it: {why}", "none needed")]
+        return [Finding(SILENT, INFO, model.root, f"the {profile.title} say nothing of it: {why}", "none needed")]
     findings = [_excused(finding, profile) for rule in profile.rules for finding in rule(plain)]
     if prefix:
         findings = [each if each.name in model.joints else replace(each, name=prefix + each.name) for each in findings]
