@@ -53,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file")
     init.add_argument("--left", metavar="LINK", help="frame of the left (or front) lidar")
     init.add_argument("--right", metavar="LINK", help="frame of the right (or rear) lidar")
+    init.add_argument(
+        "--lidar", nargs="+", action="extend", default=[], metavar="LINK", help="frames of lidars beyond two"
+    )
     add_package_argument(init)
     init.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of a xacro"
@@ -82,7 +85,7 @@ def init_profile(args: argparse.Namespace) -> int:
     out = args.out or args.description.with_name(f"{args.description.name.split('.')[0]}.yaml")
     if out.exists():
         raise InputError(f"{out}: is there already; name another file with --out, or remove it")
-    guess = guess_profile(given, args.left, args.right, args.sensor)
+    guess = guess_profile(given, args.left, args.right, args.sensor, args.lidar)
     source: dict = {"file": os.path.relpath(args.description, out.parent)}
     if arguments:
         source["arguments"] = arguments

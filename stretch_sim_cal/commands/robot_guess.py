@@ -2,6 +2,7 @@
 them the body shape follows, the stowed pose, and plans whose poses touch nothing."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,10 +58,13 @@ class Guess:
     open: list[str] = field(default_factory=list)
 
 
-def guess_profile(given, left: str | None = None, right: str | None = None, sensor: str | None = None) -> Guess:
-    """Return the profile that a description (`conventions.normal_form.Description`) determines.
+def guess_profile(
+    given, left: str | None = None, right: str | None = None, sensor: str | None = None, further: Sequence[str] = ()
+) -> Guess:
+    """Return the profile that a description (`conventions.normal_form.Description`) determines; `further` are the
+    frames of lidars beyond two.
 
-    Raises `InputError` for links `left` and `right` that it has not, and if it has no two lidars that it could mean.
+    Raises `InputError` for links that it has not, and if it has no two lidars that it could mean.
     """
     model = given.model()
     guess = Guess({"name": model.name})
@@ -80,11 +84,16 @@ def guess_profile(given, left: str | None = None, right: str | None = None, sens
         guess.open.append(
             "sensor: a description does not tell which lidars they are; jt128_ideal stands in: give --sensor"
         )
-    lidars = _lidars(given, model, left, right, guess)
+    lidars = _lidars(given, model, left, right, [model.checked_link(link) for link in further], guess)
+    names = [*SIDES, *_names_of(lidars[len(SIDES) :])]
     guess.data["lidars"] = {
         side: {"frame": link, "topic": f"/lidar_points_{side}", "unseen": _own_links(model, link)}
-        for side, link in zip(SIDES, lidars, strict=False)
+        for side, link in zip(names, lidars, strict=False)
     }
+    if lidars[len(SIDES) :]:
+        guess.found.append(
+            f"further lidars: {', '.join(f'{n} {link}' for n, link in list(zip(names, lidars, strict=False))[2:])}"
+        )
     topics = " and ".join(f"/lidar_points_{side}" for side in guess.data["lidars"])
     guess.open.append(f"lidars: topic: is not in a description; {topics} stand{'s' * (len(lidars) == 1)} in")
     try:
@@ -125,10 +134,13 @@ def _convention(model, guess: Guess) -> str:
     return "none"
 
 
-def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> tuple[str, ...]:
-    """Return the frames of both lidars, left (or front) first; of one, if there is nothing else that could be one."""
+def _lidars(
+    given, model, left: str | None, right: str | None, further: Sequence[str], guess: Guess
+) -> tuple[str, ...]:  # fmt: skip
+    """Return the frames of both lidars, left (or front) first, and of further ones; of one, if there is nothing else
+    that could be one."""
     if left is not None and right is not None:
-        return model.checked_link(left), model.checked_link(right)
+        return model.checked_link(left), model.checked_link(right), *further
     sensors = [
         (element.get("reference"), sensor)
         for element in given.root.iter("gazebo") for sensor in element.iter("sensor")
@@ -144,6 +156,8 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
         guess.found.append(f"taken for a laser that scans one plane: {', '.join(set(named) - set(sure))}")
         named = sure
     candidates = list(dict.fromkeys([link for link in by_sensor if link in model.links]))
+    named = [link for link in named if link not in further]
+    candidates, sure = ([link for link in links if link not in further] for links in (candidates, sure))
     if not candidates or (sure and len(candidates) != 2 and not set(candidates) <= set(sure)):
         candidates = named  # what scans and is not called a lidar, such as a range finder, is none
     if len(candidates) > 2:  # a housing and the frame in it: the one below has the rays
@@ -159,10 +173,18 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
         return (candidates[0],)
     chosen = [link for link in (left, right) if link is not None]
     candidates = [link for link in candidates if link not in chosen]
+    if len(candidates) > 2 - len(chosen):
+        sided = [[link for link in candidates if _is_on(link, side)] for side in range(2)]
+        pair = [[given] if given else found for given, found in zip((left, right), sided, strict=True)]
+        if all(len(found) == 1 for found in pair):
+            pair = [found[0] for found in pair]
+            further = [*further, *(link for link in candidates if link not in pair)]
+            guess.found.append(f"lidars: left {pair[0]}, right {pair[1]}")
+            return *pair, *further
     if len(candidates) != 2 - len(chosen):
         raise InputError(
             f"{given.source}: {len(candidates)} links could be lidars ({', '.join(candidates) or 'none'}); name both "
-            "with --left LINK --right LINK"
+            "with --left LINK --right LINK, and further ones with --lidar LINK"
         )
     if chosen:
         pair = (left or candidates[0], right or candidates[0])
@@ -175,7 +197,27 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
         ]  # fmt: skip
         pair = tuple(link for _, link in sorted(zip(scores, candidates, strict=True)))
     guess.found.append(f"lidars: left {pair[0]}, right {pair[1]}")
-    return pair
+    return *pair, *further
+
+
+def _words(link: str) -> list[str]:
+    return [word for word in re.split("[^a-z0-9]+", link.lower()) if word]
+
+
+def _is_on(link: str, side: int) -> bool:
+    """Return whether a link's name says that it is on the left or in front (0), or on the right or behind (1)."""
+    return any(word.strip("_") in _words(link) for word in SIDE_WORDS[side])
+
+
+def _names_of(links: Sequence[str]) -> list[str]:
+    """Return what a profile calls lidars beyond two: by what their frames' names say beside lidar and link."""
+    names: list[str] = []
+    for link in links:
+        words = [word for word in _words(link) if word not in (*LIDAR_WORDS, "link", "frame", "optical", "sensor")]
+        name = "_".join(words)
+        taken = (*SIDES, *names)
+        names.append(name if name and name[0].isalpha() and name not in taken else f"lidar_{len(taken) + 1}")
+    return names
 
 
 def _is_planar(sensor) -> bool:

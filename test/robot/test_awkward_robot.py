@@ -21,6 +21,7 @@ from stretch_sim_cal.collection.plan import plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.commands.robot_guess import largest_box, rounded
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
+from stretch_sim_cal.files import find_shared
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -127,6 +128,24 @@ def guessed(tmp_path_factory):
 
 def test_init_writes_down_the_packages_that_the_description_uses(guessed):
     assert list(guessed[1].description.packages) == [PACKAGE]
+
+
+@pytest.mark.parametrize(
+    ("words", "lidars"),
+    [
+        ([], {"left": "lidar_left_link", "right": "lidar_right_link", "mast": "lidar_mast_link"}),
+        (["--left", "lidar_mast_link"], {"left": "lidar_mast_link", "right": "lidar_right_link", "lidar_3": "lidar_left_link"}),
+        (["--lidar", "lidar_left_link", "--left", "lidar_mast_link"],
+         {"left": "lidar_mast_link", "right": "lidar_right_link", "lidar_3": "lidar_left_link"}),
+    ],
+)  # fmt: skip
+def test_init_finds_three_lidars(words, lidars, tmp_path, capsys):
+    description = find_shared("models", "three_lidar_amr", ".urdf.xacro")
+    out = tmp_path / "three.yaml"
+    assert main(["robot", "init", str(description), "--sensor", "os0_32_sparse", "--out", str(out), *words]) == 0
+    profile = load_profile(out)
+    assert {name: lidar.frame for name, lidar in profile.every_lidar.items()} == lidars
+    assert "stowed, the lidar_3 lidar sees" in capsys.readouterr().out or "mast" in profile.further
 
 
 def test_init_tells_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
