@@ -400,8 +400,8 @@ def _array_report(source: _Source, clouds, base_from_lidar, file: CalibrationFil
     for name in list(clouds)[1:]:
         seen = CapturedClouds(
             {"left": clouds["left"], "right": clouds[name]},
-            {"left": base_from_lidar["left"], "right": base_from_lidar[name]},
-        )
+            {"left": base_from_lidar["left"], "right": base_from_lidar[name]}, name,
+        )  # fmt: skip
         # A further lidar is drawn as the right one is.
         own = file if name == "right" else replace(file, right_to_left=file.further_to_left[name])
         if view is not None:

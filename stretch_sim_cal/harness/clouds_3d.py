@@ -21,6 +21,7 @@ from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
+from stretch_sim_cal.recording.dataset import further_cloud
 
 MOST_POINTS = 50_000  # of both clouds
 CELL = 0.1  # m
@@ -44,24 +45,31 @@ STYLE = """<style>
 @dataclass(frozen=True)
 class CapturedClouds:
     """Returns (N, 3) or (N, 5) by side, each lidar's in its own frame, and base_link_from_lidar
-    (4, 4) by side as described."""
+    (4, 4) by side as described. The right one may stand for a lidar beyond two, called `other`."""
 
     returns: Mapping[str, np.ndarray]
     described: Mapping[str, np.ndarray]
+    other: str = "right"
 
     @classmethod
-    def load(cls, files: RunFiles) -> "CapturedClouds":
-        """Return the clouds of a run or a session, the described poses being those that were kept with them, or, in a
-        simulation, those of the simulator. Raises `InputError` if there are none."""
+    def load(cls, files: RunFiles, other: str = "right") -> "CapturedClouds":
+        """Return the clouds of the left and an `other` lidar of a run or a session, the described poses being those
+        that were kept with them, or, in a simulation, those of the simulator. Raises `InputError` if there are
+        none."""
         if not files.clouds.is_file():
             raise InputError("no clouds were captured")
         with np.load(files.clouds, allow_pickle=False) as arrays:
-            returns = {side: arrays[side] for side in SIDES}
+            key = other if other in SIDES else further_cloud(other)
+            if key not in arrays:
+                raise InputError(f"no clouds of lidar {other} were captured")
+            returns = {"left": arrays["left"], "right": arrays[key]}
             if "base_from_left" in arrays:
-                return cls(returns, {side: arrays[f"base_from_{side}"] for side in SIDES})
-        truth = load_truth(files.truth)
-        left, right = truth.nominal_base_link_from_lidar_left, truth.nominal_base_link_from_lidar_right
-        return cls(returns, dict(zip(SIDES, (left, right), strict=True)))
+                described = {side: arrays[f"base_from_{side}"] for side in SIDES}
+            else:
+                truth = load_truth(files.truth)
+                right = truth.nominal_base_link_from_further.get(other, truth.nominal_base_link_from_lidar_right)
+                described = {"left": truth.nominal_base_link_from_lidar_left, "right": right}
+        return cls(returns, described, other)
 
     def points(self, known: Observations | None = None) -> dict[str, np.ndarray]:
         """Return the points (N, 3) by side, without the lidars' own errors if these are `known` (see `usable`)."""
@@ -100,9 +108,11 @@ def turnable(
     before: Mapping[str, np.ndarray],
     after: Mapping[str, np.ndarray],
     spot: np.ndarray | None,
+    other: str = "right",
 ) -> str:
     """Return a part of a page: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4)
-    before and after, and the place `spot` (3,) in base_link at which the difference shows, if there is one."""
+    before and after, and the place `spot` (3,) in base_link at which the difference shows, if there is one;
+    the right lidar is called `other`."""
     placed = {side: apply(after[side], clouds[side]) for side in SIDES}
     both = np.concatenate(list(placed.values()))
     low, high = (round(float(np.quantile(both[:, 2], share)), 2) for share in (1.0 - BOUND, BOUND))
@@ -114,7 +124,8 @@ def turnable(
         "spot": [round(float(value), 3) for value in (np.zeros(3) if spot is None else spot)],
     }
     shown = "".join(
-        f"<label style='color:rgb{COLOURS[side]}'><input type='checkbox' value='{side}' checked> {side} lidar</label>"
+        f"<label style='color:rgb{COLOURS[side]}'><input type='checkbox' value='{side}' checked> "
+        f"{side if side == 'left' else other} lidar</label>"
         for side in SIDES
     )
     return f"""{STYLE}<div class='turnable'>

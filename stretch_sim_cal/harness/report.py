@@ -10,6 +10,7 @@ import io
 import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,18 +124,18 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
         if known
         else "The points are as the lidars sent them: of each lidar's own errors (range, angles) nothing is known."
     )
-    return f"<p>{said}</p>{_two_states(seen.points(known), seen.poses_before(old), seen.poses(new))}"
+    return f"<p>{said}</p>{_two_states(seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)}"
 
 
-def _two_states(points: Mapping[str, np.ndarray], before: Mapping, after: Mapping) -> str:
+def _two_states(points: Mapping[str, np.ndarray], before: Mapping, after: Mapping, other: str = "right") -> str:
     """Return clouds (N, 3) by side at two poses each (4, 4), to be turned, and as pictures."""
     now = placed(points, after)
     # The picture has the left cloud as calibrated, so that only the right one moves.
     then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
     window = _telling_window(now["left"], then, now["right"])
     spot = None if window is None else window[0]
-    picture = clouds_before_and_after(now["left"], then, now["right"], window)
-    return f"{turnable(points, before, after, spot)}{image('The same as pictures', picture)}"
+    picture = clouds_before_and_after(now["left"], then, now["right"], window, other)
+    return f"{turnable(points, before, after, spot, other)}{image('The same as pictures', picture)}"
 
 
 def true_clouds(files: RunFiles) -> str:
@@ -180,9 +181,14 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
 
 
 def clouds_before_and_after(
-    left: np.ndarray, right_before: np.ndarray, right_after: np.ndarray, window: Window | None = None
+    left: np.ndarray,
+    right_before: np.ndarray,
+    right_after: np.ndarray,
+    window: Window | None = None,
+    other: str = "right",
 ) -> bytes:
-    """Draw both lidars' points (N, 3) in base_link, the right ones as first guessed and as calibrated.
+    """Draw both lidars' points (N, 3) in base_link, the right ones (of the lidar called `other`) as first guessed and
+    as calibrated.
 
     Top row from above, middle row from the side, bottom row a wall enlarged: a slice in which a disagreement of the
     lidars shows as two lines instead of one, in `window` or in the one that shows it best; left out if both see no
@@ -194,7 +200,7 @@ def clouds_before_and_after(
     for column, (right, title) in enumerate(
         [(right_before, "before: as described"), (right_after, "after: as calibrated")]
     ):
-        for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, "right lidar")]:
+        for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, f"{other} lidar")]:
             drawn = _thinned(points)
             axes[0, column].scatter(drawn[:, 0], drawn[:, 1], s=0.15, c=colour, linewidths=0, label=label)
             axes[1, column].scatter(drawn[:, 0], drawn[:, 2], s=0.15, c=colour, linewidths=0)
@@ -388,6 +394,16 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     ):  # fmt: skip
         if stage in verdict.scenario.stages:
             parts.append(drawn(title, draw))
+        if stage == "alignment" and calibration().right_to_left is not None:
+            parts += [
+                drawn(
+                    f"Lidars left and {name} before and after alignment",
+                    lambda name=name, pose=pose: clouds(  # type: ignore[misc]
+                        CapturedClouds.load(files, name), replace(calibration(), right_to_left=pose)
+                    ),
+                )
+                for name, pose in calibration().further_to_left.items()
+            ]
     parts.append(_details(verdict, files))
     return write_page(files.report, verdict.scenario.name, parts)
 

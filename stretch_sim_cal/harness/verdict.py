@@ -66,6 +66,8 @@ class Truth:
     """The geometry that the simulated lidars see, as in a profile."""
     base_link_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
     """True poses of the lidars beyond two, by name."""
+    nominal_base_link_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The same as described."""
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -116,8 +118,12 @@ def load_truth(path: str | Path) -> Truth:
             description_file=Path(path).parent / data["description_file"],
             robot=data.get("robot"),
             lidar_geometry=data.get("lidar_geometry", GEOMETRIES[0]),
-            base_link_from_further={
-                name: check_rigid(pose, f"{path}: lidars: {name}") for name, pose in data.get("lidars", {}).items()
+            **{
+                key: {name: check_rigid(pose, f"{path}: {of}: {name}") for name, pose in data.get(of, {}).items()}
+                for key, of in (
+                    ("base_link_from_further", "lidars"),
+                    ("nominal_base_link_from_further", "nominal_lidars"),
+                )
             },
         )
     except json.JSONDecodeError as error:
