@@ -138,11 +138,14 @@ def _two_states(points: Mapping[str, np.ndarray], before: Mapping, after: Mappin
     return f"{turnable(points, before, after, spot, other)}{image('The same as pictures', picture)}"
 
 
-def true_clouds(files: RunFiles) -> str:
-    """Return the clouds of a simulated run without a result as a part of a page: as described, and as they truly stand,
-    with how many of the right one's points lie on the left one's surfaces in either."""
-    seen, truth = CapturedClouds.load(files), load_truth(files.truth)
-    after = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
+def true_clouds(files: RunFiles, other: str = "right") -> str:
+    """Return the clouds of the left and an `other` lidar of a simulated run without a result as a part of a page: as
+    described, and as they truly stand, with how many of the other's points lie on the left one's surfaces in either."""
+    seen, truth = CapturedClouds.load(files, other), load_truth(files.truth)
+    after = {
+        "left": truth.base_link_from_lidar_left,
+        "right": truth.base_link_from_further.get(other, truth.base_link_from_lidar_right),
+    }
     points, before = seen.points(), seen.poses_before()
     rows = []
     for name, poses in (("as described", before), ("in truth", after)):
@@ -152,10 +155,10 @@ def true_clouds(files: RunFiles) -> str:
         rows.append(
             (name, f"{1e3 * moved[0]:.2f}", f"{np.degrees(moved[1]):.3f}", f"{100 * np.mean(np.isfinite(near)):.0f} %")
         )
-    head = ("right lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
+    head = (f"{other} lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
     return (
         "<p>There is no result. <i>Before</i> is as described, <i>after</i> as they truly stand; the "
-        f"points are as the lidars sent them.</p>{table(head, rows)}{_two_states(points, before, after)}"
+        f"points are as the lidars sent them.</p>{table(head, rows)}{_two_states(points, before, after, other)}"
     )
 
 
@@ -394,18 +397,22 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     ):  # fmt: skip
         if stage in verdict.scenario.stages:
             parts.append(drawn(title, draw))
-        if stage == "alignment" and calibration().right_to_left is not None:
+        if stage == "alignment":
             parts += [
                 drawn(
                     f"Lidars left and {name} before and after alignment",
-                    lambda name=name, pose=pose: clouds(  # type: ignore[misc]
-                        CapturedClouds.load(files, name), replace(calibration(), right_to_left=pose)
-                    ),
+                    lambda name=name: _of_further(files, calibration(), name),  # type: ignore[misc]
                 )
-                for name, pose in calibration().further_to_left.items()
+                for name in verdict.scenario.simulation.profile.further
             ]
     parts.append(_details(verdict, files))
     return write_page(files.report, verdict.scenario.name, parts)
+
+
+def _of_further(files: RunFiles, file: CalibrationFile, name: str) -> str:
+    if name not in file.further_to_left:
+        return true_clouds(files, name)
+    return clouds(CapturedClouds.load(files, name), replace(file, right_to_left=file.further_to_left[name]))
 
 
 def _heading(verdict: Verdict) -> str:

@@ -408,7 +408,7 @@ def _finding_packages(folders: MeshFolders):
             raise
         raise InputError(
             f"package '{missing[0]}' of $(find {missing[0]}) is not found; name its folder: "
-            f"--package {missing[0]}=DIR, or packages: in a robot's profile"
+            f"--package {missing[0]}=DIR (or a folder of packages, --package DIR), or packages: in a robot's profile"
         ) from error
     finally:
         library._eval_find = library._eval_dict["find"] = original
